@@ -2,23 +2,25 @@
 
 PYTHON ?= python3
 CORES ?= 2
-# A folder that already holds the official data files, by preference to downloading them.
+# A folder with the official data files, used instead of downloads.
 DATA_DIR ?=
-# Of a campaign (docs/campaign.md).
+# Of a campaign (docs/internals/running_at_scale.md).
 MINUTES ?= 60
 PROCESSES ?= $(CORES)
 NICE ?= 19
 PLANS ?= paper/best_points ablations/controls extensions/defaults extensions/defaults_linear_decay extensions/defaults_averaged extensions/linear_scaling extensions/untuned extensions/untuned_linear_decay paper/ag_news_subset extensions/ag_news_subset_other_methods ablations/ag_news_subset_controls extensions/ag_news_subset_random_stopping extensions/ag_news_subset_random_stopping_geometric extensions/ag_news_subset_random_stopping_poisson extensions/mnist_random_stopping_poisson extensions/linear_scaling_mnist paper
 ONLY ?=
-# Where its runs are collected; another choice of the paper's open points has a store of its own.
+# Where its runs are collected; studies of ambiguities in the paper have separate stores.
 STORE ?= results
-# For `make planted-faults` and `make mutation-sample`: which, how many, how long.
+# For `make planted-faults`: options of pytest, such as -k 'private and noise'; the first of each ONE_IN faults.
 MUTANTS ?=
+ONE_IN ?= 1
+# For `make mutation-sample`: which, how many, how long (tests/mutation/sampled/__main__.py).
 MUTATION ?=
-# For `make bench-precision`: of which data sets (all).
+# For `make bench-precision`: data sets (default: all).
 PAIRS ?=
 
-# What stands between single quotes in a shell.
+# Escapes text for single quotes in a shell.
 quoted = $(subst ','\'',$(1))
 
 VENV := .venv
@@ -66,7 +68,7 @@ demo: $(READY) ## Run a small study end to end on synthetic digits (a few minute
 test: $(READY) ## Run the tests, on CORES cores
 	$(IN_VENV) pytest --numprocesses $(CORES) --dist worksteal
 
-test-slurm: $(READY) ## Run the smallest study on a Slurm that this target installs (root, Debian)
+test-slurm: $(READY) ## Run the smallest study on a Slurm cluster that this target installs (root, Debian)
 	$(IN_VENV) OSO_TEST_SLURM=1 pytest tests/slurm
 
 lint: $(READY) ## Check style, types, the workflow and the import layers
@@ -78,13 +80,14 @@ lint: $(READY) ## Check style, types, the workflow and the import layers
 	$(IN_VENV) snakemake --lint
 
 planted-faults: $(READY) ## Plant each curated fault in the code and check that a test catches it
-	$(IN_VENV) python tests/mutants $(MUTANTS)
+	$(IN_VENV) ONE_IN=$(ONE_IN) pytest --numprocesses $(CORES) --dist worksteal -m planted_fault \
+		tests/mutation/curated $(MUTANTS)
 
 mutation-sample: $(READY) ## Run the tests against a random sample of mutants (ten minutes)
-	$(IN_VENV) python tests/mutation $(MUTATION)
+	$(IN_VENV) python tests/mutation/sampled $(MUTATION)
 
 fuzz: $(READY) ## Run the fuzz tests of all readers and of the results store (long)
-	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/robustness tests/data/test_download.py tests/results
+	$(IN_VENV) OSO_TEST_ROUNDS=100 pytest --numprocesses $(CORES) tests/fuzz tests/data/test_download.py tests/results
 
 test-dependency-range: $(READY) ## Test the lowest and the highest allowed dependencies (ten minutes, network)
 	$(IN_VENV) python tests/versions
@@ -104,7 +107,7 @@ bench-step-time: $(READY) ## Measure the step times of claim C8 (5 minutes on an
 bench-precision: $(READY) ## Train pairs of runs in float32 and bfloat16 (an hour or more)
 	$(IN_VENV) python benchmarks/precisions.py --processes $(CORES) $(PAIRS)
 
-verify: $(READY) ## Train a random sample of stored runs again and compare (five minutes)
+verify: $(READY) ## Retrain a random sample of stored runs and compare (five minutes)
 	$(IN_VENV) oso verify results --data build/data $(if $(DATA_DIR),--data-dir '$(call quoted,$(DATA_DIR))') $(VERIFY)
 
 artifact: $(READY) ## Pack this commit with checksums and metadata into one archive, for a DOI
@@ -131,33 +134,33 @@ paper-best: $(READY) ## Train only the grid points that the paper reports as bes
 paper: $(READY) ## Train the paper's whole grid (months; on a cluster)
 	$(STUDY) --configfile config/paper.yaml
 
-campaign: $(READY) ## Train what is worth most, beside other work, for MINUTES; resumes after any kill
+campaign: $(READY) ## Train the most valuable missing runs at low priority for MINUTES; resumes when restarted
 	@MINUTES='$(call quoted,$(MINUTES))' PROCESSES='$(call quoted,$(PROCESSES))' \
 		NICE='$(call quoted,$(NICE))' PLANS='$(call quoted,$(PLANS))' FILTER='$(call quoted,$(ONLY))' \
 		DATA_DIR='$(call quoted,$(DATA_DIR))' STORE='$(call quoted,$(STORE))' CORES='$(call quoted,$(CORES))' \
 		scripts/campaign.sh start
 
-# Nothing is installed here: a campaign is at work in that environment.
-campaign-stop: ## End it; finished runs are kept, the others go on from their checkpoints next time
+# Nothing is installed here: a running campaign uses that environment.
+campaign-stop: ## Stop the campaign; complete runs are kept, others resume from checkpoints
 	@STORE='$(call quoted,$(STORE))' scripts/campaign.sh stop
 
-collect: $(READY) ## Add the campaign's complete runs to results/, also while it works
+collect: $(READY) ## Add the campaign's complete runs to results/, also while it runs
 	@STORE='$(call quoted,$(STORE))' scripts/campaign.sh collect
 
-clean: ## Remove build/, and nothing else; not the only record of runs on data that are not public
+clean: ## Remove build/, unless it has the only record of runs on data that are not public
 	@STORE='$(call quoted,$(STORE))' scripts/clean.sh
 
 $(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)
 ifeq ($(ALONE),)
 ifneq ($(INTACT),yes)
 	@command -v '$(PYTHON)' >/dev/null \
-		|| { echo 'Python 3.11 or newer is needed, but there is no "$(PYTHON)": name another one, as in make setup PYTHON=python3.12' >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, but \"$(PYTHON)\" is %d.%d: name another one, as in make setup PYTHON=python3.12" % v[:2])'
+		|| { echo 'PYTHON: $(PYTHON); no such program; must be Python 3.11 or newer, as in make setup PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("PYTHON: $(PYTHON); is Python %d.%d; must be 3.11 or newer, as in make setup PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
-		|| { echo 'The venv module of "$(PYTHON)" is missing: install it (on Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
+		|| { echo 'PYTHON: $(PYTHON); its venv module is missing; install it (on Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
 ifeq ($(FOREIGN),yes)
 	@$(VENV)/bin/python -c '' 2>/dev/null && grep -qF '$(call quoted,$(CURDIR)/$(VENV))' $(VENV)/bin/activate 2>/dev/null \
-		|| { echo '$(VENV) was not made by make, and does not work in this folder: move it away, then make setup makes another' >&2; exit 1; }
+		|| { echo '$(VENV): not made by make, and does not work in this folder; move it away, then run make setup' >&2; exit 1; }
 endif
 endif
 	@$(PYTHON) scripts/with_lock.py .setup.lock $(MAKE) --silent --no-print-directory ALONE=yes $(READY)
@@ -165,7 +168,7 @@ else
 ifneq ($(INTACT),yes)
 ifeq ($(FOREIGN),yes)
 	@touch $(THEIRS)
-	@echo '[1/4] Using the $(VENV) that is there'
+	@echo '[1/4] Using the existing $(VENV)'
 else
 	@echo '[1/4] Making $(VENV)'
 	@trap : INT TERM; $(PYTHON) -m venv --clear $(VENV); status=$$?; \

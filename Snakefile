@@ -1,11 +1,11 @@
-"""The study on one page. config/README.md explains the configuration, `snakemake -n` what is ahead."""
+"""The study's workflow. config/README.md explains the configuration; `snakemake -n` lists pending work."""
 
 from snakemake.utils import min_version
 
 min_version("9.0")
 
 
-if not workflow.configfiles:  # a --configfile replaces the paper's, it is not laid over it
+if not workflow.configfiles:  # a --configfile replaces the paper's configuration
 
     configfile: "config/paper.yaml"
 

@@ -97,7 +97,7 @@ def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:
         if plain and name and type(layer).__module__.startswith("oso_dp."):
             kind = type(layer).__name__
             if kind not in _PLAIN_LAYERS:
-                raise OsoError(f"{kind}: benchmarks/competitor.py has no plain layer for it")
+                raise OsoError(f"{kind}: no plain layer in benchmarks/competitor.py")
             model.set_submodule(name, _PLAIN_LAYERS[kind]())
     return model.to(setting.device)
 

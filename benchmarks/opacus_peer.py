@@ -82,7 +82,9 @@ class OpacusHooks(PlainSGD):
             # The first layer's inputs need no gradient, and its hook is content without.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             # Every step has the same batch, for all competitors; no epsilon is asked for.
-            warnings.filterwarnings("ignore", message="optimizer.step: nobody has looped")
+            warnings.filterwarnings(
+                "ignore", message="optimizer.step: the loader that make_private returned"
+            )
             super().step()
 
 

@@ -1,10 +1,9 @@
-"""One archive of a commit, ready for a repository that gives it a DOI.
+"""Pack a commit into one archive, for a repository that assigns DOIs.
 
     make artifact          # build/artifact/oso-dp-0.1.0-1a2b3c4d5e6f.zip
 
-It holds every file of the commit (code, results, reports, lock file, container recipe), their
-checksums (SHA256SUMS, for `sha256sum --check`) and what they are (ro-crate-metadata.json, RO-Crate
-1.1). The same commit gives the same archive, byte for byte.
+The archive has every file of the commit, their checksums (SHA256SUMS, for `sha256sum --check`) and
+metadata (ro-crate-metadata.json, RO-Crate 1.1). A commit always gives the same bytes.
 """
 
 import hashlib
@@ -36,25 +35,25 @@ PARTS = {
 
 
 def git(*arguments: str) -> str:
-    """What git prints of this repository."""
+    """Output of a git command in this repository."""
     command = ["git", "-C", str(REPO), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def files() -> dict[str, bytes]:
-    """Each file of the commit by its path."""
+    """Contents of the commit's files, by path."""
     names = git("ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0")
     return {name: (REPO / name).read_bytes() for name in sorted(filter(None, names))}
 
 
 def checksums(contents: dict[str, bytes]) -> str:
-    """As `sha256sum` writes them."""
+    """Checksums in the format of `sha256sum`."""
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
 def metadata(contents: dict[str, bytes], commit: str, when: datetime) -> dict[str, Any]:
-    """The crate's description: the whole, the paper that it repeats, its parts, every file."""
+    """RO-Crate metadata: the data set, the reproduced paper, the main folders and every file."""
     cited = yaml.safe_load(contents["CITATION.cff"])
     paper = cited["preferred-citation"]
     doi = f"https://doi.org/{paper['doi']}"
@@ -91,8 +90,8 @@ def metadata(contents: dict[str, bytes], commit: str, when: datetime) -> dict[st
             ],
         },
         *(
-            {"@id": name, "@type": "Dataset", "name": name, "description": said}
-            for name, said in PARTS.items()
+            {"@id": name, "@type": "Dataset", "name": name, "description": text}
+            for name, text in PARTS.items()
         ),
     ]
     return {
@@ -115,9 +114,9 @@ def _file(name: str, content: bytes) -> dict[str, Any]:
 
 
 def write(folder: Path) -> Path:
-    """The archive of HEAD; SystemExit, in one line, where the checkout is not a commit."""
+    """Write the archive of HEAD; SystemExit if the checkout has uncommitted changes."""
     if git("status", "--porcelain"):
-        sys.exit("artifact: the checkout has changes that are in no commit; commit them first")
+        sys.exit("artifact: the checkout has uncommitted changes; commit them first")
     commit, seconds = git("log", "-1", "--format=%H %ct").split()
     when = datetime.fromtimestamp(int(seconds), UTC)
     contents = files()

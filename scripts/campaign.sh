@@ -15,30 +15,30 @@ exec 8>> "$shards/.progress/at-work"  # locked while a campaign plans or trains
 
 start() {
     local name commit checkout plans pid code status=0 missing=() pids=() options=()
-    [[ $PROCESSES =~ ^[1-9][0-9]?$ ]] || fail "PROCESSES=$PROCESSES: must be an integer from 1 to 99"
-    flock --nonblock 8 || fail "STORE=$store: a campaign for it is at work; make campaign-stop ends it"
+    [[ $PROCESSES =~ ^[1-9][0-9]?$ ]] || fail "PROCESSES=$PROCESSES; must be an integer from 1 to 99"
+    flock --nonblock 8 || fail "STORE=$store: a campaign for it is running; make campaign-stop ends it"
     rm -f "$shards/.progress/stop"
     commit=$(git rev-parse --short=12 HEAD)
     checkout=build/campaign/checkouts/$commit plans=build/campaign/plans/$commit
-    [[ -z $(git status --porcelain -- src config) ]] || echo "not used: uncommitted changes in src/ or config/"
+    [[ -z $(git status --porcelain -- src config) ]] || echo "ignored: uncommitted changes in src/ or config/"
     exec 9> build/campaign/.starting  # campaigns for two stores share checkouts and plans
     flock 9
     [[ -e $checkout/.git ]] || { git worktree prune && git worktree add --quiet --detach "$checkout" "$commit"; }
     export PYTHONPATH=$PWD/$checkout/src OMP_WAIT_POLICY=PASSIVE
     for name in $PLANS; do
-        [[ -e $checkout/config/$name.yaml ]] || fail "PLANS: $name: there is no config/$name.yaml in commit $commit"
+        [[ -e $checkout/config/$name.yaml ]] || fail "PLANS: $name; no config/$name.yaml in commit $commit"
         [[ -e $plans/$name.json ]] || missing+=("$name")
         mkdir -p "$(dirname "$plans/$name")"
-        # The file is refused where it names none of the plans.
+        # A file without an entry for the plans is an error.
         if grep -q "\"${name##*/}\"" "$checkout/config/priorities.toml"; then
             options=(--priorities "$checkout/config/priorities.toml")
         fi
     done
-    set -f  # the patterns of FILTER are no file names
+    set -f  # do not expand the patterns of FILTER
     options+=(--minutes "$MINUTES" --results "$shards" --prepare --skip-missing ${DATA_DIR:+--data-dir "$DATA_DIR"})
     if [[ -e $store/runs.parquet ]]; then options+=(--existing "$store"); fi
     options+=(--threads "$((($(nproc) + PROCESSES - 1) / PROCESSES))" ${FILTER:+--filter $FILTER} --plan)
-    "$python" -m oso_dp.scheduler "${options[@]}" x --help > /dev/null  # wrong values are refused before minutes of planning
+    "$python" -m oso_dp.scheduler "${options[@]}" x --help > /dev/null  # check the options before minutes of planning
     printf '%s\n' ${missing[@]+"${missing[@]}"} | xargs -r -P "${CORES:-2}" -I{} \
         "$python" -m oso_dp plan --config "$checkout/config/{}.yaml" --output "$plans/{}.json"
     exec 9>&-
@@ -59,13 +59,13 @@ start() {
 
 stop() {
     until flock --timeout 0.5 8; do touch "$shards/.progress/stop"; done
-    echo "$shards: stopped: no process trains"
+    echo "$shards: stopped, no process is training"
 }
 
 collect() {
     shopt -s nullglob
     local found=("$shards"/*/)
-    if ((${#found[@]} == 0)); then echo "$shards: no finished runs yet" && exit; fi
+    if ((${#found[@]} == 0)); then echo "$shards: no complete runs yet" && exit; fi
     exec "$python" -m oso_dp collect "${found[@]}" --store "$store"
 }
 

@@ -6,11 +6,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=.venv/bin/python
 if [[ ! -e build && ! -L build ]]; then exit; fi
-# Of a link, its target counts. An error of find means that it cannot tell.
+# Links are followed. If find fails, results may exist.
 if ! found=$(find -L build -name '*.parquet' -print -quit 2> /dev/null) || [[ -n "$found" ]]; then
     if ! "$python" -c 'import oso_dp.results.unsaved' 2> /dev/null; then
-        echo "oso: error: build: holds results (${found:-or what cannot be read}); whether they are the" \
-            "only record of runs on data that are not public is told by .venv: make setup, then make" \
+        echo "oso: error: build: has results (${found:-or unreadable files}), perhaps the only record of" \
+            "runs on data that are not public; .venv is needed to check: run make setup, then make" \
             "clean; nothing was deleted" >&2
         exit 2
     fi

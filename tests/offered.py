@@ -26,7 +26,7 @@ def arrays(train=60, x=x, y=y):
     return oso_dp.Arrays(x[:train], y[:train], x[train:], y[train:])
 
 
-data_set = oso_dp.DataSet(**(dict(
+data_set = oso_dp.UserDataset(**(dict(
     load=arrays,
     model=lambda: nn.Linear(4, 2),
     version="1",

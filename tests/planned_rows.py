@@ -40,6 +40,7 @@ def run_row(cohort: PlannedCohort, run: Run) -> Row:
         **{name: getattr(cohort, name) for name in names if hasattr(cohort, name)},
         "noise_multiplier": nu or None,
         "sampling": "poisson",
+        "settings": cohort.run_options,
         "rng_version": 2,
         "status": "finished",
         "device": "cpu",

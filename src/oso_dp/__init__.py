@@ -1,6 +1,6 @@
-"""Private learning with Online Sensitivity Optimization (Galli et al., AAAI 2024).
+"""Differentially private learning with Online Sensitivity Optimization (Galli et al., AAAI 2024).
 
-The public names are those of `__all__`. They load what they need, as torch, once they are used.
+The public API is `__all__`. Names are loaded on first use, so `import oso_dp` does not load torch.
 """
 
 from importlib import import_module
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 
-_ELSEWHERE = {"Arrays": "oso_dp.data.arrays", "DataSet": "oso_dp.data.plugins"}
+_MODULES = {"Arrays": "oso_dp.data.arrays", "UserDataset": "oso_dp.data.plugins"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(_ELSEWHERE.get(name, "oso_dp.api")), name)
+        return getattr(import_module(_MODULES.get(name, "oso_dp.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,35 +1,41 @@
-"""What ends a command before its end: an error that users can mend, or somebody's wish."""
+"""Exceptions: errors that the user can fix, and interruptions."""
 
 _MAX_MESSAGE_LENGTH = 1400  # characters; some messages quote what a file holds
 
 
 class OsoError(Exception):
-    """Something the user can mend: one line that names the culprit and what is allowed.
+    """An error that the user can fix.
 
-    The command line prints the message without a traceback and exits with status 2. Of a very long
-    one, the middle is left out. What no terminal prints, as a line's end that a file's key holds,
-    becomes a space.
+    The message is one line: the file, key or argument, its value, what is allowed, what to do. The
+    command line prints it without a traceback and exits with status 2.
+
+    Args:
+        message: The message. Characters that are not printable, such as line breaks, become spaces;
+            the middle of a message of more than 1400 characters is left out.
+
+    Example:
+        >>> raise OsoError("noise_multiplier: -1; must be >= 0")
     """
 
     def __init__(self, message: str) -> None:
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = f"{message[: _MAX_MESSAGE_LENGTH - 400]} [...] {message[-390:]}"
-        super().__init__("".join(sign if sign.isprintable() else " " for sign in message))
+        super().__init__("".join(char if char.isprintable() else " " for char in message))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory did not suffice: for torch on a host that is a RuntimeError like any other."""
+    """Whether the error means out of memory, which torch reports as RuntimeError on a CPU."""
     if isinstance(error, RuntimeError):
-        return any(words in str(error) for words in ("out of memory", "DefaultCPUAllocator"))
+        return any(text in str(error) for text in ("out of memory", "DefaultCPUAllocator"))
     return isinstance(error, MemoryError)
 
 
-class InterruptedByUser(Exception):  # noqa: N818 (no error)
-    """Somebody wants work to end: it is kept as far as it is, and goes on from there next time.
+class InterruptedByUser(Exception):  # noqa: N818 (not an error)
+    """The user stops the work: progress is saved, and the next start resumes from it.
 
     The command line prints the message and exits with status 130.
     """
 
 
 class SignalReceived(BaseException):
-    """A signal, by name. No handler of errors takes it for one; nor does typer, for Ctrl-C's."""
+    """A signal, by name. A BaseException, so that no handler of errors catches it."""

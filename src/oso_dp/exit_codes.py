@@ -1,6 +1,6 @@
-"""How every command ends: its exit status and, where it failed, one line on standard error.
+"""Exit codes of all commands, and the error line on standard error.
 
-docs/user/troubleshooting.md says what a user can do about each.
+docs/user/troubleshooting.md lists the messages and remedies.
 """
 
 import io
@@ -14,24 +14,24 @@ from oso_dp.errors import InterruptedByUser, OsoError, SignalReceived, is_out_of
 from oso_dp.files import format_os_error
 
 SUCCESS: Final = 0
-ERROR: Final = 2  # something that the user can mend; Python itself ends a fault of ours with 1
-INTERRUPTED: Final = 130  # by Ctrl-C, as shells have it, or a wish for work to end
-BROKEN_PIPE: Final = 141  # whoever read the output has gone, as `head` does
+ERROR: Final = 2  # an error that the user can fix; Python exits with 1 on a bug
+INTERRUPTED: Final = 130  # by Ctrl-C, as in shells, or `InterruptedByUser`
+BROKEN_PIPE: Final = 141  # the reader of the output has ended, such as `head`
 
 
 def error_line(error: object) -> str:
-    """What a user is told of an error."""
+    """The message for an error, one line."""
     return f"oso: error: {' '.join(str(error).split())}"
 
 
 def run_command(command: Callable[[], int | None]) -> int:
-    """The exit status of this command, with its one line said if it failed.
+    """Run a command, print an error line if it fails, and return the exit code.
 
-    What the command returns is its status. A fault of the program goes through with its traceback.
+    The command returns its exit code, None for 0. A bug's exception passes through.
     """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # ± and ε on a terminal that has neither
+        if isinstance(stream, io.TextIOWrapper):  # for ± and ε on a terminal without them
             stream.reconfigure(errors="replace")
     try:
         status = command() or SUCCESS
@@ -50,14 +50,14 @@ def run_command(command: Callable[[], int | None]) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return _print_error("out of memory: fewer runs at once, or smaller batches, need less")
+        return _print_error("out of memory; use fewer parallel runs or smaller batches")
     except InterruptedByUser as interrupted:
-        with suppress(OSError):  # Ctrl-C may have ended whoever reads, too
+        with suppress(OSError):  # Ctrl-C may have ended the reader as well
             print(f"oso: {interrupted}", file=sys.stderr, flush=True)
         return INTERRUPTED
     except SignalReceived as came:
         with suppress(OSError):
-            print(f"oso: {came}: stopped before its end", file=sys.stderr, flush=True)
+            print(f"oso: stopped by {came}", file=sys.stderr, flush=True)
         return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -65,9 +65,9 @@ def run_command(command: Callable[[], int | None]) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Python has None for one that its caller closed (`>&-`); what is said then goes nowhere.
+    """Open standard streams that the caller closed (`>&-`, None in Python) on the null device.
 
-    Nor may a file that the command opens get that stream's number.
+    Otherwise a file that the command opens would get the stream's number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

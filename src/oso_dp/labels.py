@@ -1,4 +1,4 @@
-"""Names, units and numbers as text, the same in every table and figure."""
+"""Labels and formats of names, units and numbers in tables and figures."""
 
 import math
 from collections.abc import Iterable
@@ -13,15 +13,14 @@ from oso_dp.paper.tables import PAPER_EPOCHS
 
 DATASETS = {name: info.title for name, info in CATALOGUE.items()}  # in the paper's order
 
-# What a reader must know before comparing; shown wherever the data set is.
+# Notes that are shown wherever the data set is.
 DATASET_NOTES = {
     "glyphs": (
-        "Glyphs are digits rendered on the spot from the fonts that come with matplotlib. "
-        "This is not MNIST: nothing here can be compared with the paper."
+        "Glyphs are digits rendered from matplotlib's fonts. This is not MNIST, and results are "
+        "not comparable with the paper's."
     ),
     "ag_news_partial": (
-        "Only a part of AG News' training examples was at hand, so these values cannot be "
-        "compared with the paper's."
+        "A subset of AG News' training examples, so results are not comparable with the paper's."
     ),
 }
 
@@ -31,15 +30,15 @@ DASH = "–"
 
 
 def sort_methods(methods: Iterable[str]) -> list[str]:
-    """The methods in the paper's order, unknown ones last and sorted."""
-    given = set(methods)
-    return [m for m in PAPER_METHODS if m in given] + sorted(given - set(PAPER_METHODS))
+    """The methods in the paper's order, then others alphabetically."""
+    names = set(methods)
+    return [m for m in PAPER_METHODS if m in names] + sorted(names - set(PAPER_METHODS))
 
 
 def sort_datasets(datasets: Iterable[str]) -> list[str]:
-    """The data sets in the paper's order, unknown ones last and sorted."""
-    given = set(datasets)
-    return [d for d in DATASETS if d in given] + sorted(given - set(DATASETS))
+    """The data sets in the paper's order, then others alphabetically."""
+    names = set(datasets)
+    return [d for d in DATASETS if d in names] + sorted(names - set(DATASETS))
 
 
 def method_label(method: str) -> str:
@@ -51,17 +50,17 @@ def dataset_label(dataset: str) -> str:
 
 
 def dataset_short(dataset: str) -> str:
-    """The data set's label without its explanation in brackets."""
+    """The data set's label without its explanation in parentheses."""
     return dataset_label(dataset).split(" (")[0]
 
 
 def display_factor(metric: str) -> float:
-    """Factor from the stored unit (fraction, mse per pixel) to the paper's printed unit."""
+    """Factor from the stored unit (fraction, MSE per pixel) to the paper's unit."""
     return METRICS[metric].scale if metric in METRICS else 1.0
 
 
 def variant_method_label(method: str, variant: str) -> str:
-    """A method, and what is laid over its steps."""
+    """A method with its variant (schedule, averaging), if any."""
     return method_label(method) + (f", {variant}" if variant else "")
 
 
@@ -78,7 +77,7 @@ def is_missing(value: object) -> bool:
 
 
 def format_number(value: Any, digits: str = ".4g") -> str:
-    """A number as text, or a dash where there is none."""
+    """A number as text, or a dash if it is missing."""
     return DASH if is_missing(value) else format(float(value), digits)
 
 
@@ -89,7 +88,7 @@ def format_signed(value: Any) -> str:
 
 
 def format_epochs_note(epochs: Iterable[Any]) -> str:
-    """A sentence where runs are not of the paper's length, else nothing."""
+    """A sentence if runs have other numbers of epochs than the paper's, else empty."""
     lengths = sorted({int(value) for value in epochs if not is_missing(value)} - {PAPER_EPOCHS})
     if not lengths:
         return ""
@@ -107,7 +106,7 @@ def format_delta(delta: float) -> str:
 
 
 def format_mean_std(mean: Any, std: Any) -> str:
-    """`93.62 ± 0.91`, or the mean alone where one seed gives no standard deviation."""
+    """`93.62 ± 0.91`, or only the mean if there is one seed."""
     if is_missing(mean):
         return DASH
     return f"{mean:.2f}" if is_missing(std) else f"{mean:.2f} ± {std:.2f}"
@@ -116,14 +115,14 @@ def format_mean_std(mean: Any, std: Any) -> str:
 def searched_axes(method: str) -> tuple[str, ...]:
     """The hyperparameters that a method's grid searches; all three for an unknown method.
 
-    The others are constants of the method (C_0 = 0.1 of Online and FixedQuantile, for one).
+    The others are constants of the method (such as C_0 = 0.1 of Online and FixedQuantile).
     """
     known = method in method_names()
     return find_method(method).search if known else AXES
 
 
 def format_point(method: str, learning_rate: Any, threshold: Any, quantile: Any) -> str:
-    """The tuned hyperparameters in the field's symbols: `ρ 0.316, γ 0.5`."""
+    """The tuned hyperparameters with their symbols: `ρ 0.316, γ 0.5`."""
     values = {"learning_rate": learning_rate, "threshold": threshold, "quantile": quantile}
     parts = [
         f"{SYMBOLS[name]} {values[name]:.4g}"
@@ -134,7 +133,7 @@ def format_point(method: str, learning_rate: Any, threshold: Any, quantile: Any)
 
 
 def format_duration(seconds: Any) -> str:
-    """A wall time that a person can read: `34 s`, `12 min`, `3.4 h`."""
+    """A wall time, human-readable: `34 s`, `12 min`, `3.4 h`."""
     if is_missing(seconds):
         return DASH
     if round(seconds) < 120:

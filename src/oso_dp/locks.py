@@ -1,4 +1,4 @@
-"""One at a time: locks in a folder, which the system lets go of however their process ends."""
+"""Folder locks between processes, which the system releases when their process ends."""
 
 import sys
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from filelock import BaseFileLock, FileLock, Timeout
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error, make_folder
 
-LOCK = ".lock"  # in the folder that has one writer
+LOCK = ".lock"  # file name in the locked folder
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder (made if absent) inside of the block; wait for another writer, with a line.
+    """Lock the folder (created if absent) in the block; wait for another writer, with a message.
 
     OsoError if it cannot be locked.
     """
@@ -23,7 +23,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     path = folder / LOCK
     held = try_lock(path)
     if held is None:
-        print(f"{folder}: another command writes to it; waiting", file=sys.stderr, flush=True)
+        print(f"{folder}: locked by another command; waiting", file=sys.stderr, flush=True)
         held = _lock(path, timeout=-1)
     try:
         yield
@@ -32,22 +32,22 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def only_one(folder: Path, otherwise: str) -> Iterator[None]:
-    """Hold the folder (made if absent) inside of the block; OsoError(otherwise) if another does."""
+def only_one(folder: Path, message: str) -> Iterator[None]:
+    """Lock the folder (created if absent) in the block; OsoError(message) if it is locked."""
     make_folder(folder)
     held = try_lock(folder / LOCK)
     if held is None:
-        raise OsoError(otherwise)
+        raise OsoError(message)
     try:
         yield
     finally:
         held.release()
 
 
-def try_lock(path: Path, patience: float = 0.0) -> BaseFileLock | None:
-    """Hold this lock until its `release`; None if somebody else does for so long (seconds)."""
+def try_lock(path: Path, timeout: float = 0.0) -> BaseFileLock | None:
+    """Acquire the lock; None if it is held by another process until the timeout (seconds)."""
     try:
-        return _lock(path, patience)
+        return _lock(path, timeout)
     except Timeout:
         return None
 
@@ -56,7 +56,7 @@ def _lock(path: Path, timeout: float) -> BaseFileLock:
     lock = FileLock(path)
     try:
         lock.acquire(timeout=timeout)
-    except Timeout:  # is an OSError, too
+    except Timeout:  # also an OSError
         raise
     except (OSError, NotImplementedError) as error:
         raise OsoError(f"{path}: cannot be locked ({format_os_error(error)})") from error

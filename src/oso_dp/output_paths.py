@@ -1,4 +1,4 @@
-"""Where a command may write: a new file, or an older one of the same kind that it does not read."""
+"""Checks of output paths: a command must not overwrite its inputs or other kinds of files."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error, make_folder
 
-_HEAD = 65_536  # bytes that say of which kind a file is
+_HEAD = 65_536  # bytes read to recognise a file's kind
 
 
 def check_output(
@@ -17,37 +17,37 @@ def check_output(
     inputs: Iterable[Path] = (),
     option: str = "--output",
 ) -> None:
-    """To be called before any work; makes the file's folder.
+    """Check an output file before any work, and create its folder.
 
-    OsoError if the path is one of `inputs` (also by another name), or exists and is not of this
-    kind, or its folder cannot be written to.
+    OsoError if the path is one of `inputs` (also by another name), exists and is not of this kind,
+    or its folder is not writable.
     """
     named = f"{option} {path}".strip()
     for other in inputs:
         if os.path.realpath(path) == os.path.realpath(other) or _same(path, other):
-            raise OsoError(f"{named}: is what the command reads; name another file")
+            raise OsoError(f"{named}: is also an input; use another file")
     if os.path.lexists(path) and not (path.is_file() and is_kind(path)):
-        raise OsoError(f"{named}: exists and is not {kind}; name another file")
+        raise OsoError(f"{named}: exists and is not {kind}; use another file")
     make_folder(path.parent)
 
 
 def check_folder(path: Path, named: str) -> None:
-    """To be called before any work that ends in this folder; makes nothing.
+    """Check an output folder before any work; creates nothing.
 
-    OsoError, with the key or option that names it, if it is no folder, or cannot be one or be
-    written to.
+    OsoError if the path is not a folder, cannot be created, or is not writable. `named`: the key or
+    option, for the message.
     """
-    for place in (path, *path.absolute().parents):
-        if os.path.lexists(place):
-            if not os.path.isdir(place):
-                raise OsoError(f"{named} {path}: {place} is not a folder; name another one")
-            if not os.access(place, os.W_OK | os.X_OK):
-                raise OsoError(f"{named} {path}: no permission to write to {place}")
+    for folder in (path, *path.absolute().parents):
+        if os.path.lexists(folder):
+            if not os.path.isdir(folder):
+                raise OsoError(f"{named} {path}: {folder} is not a folder; use another one")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise OsoError(f"{named} {path}: no permission to write to {folder}")
             return
 
 
 def is_table(columns: Sequence[str]) -> Callable[[Path], bool]:
-    """Whether a file is a CSV table whose first columns are these; an empty file is one, too."""
+    """A predicate: whether a file is empty, or a CSV table that begins with these columns."""
     start = ",".join(columns)
 
     def is_one(path: Path) -> bool:
@@ -59,12 +59,12 @@ def is_table(columns: Sequence[str]) -> Callable[[Path], bool]:
 
 
 def head(path: Path) -> bytes:
-    """How a file begins; OsoError if it cannot be read."""
+    """The first 64 KiB of a file; OsoError if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_HEAD)
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
+        raise OsoError(f"{path}: cannot read file ({format_os_error(error)})") from None
 
 
 def _same(path: Path, other: Path) -> bool:

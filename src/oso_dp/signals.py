@@ -1,4 +1,4 @@
-"""Signals: those that wait until a step is done, and those that end a command at once."""
+"""Signal handling: deferred until a step is done, or raised at once."""
 
 import signal
 import threading
@@ -12,17 +12,19 @@ from oso_dp.errors import SignalReceived
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Inside of the block SIGINT and SIGTERM raise `SignalCame`, once; a second one acts as ever.
+    """In the block, the first SIGINT or SIGTERM raises `SignalReceived`; later ones act as usual.
 
-    One that somebody ignores or handles already stays as it is, as does all in a thread that gets
-    no signals.
+    Signals that are ignored or already handled are unchanged, as are all outside of the main
+    thread.
     """
-    usual: dict[signal.Signals, Any] = {
+    defaults: dict[signal.Signals, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
     }
     here = threading.current_thread() is threading.main_thread()
-    handled = [number for number in usual if here and signal.getsignal(number) is usual[number]]
+    handled = [
+        number for number in defaults if here and signal.getsignal(number) is defaults[number]
+    ]
 
     def end(number: int, frame: FrameType | None) -> None:
         restore()
@@ -30,7 +32,7 @@ def exit_on_signals() -> Iterator[None]:
 
     def restore() -> None:
         for number in handled:
-            signal.signal(number, usual[number])
+            signal.signal(number, defaults[number])
 
     for number in handled:
         signal.signal(number, end)
@@ -41,7 +43,7 @@ def exit_on_signals() -> Iterator[None]:
 
 
 class SignalRecorder:
-    """`came` is the name of the first signal that came inside of the block."""
+    """`came` is the name of the first signal in the block, None if there was none."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self.numbers = numbers
@@ -49,22 +51,22 @@ class SignalRecorder:
 
     @contextmanager
     def defer(self) -> Iterator[None]:
-        """A second signal acts at once. In a thread that gets no signals nothing changes.
+        """In the block, record the first signal; a second one acts at once.
 
-        One that somebody ignores stays ignored, as Ctrl-C does by a shell's script of what it
-        starts in the background.
+        Ignored signals stay ignored, such as Ctrl-C in a shell script's background processes. Has
+        no effect outside of the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [one for one in self.numbers if signal.getsignal(one) not in (signal.SIG_IGN, None)]
-        before = {number: signal.signal(number, self._note) for number in heard}
+        handled = [n for n in self.numbers if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+        before = {number: signal.signal(number, self._record) for number in handled}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         self.came = signal.Signals(number).name
         signal.signal(number, signal.default_int_handler)

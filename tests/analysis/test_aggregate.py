@@ -134,7 +134,7 @@ def test_runs_alike_in_every_column_are_not_averaged(store):
     """They differ in a setting that the tables do not hold, such as the last layer's."""
     store.add(seed=0, values=(0.9,))
     store.add(seed=0, values=(0.8,))
-    with pytest.raises(OsoError, match="alike in every column"):
+    with pytest.raises(OsoError, match="identical in every column"):
         select_best(*store.frames())
 
 
@@ -161,11 +161,11 @@ def test_a_cell_where_everything_diverged_stays_visible(store):
 
 
 @pytest.mark.parametrize("variant", [{"schedule": "linear"}, {"averaging": 0.99}])
-def test_what_is_laid_over_the_steps_is_another_setting(store, laid):
+def test_what_is_laid_over_the_steps_is_another_setting(store, variant):
     """However many runs it has, and however well they did: the paper has no such thing."""
     store.add(values=(0.7,), settings=json.dumps({"grid_runs": 9}))
     for seed in range(5):
-        store.add(seed=seed, values=(0.99,), settings=json.dumps({"grid_runs": 9} | laid))
+        store.add(seed=seed, values=(0.99,), settings=json.dumps({"grid_runs": 9} | variant))
     (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
     assert (best["mean"], best["seeds"]) == (pytest.approx(0.7), 1)
 
@@ -205,7 +205,9 @@ def test_two_metrics_on_one_data_set_are_refused(store):
 
 
 def test_an_unknown_rule_is_refused(paper_store):
-    with pytest.raises(OsoError, match=r"^rule 'worst' is unknown; allowed: best, last, cross$"):
+    with pytest.raises(
+        OsoError, match=r"^checkpoint rule: 'worst'; allowed are best, last, cross$"
+    ):
         run_values(*paper_store.frames(), rule="worst")
 
 

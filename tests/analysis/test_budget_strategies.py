@@ -45,7 +45,7 @@ def of(rows, way, method="auto_s", variant=""):
     (row,) = (
         row
         for row in rows.to_dict("records")
-        if (row["way"], row["method"], row["variant"]) == (way, method, laid)
+        if (row["way"], row["method"], row["variant"]) == (way, method, variant)
     )
     return row
 
@@ -383,7 +383,10 @@ def test_a_scaled_search_under_a_schedule_is_a_way_of_its_own(store, study):
     scaled(store, [0.1, 0.1])
     scaled(store, [1.0, 1.0], variant={"schedule": "linear"})
     rows = budget_strategies(study(store))
-    means = {laid: of(rows, "linear_scaling", "online", laid)["mean"] for laid in ("", FALLING_IN)}
+    means = {
+        variant: of(rows, "linear_scaling", "online", variant)["mean"]
+        for variant in ("", FALLING_IN)
+    }
     assert means == {"": pytest.approx(20), FALLING_IN: pytest.approx(30)}
 
 

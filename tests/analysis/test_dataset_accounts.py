@@ -19,9 +19,9 @@ from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.results.checks import runs_complaint
 from oso_dp.results.collect import collect
-from oso_dp.results.row_claims import complaint
-from oso_dp.results.spent import refuse_spent
+from oso_dp.results.conflicts import refuse_spent
 from oso_dp.results.write import write_table
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise
@@ -175,9 +175,9 @@ def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) ->
 def test_a_row_without_privacy_is_refused(plan) -> None:
     runs = table(plan)
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
-    assert "method no_dp protects nobody" in str(complaint(runs))
+    assert "method no_dp protects nobody" in str(runs_complaint(runs))
     runs = table(plan).assign(search_accounting="random_stopping")
-    assert "search_accounting random_stopping, but the data" in str(complaint(runs))
+    assert "search_accounting random_stopping, but the data" in str(runs_complaint(runs))
 
 
 def part(folder, plan, *cohorts):

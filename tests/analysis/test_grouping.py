@@ -38,7 +38,7 @@ def test_runs_of_two_questions_share_no_mean(column: str, store) -> None:
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), **known | {column: value})
     assert means(store) == [0.5, 0.9]
     points = grid_points(run_values(*store.frames()))
-    assert points["variant"].nunique() == 2
+    assert points["variant_key"].nunique() == 2
     assert len(main_variants(points)) == 1  # one cell shows one of them
 
 

@@ -138,10 +138,10 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
     assert said[1] == "the same, rate falling, averaged, 0.99"
 
 
-def rows_of(study, laid):
+def rows_of(study, variant):
     """The means of these guesses, over rho."""
     every = untuned_runs(study)
-    every = every[every["variant"] == laid].sort_values("learning_rate")
+    every = every[every["variant"] == variant].sort_values("learning_rate")
     return np.round(every["mean"].astype(float), 6)
 
 
@@ -300,17 +300,19 @@ def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store,
 
 @pytest.mark.parametrize("plain", [1, 2, 3])
 @pytest.mark.parametrize("variant", [0, 1, 2])
-def test_guesses_are_several_if_more_than_one_is_alike(plain: int, laid: int, store, study) -> None:
+def test_guesses_are_several_if_more_than_one_is_alike(
+    plain: int, variant: int, store, study
+) -> None:
     """One with something laid over its steps is no second guess beside a plain one."""
     known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
-    for place in range(max(plain, laid)):
+    for place in range(max(plain, variant)):
         if place < plain:
             store.add(learning_rate=RHO[place], **known)
-        if place < laid:
+        if place < variant:
             over = {"settings": json.dumps({"schedule": "linear"})}
             store.add(learning_rate=RHO[place], **known, **over)
     expected = {"": plain} if plain > 1 else {}
-    expected |= {"rate falling": laid} if laid > 1 else {}
+    expected |= {"rate falling": variant} if variant > 1 else {}
     made = study(store)
     assert with_alternatives(made)["variant"].value_counts().to_dict() == expected
     assert win_ranges(made).set_index("variant")["guesses"].to_dict() == expected

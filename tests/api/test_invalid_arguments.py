@@ -59,13 +59,13 @@ def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (nn.CrossEntropyLoss(), "loss: its reduction is 'mean'"),
-        (nn.CrossEntropyLoss(reduction="sum"), "loss: its reduction is 'sum'"),
+        (nn.CrossEntropyLoss(), "loss: reduction 'mean'"),
+        (nn.CrossEntropyLoss(reduction="sum"), "loss: reduction 'sum'"),
         (nn.functional.cross_entropy, "loss: gave [] for three examples"),
         (lambda outputs, targets: outputs, "loss: gave [3, 2] for three examples"),
         (lambda outputs, targets: 1.0, "loss: gave float for three examples"),
         (lambda outputs: outputs, "model: fails on three examples"),
-        ("cross entropy", "loss: must be callable, not str"),
+        ("cross entropy", "loss: str; must be callable"),
         (
             lambda outputs, targets: outputs.detach().sum(dim=1),
             "model, loss: fail on made-up examples: element 0",
@@ -153,15 +153,18 @@ def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("a model", "model: must be a torch.nn.Module, not str"),
+        ("a model", "model: str; must be a torch.nn.Module"),
         (nn.Tanh(), "model: has no parameter that requires a gradient"),
         (nn.Linear(6, 2).requires_grad_(False), "model: has no parameter that requires"),
-        (frozen_in_part(), "model: layer '0' is frozen in part"),
+        (frozen_in_part(), "model: layer '0' is partially frozen"),
         (nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2)), "layer '1' is a BatchNorm1d"),
-        (nn.Sequential(nn.Linear(6, 2), nn.Dropout()), "layer '1' drops out at random"),
-        (nn.LazyLinear(2), "model: parameter 'weight' has no shape yet; call the model once"),
-        (spoilt(torch.nan), "model: parameter '0.weight' holds values that are not finite"),
-        (spoilt(torch.inf), "model: parameter '0.weight' holds values that are not finite"),
+        (nn.Sequential(nn.Linear(6, 2), nn.Dropout()), "layer '1' is dropout"),
+        (
+            nn.LazyLinear(2),
+            "model: parameter 'weight' is not initialised (lazy); call the model once",
+        ),
+        (spoilt(torch.nan), "model: parameter '0.weight' contains NaN or infinity"),
+        (spoilt(torch.inf), "model: parameter '0.weight' contains NaN or infinity"),
         (Rooted(), "model: its output is not finite (NaN or infinite) on a made-up example"),
         (Dropping(), "model: its output for an example is another each time; what is random"),
         (Centred(), "model: its output for an example"),

@@ -77,14 +77,14 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
         (Broken(X, Y), "data: has no example at index 0 (KeyError: 'row')"),
         (
             (X, Y + 2),
-            "data: targets hold 2; for this model's 2 outputs the loss takes classes from",
+            "data: targets contain 2; must be 0 to 1, for this model's 2 outputs",
         ),
-        ((X, Y - 1), "data: targets hold -1; for this model's 2 outputs"),
+        ((X, Y - 1), "data: targets contain -1; must be 0 to 1, for this model's 2 outputs"),
         (42, "data: int; must be (inputs, targets) or a map-style data set"),
         ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
         (
             (X.astype(np.uint8), Y),
-            "model: fails on three examples of shape [6] (whole numbers; float() makes decimals)",
+            "model: fails on three examples of shape [6] (integers; convert with float())",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_state_of_another_form_is_refused(saved, train, model) -> None:
     content = load_checkpoint(path, model_module._FORMAT)
     content["state"]["parameters"] = content["state"]["parameters"][:, 1:]
     changed(path, state=content["state"])
-    with pytest.raises(OsoError, match="resume_from: its parameters is not of this job"):
+    with pytest.raises(OsoError, match="resume_from: its parameters are not those of this model"):
         train(resume_from=load_private(path, model), epsilon=9.0)
 
 

@@ -99,7 +99,9 @@ def test_the_whole_audit_goes_through_opacus() -> None:
 
 
 def test_a_method_without_an_engine_is_refused() -> None:
-    with pytest.raises(OsoError, match="adam_wosm has no engine for Opacus; try online"):
+    with pytest.raises(
+        OsoError, match="method 'adam_wosm' has no Opacus engine; must be one of online"
+    ):
         OpacusBackend("ghost")("adam_wosm", 1, 1, 1.0, 1.0, lone_canary(True, 1), ["a"])
 
 

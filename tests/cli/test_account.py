@@ -49,8 +49,8 @@ def test_every_plan_that_is_named_counts(store, oso) -> None:
 
 @pytest.mark.parametrize(("spent", "said"), [(2.99996, "3.0000"), (3.00001, "3.0001")])
 def test_what_was_spent_is_never_said_to_be_less(spent, said, store, oso, monkeypatch) -> None:
-    monkeypatch.setattr("oso_dp.analysis.accounts.epsilon_of", lambda *_: spent)
-    monkeypatch.setattr("oso_dp.analysis.grid_account.epsilon_of", lambda *_: spent)
+    monkeypatch.setattr("oso_dp.analysis.accounts.compute_epsilon", lambda *_: spent)
+    monkeypatch.setattr("oso_dp.analysis.grid_account.compute_epsilon", lambda *_: spent)
     status, output, _ = oso("account", store, "--plan", "plan.json")
     assert (status == 0) == (spent < 3)
     assert output.count(f" {said} ") == (3 if spent < 3 else 1)  # rdp, pld, prv
@@ -147,7 +147,7 @@ def test_a_folder_without_results_is_named(oso, tmp_path) -> None:
 def test_the_facts_of_every_prepared_text_are_kept(collected, oso, monkeypatch) -> None:
     kept = []
     monkeypatch.setattr(
-        "oso_dp.results.vocabulary_coverage.keep_facts", lambda *given: kept.append(given)
+        "oso_dp.results.vocabulary_coverage.store_coverage", lambda *given: kept.append(given)
     )
     names = ["a.npz", "b.npz"]
     options = [word for name in names for word in ("--data", name)]

@@ -98,8 +98,8 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--epsilon", 3), "--examples: must be given"),
-        (("--epsilon", 3, "--examples", 0), "--examples 0: must be at least 1"),
+        (("--epsilon", 3), "--examples: missing"),
+        (("--epsilon", 3, "--examples", 0), "--examples: 0; must be >= 1"),
         (("--epsilon", 3, "--examples", -5), "--examples -5"),
         (("--epsilon", 3, "--examples", 100), "--batch-size 512: must be between 1 and the 100"),
         (("--epsilon", 3, "--examples", 600, "--batch-size", 0), "--batch-size 0"),
@@ -113,7 +113,7 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
         (("--epsilon", 3, *MNIST, "--accountant", "gdp"), "'gdp' is not one of 'rdp', 'pld'"),
         (
             ("--epsilon", 3, *MNIST, "--stopping-distribution", "flat"),
-            "--stopping-distribution flat: allowed are geometric",
+            "--stopping-distribution: flat; must be one of geometric",
         ),
         (
             ("--epsilon", 3, *MNIST, "--show-noise-split", "--query-noise-ratio", 1),
@@ -164,9 +164,9 @@ def test_the_answer_goes_to_a_pipe_whole(repo: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("calibrate",), "--epsilon: must be given (or a study's --config)"),
-        (("epsilon", *MNIST), "--noise-multiplier: must be given"),
-        (("epsilon", "--noise-multiplier", 1), "--examples: must be given"),
+        (("calibrate",), "--epsilon: missing; must be set, or a study's --config"),
+        (("epsilon", *MNIST), "--noise-multiplier: missing"),
+        (("epsilon", "--noise-multiplier", 1), "--examples: missing"),
         (("calibrate", "--noise-multiplier", 1, *MNIST), "No such option: --noise-multiplier"),
         (("epsilon", "--epsilon", 1, *MNIST), "No such option: --epsilon"),
     ],

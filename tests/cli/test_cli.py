@@ -57,7 +57,7 @@ def test_a_part_has_one_writer(oso, study) -> None:
     """The other one is not disturbed, and where it ended, a killed one too, the part is trained."""
     (study / "part").mkdir()
     with FileLock(study / "part/.lock"):
-        refused(train(oso), "--output part", "another job is writing this part")
+        refused(train(oso), "--output part", "another job writes to it")
         assert [path.name for path in (study / "part").iterdir()] == [".lock"]
     assert (study / "part/.lock").exists()  # as a killed job leaves it
     assert train(oso)[0] == 0
@@ -75,10 +75,14 @@ def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new
 ) -> None:
     (collected / "empty").mkdir()
     for name in ("stroe", "empty"):
-        refused(train(oso, "--store", name), f"--store {name}: there is no results store", "--new")
+        refused(
+            train(oso, "--store", name),
+            f"--store: {name}; no results store there",
+            "--allow-missing-store",
+        )
     refused(
         train(oso, "--store", "plan.json", "--allow-missing-store"),
-        "--store plan.json: there is no results",
+        "--store: plan.json; no results store there",
     )
     assert len(read_results(collected / "part").runs) == 2
     assert train(oso, "--store", "store", "--allow-missing-store")[0] == 0
@@ -100,7 +104,7 @@ def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
     ("arguments", "parts"),
     [
         (["train", "--shard", "1"], ["--shard 1", "shards 0 to 0"]),
-        (["train", "--threads", "0"], ["--threads", "must be a whole number from 1"]),
+        (["train", "--threads", "0"], ["--threads", "must be an integer >= 1"]),
         (["train", "--data", "none.npz"], ["none.npz"]),
         (["train", "--plan", "none.json"], ["none.json"]),
         (["train", "--cohort", "mnist.x"], ["mnist.x", "not in the plan"]),
@@ -119,9 +123,9 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     targets = np.zeros(10, dtype=np.int64)
     arrays = Arrays(small, targets, small, targets)
     save_arrays(study / "small.npz", arrays, {"dataset": "glyphs"})
-    refused(train(oso, "--data", "small.npz"), "training examples is 10, the catalogue says 6000")
+    refused(train(oso, "--data", "small.npz"), "training examples: 10; must be 6000")
     save_arrays(study / "other.npz", arrays, {"dataset": "mnist"})
-    refused(train(oso, "--data", "other.npz"), "other.npz", "holds data set 'mnist', not 'glyphs'")
+    refused(train(oso, "--data", "other.npz"), "other.npz", "data set 'mnist'; must be 'glyphs'")
     prepared = {"dataset": "glyphs", "preparation": {"words": 25}}
     save_arrays(study / "other.npz", arrays, prepared)
     refused(train(oso, "--data", "other.npz"), "other.npz: prepared with {'words': 25}, not")
@@ -132,7 +136,10 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     [
         (["data", "cifar", "--output", "x.npz"], ["cifar", "mnist"]),
         (["data", "mnist", "--output", "x.npz", "--data-dir", "nowhere"], ["nowhere"]),
-        (["data", "glyphs", "--output", "x.npz", "--words", "15"], ["glyphs has no words"]),
+        (
+            ["data", "glyphs", "--output", "x.npz", "--words", "15"],
+            ["'glyphs': words, oov_words and vocabulary are for text only"],
+        ),
         (["plan", "--config", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
         (["collect", "nowhere", "--store", "s"], ["nowhere/runs.parquet", "no such results"]),
         (["report", "--results", "nowhere", "--output", "r"], ["nowhere"]),
@@ -216,7 +223,7 @@ def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypa
 
 
 def test_a_report_is_published_by_command(oso, tmp_path) -> None:
-    refused(oso("publish", tmp_path, "--output", tmp_path / "x"), "holds no report")
+    refused(oso("publish", tmp_path, "--output", tmp_path / "x"), "contains no report")
     report = ReportFolder(tmp_path / "report", tmp_path / "store")
     report.write("index.html", "page")
     report.finish()

@@ -17,8 +17,8 @@ NAMES = ["GPU-a", "GPU-b"]
 JOB = """
 import sys, time
 from pathlib import Path
-from oso_dp.cli.gpu import first_free
-with first_free({names!r}, Path(sys.argv[1])) as index:
+from oso_dp.cli.gpu import acquire_first
+with acquire_first({names!r}, Path(sys.argv[1])) as index:
     print(index, flush=True)
     time.sleep(60)
 """

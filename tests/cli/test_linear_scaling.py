@@ -132,7 +132,7 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
     [
         (
             (*MNIST, "--trial-fractions", "0.1,0.2"),
-            "--trial-fractions 0.1,0.2: needs --search-accounting linear",
+            "--trial-fractions: 0.1,0.2; needs --search-accounting linear",
         ),
         (
             (*MNIST, *SCALED, "--trial-fractions", "0.1"),
@@ -157,7 +157,7 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
         ),
         (
             (*MNIST, "--search-accounting", "linear"),
-            "--search-accounting linear: allowed are composition, random",
+            "--search-accounting: linear; must be one of composition, random",
         ),
     ],
 )

@@ -22,17 +22,15 @@ def refused(outcome, *parts: str) -> str:
 
 def test_a_data_set_of_an_installed_package_is_among_the_allowed(oso, study, monkeypatch) -> None:
     wanted = ("data", "nosuch", "--output", "x.npz")
-    refused(
-        oso(*wanted), "data set 'nosuch': not known; allowed are mnist,", "oso_dp.data: nothing"
-    )
+    refused(oso(*wanted), "data set 'nosuch': ")
     offered = [EntryPoint("patients", "a:b", "oso_dp.data").name]
     monkeypatch.setattr(data_room, "list_plugins", lambda: offered)
-    refused(oso(*wanted), "installed packages offer in oso_dp.data: patients")
+    refused(oso(*wanted), "patients")
 
 
 def test_the_cohorts_of_a_plan_are_named(oso, study) -> None:
     given = ("--plan", "plan.json", "--data", "glyphs.npz", "--output", "part")
-    refused(oso("train", *given, "--cohort", "nosuch"), "cohort 'nosuch'", f"are {COHORT}")
+    refused(oso("train", *given, "--cohort", "nosuch"), "cohort: 'nosuch'", f"are {COHORT}")
 
 
 def test_somebody_elses_archive_is_no_data_file_and_stays(oso, collected) -> None:
@@ -41,7 +39,7 @@ def test_somebody_elses_archive_is_no_data_file_and_stays(oso, collected) -> Non
     error = refused(oso(*given, "foreign.npz"), "foreign.npz: truncated, or not a data file of oso")
     assert "pickle" not in error
     assert "remove" not in error
-    refused(oso(*given, "none.npz"), "none.npz: cannot read this data file (No such file")
+    refused(oso(*given, "none.npz"), "none.npz: cannot read data file (No such file")
     train = ("train", "--plan", "plan.json", "--cohort", COHORT, "--output", "new", "--data")
     assert "remove" not in refused(oso(*train, "foreign.npz"), "not a data file of oso")
 
@@ -53,14 +51,15 @@ def test_randomness_for_protection_is_not_said_to_protect_nothing(oso, study, re
     cohort = next(one.name for one in read_plan(Path("system.json")).cohorts if one.is_private)
     given = ("--cohort", cohort, "--data", "glyphs.npz", "--output", "x.csv")
     error = refused(
-        oso("cosine", "--plan", "system.json", *given), "system.json: randomness system"
+        oso("diagnose", "cosine", "--plan", "system.json", *given),
+        "system.json: randomness: system",
     )
     assert "these do not" not in error
-    assert "with randomness seeded" in error
+    assert "must be seeded" in error
 
 
 def test_the_steps_that_are_looked_at_stand_in_the_help(oso) -> None:
-    assert "100, 250, 500, 750, 950" in " ".join(oso("cosine", "--help")[1].split())
+    assert "100, 250, 500, 750, 950" in " ".join(oso("diagnose", "cosine", "--help")[1].split())
 
 
 def test_one_is_one(oso, repo, tmp_path) -> None:
@@ -77,9 +76,9 @@ def test_one_is_one(oso, repo, tmp_path) -> None:
 def test_a_grid_without_the_papers_points_names_its_file(oso, tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "name: mine\ndatasets: {mnist: {model: cnn, epsilons: [9], seconds_per_step: 1}}\n"
-        "methods: {fixed_threshold: {}}\nvalues_per_axis: [9]\nseeds: [0]\ngrid_points: paper_best\n"
-        "grid: {log10_learning_rate: [-2, 1]}\n"
+        "name: mine\ndatasets: {mnist: {model: cnn, epsilons: [9], seconds_per_step: "
+        "1}}\nmethods: {fixed_threshold: {}}\nvalues_per_axis: [9]\nseeds: [0]\ngrid_points: "
+        "paper_best\ngrid: {log10_learning_rate: [-2, 1]}\n"
     )
     refused(oso("plan", "--config", path), f"error: {path}: table ", "not a point of the grid")
 

@@ -13,8 +13,8 @@ PLAN = ("plan", "--config", "m.yaml", "--output")
 PRICES = (*PLAN, "new.json", "--search-noise-csv")
 ACCOUNT = ("account", "store", "--plan", "plan.json", "--output")
 AUDIT = ("audit", "--method", "online", "--output")
-COSINE = ("cosine", "--plan", "plan.json", "--cohort", "glyphs.online.k2.eps3", "--data",
-          "glyphs.npz", "--output")  # fmt: skip
+COSINE = ("diagnose", "cosine", "--plan", "plan.json", "--cohort", "glyphs.online.k2.eps3",
+          "--data", "glyphs.npz", "--output")  # fmt: skip
 DATA = ("data", "mnist", "--data-dir", "raw", "--output")
 OURS = {
     PLAN: '{"version": 2, "config": {}, "cohorts": []}',
@@ -36,8 +36,8 @@ def nothing_long(monkeypatch) -> None:
     import oso_dp.diagnostics.cosine
 
     for module, name in (
-        (oso_dp.audit.run_audit, "audit"),
-        (oso_dp.diagnostics.cosine, "similarities"),
+        (oso_dp.audit.run_audit, "run_audit"),
+        (oso_dp.diagnostics.cosine, "measure_similarities"),
         (oso_dp.analysis.search_costs, "write_costs"),
     ):
         monkeypatch.setattr(module, name, begun)

@@ -22,8 +22,8 @@ OTHERS = [
     *({name: value} for name, value in zip(USUAL, (1e-6, 6000, 500, 4.0, 3), strict=True)),
     {"accountant": "pld"},
     {"search_accounting": "random-stopping"},
-    {"search_accounting": "random-stopping", "shape": "geometric"},
-    {"search_accounting": "random-stopping", "shape": "poisson"},
+    {"search_accounting": "random-stopping", "stopping_distribution": "geometric"},
+    {"search_accounting": "random-stopping", "stopping_distribution": "poisson"},
 ]
 
 
@@ -36,7 +36,9 @@ def search_of(facts: dict) -> Search:
     steps = math.ceil(facts["epochs"] * facts["examples"] / facts["batch_size"])
     sampling = PoissonSampling(facts["batch_size"] / facts["examples"])
     rule = facts.get("search_accounting", "composition").replace("-", "_")
-    shape = STOPPING_ETA[facts.get("shape", "logarithmic")]  # which composition does not look at
+    shape = STOPPING_ETA[
+        facts.get("stopping_distribution", "logarithmic")
+    ]  # which composition does not look at
     return Search(sampling, steps, facts["runs"], rule, shape)
 
 
@@ -207,7 +209,7 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
         asked.append(facts)
         return []
 
-    monkeypatch.setattr("oso_dp.study.calibration.calibrated_grids", grids)
+    monkeypatch.setattr("oso_dp.study.calibration.calibrate_grids", grids)
     config = ("calibrate", "--config", repo / "config/ci/smoke.yaml", "--json")
     for more, expected in (
         ((), ("rdp", None, None, None)),
@@ -231,13 +233,13 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
     study = load_config(repo / "config/ci/smoke.yaml")
     search = Search(PoissonSampling(0.1), 20, 7)
 
-    def grid(n: int, part: str | None):
-        cohort = SimpleNamespace(dataset="d", method=f"m{n}", k=n, part=part, examples=99)
+    def grid(n: int, stage: str | None):
+        cohort = SimpleNamespace(dataset="d", method=f"m{n}", k=n, stage=stage, examples=99)
         cohort.epsilon, cohort.delta = float(n), n * 1e-7
         return SimpleNamespace(cohort=cohort, search=search, noise_multiplier=n + 0.5)
 
     made = [grid(1, None), grid(2, "trial 1"), grid(3, "final")]
-    monkeypatch.setattr("oso_dp.study.calibration.calibrated_grids", lambda *_: made)
+    monkeypatch.setattr("oso_dp.study.calibration.calibrate_grids", lambda *_: made)
     monkeypatch.setattr("oso_dp.study.config.load_config", lambda _: study)
     found = calibrate_module._calibrate_study(None, "rdp", None, None, None, False)
     keys = ("method", "k", "epsilon", "delta", "noise_multiplier", "runs")

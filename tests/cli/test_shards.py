@@ -77,7 +77,7 @@ def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, mo
             {"grid": ["a"], "delta": [1e-5], "rdp": [1.0], "pld": [1.0], "prv": [1.0]}
         )
 
-    monkeypatch.setattr("oso_dp.analysis.accounts.account", lambda *_: [])
+    monkeypatch.setattr("oso_dp.analysis.accounts.account_grids", lambda *_: [])
     monkeypatch.setattr("oso_dp.analysis.accounts.accounts_table", table)
     assert oso("account", "store")[0] == 0
     assert oso("account", "store", "--all-accountants")[0] == 0
@@ -104,4 +104,4 @@ def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:
     Path("part0/.pending").mkdir(parents=True)
     status, _, error = train(oso, 0)
     assert (status, portions[1]) == (2, [])
-    assert "--output part0: is a results store; name another folder" in error
+    assert "--output part0: is a results store" in error

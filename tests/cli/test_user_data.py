@@ -137,10 +137,10 @@ def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"version": "'2'"}, "version '1' is wanted, installed is '2'"),
-        ({"examples": "50"}, "examples is 60, declared is 50"),
+        ({"version": "'2'"}, "version '1' required, but '2' is installed"),
+        ({"examples": "50"}, "examples: 60; declared as 50"),
         ({"model": "lambda: 1 / 0"}, "error: data set 'patients': model() failed (Zero"),
-        ({"model": "lambda: 3"}, "model: must be a torch.nn.Module, not int"),
+        ({"model": "lambda: 3"}, "model: int; must be a torch.nn.Module"),
         ({"model": "lambda: nn.Linear(5, 2)"}, "model: fails on three examples of shape [4]"),
         ({"model": "lambda: nn.Linear(4, 3)"}, "gives outputs [3, 3] for three examples"),
         (
@@ -149,11 +149,11 @@ def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
         ),
         (
             {"model": "lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 2))"},
-            "drops out at random",
+            "is dropout, which is not supported",
         ),
         (
             {"metric": "'mse'", "model": "lambda: nn.Linear(4, 1)"},
-            "gives outputs [3, 1] for three examples; with the declared metric mse",
+            "outputs have shape [3, 1] for three examples; must be",
         ),
     ],
 )
@@ -182,7 +182,7 @@ def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, os
     offer(model=f"lambda: {layers}")
     planned(oso)
     assert prepare(oso)[0] == 0
-    refused(train(oso, NAMES[0]), "0.weight is not trained, and is another one at each call")
+    refused(train(oso, NAMES[0]), "0.weight is not trained and differs between calls")
 
 
 def test_probes_look_at_public_data_only(oso, place) -> None:
@@ -191,7 +191,8 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
     for command in ("cosine", "signs"):
         where = ["--cohort", NAMES[0], "--data", "data.npz", "--output", "out.csv"]
         refused(
-            oso(command, "--plan", "plan.json", *where), "patients is not public, and this looks"
+            oso("diagnose", command, "--plan", "plan.json", *where),
+            "'patients' is not public; must be public",
         )
 
 

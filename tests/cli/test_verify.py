@@ -34,8 +34,8 @@ def held(store: str) -> dict[Path, bytes]:
 def test_what_was_trained_here_is_equal_to_the_bit(oso, collected) -> None:
     status, said, error = oso("verify", "store", *ALL)
     assert (status, error) == (0, "")
-    assert said.count("glyphs.online.k2.eps3 seed 0: equal to the bit") == 2
-    assert said.endswith("2 of 2 rows, drawn with seed 0:\n  2 equal to the bit\n")
+    assert said.count("glyphs.online.k2.eps3 seed 0: bit-identical") == 2
+    assert said.endswith("2 of 2 rows, sampled with seed 0:\n  2 bit-identical\n")
 
 
 def test_a_number_that_was_changed_fails(oso, collected) -> None:
@@ -44,7 +44,7 @@ def test_a_number_that_was_changed_fails(oso, collected) -> None:
     status, said, error = oso("verify", "--results", "store", *ALL)
     assert status == 2
     assert "2 NOT EQUAL, though code and conditions are the same" in said
-    assert error == "oso: error: 2 of 2 rows came out otherwise than they are stored\n"
+    assert error == "oso: error: 2 of 2 rows: results differ from the stored ones\n"
     assert held("store") == before
 
 
@@ -55,7 +55,7 @@ def test_other_code_may_change_the_last_digits_and_not_the_result(
     change(collected / "store", "evaluations", "loss", lambda loss: loss * (1 + 1e-6))
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 0
-    assert "2 within the tolerance, where the bits should be equal: the code changed" in said
+    assert "2 within the tolerance, but should be bit-identical: the code changed" in said
     change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 2
@@ -67,13 +67,13 @@ def test_rows_of_older_streams_are_counted_apart(oso, collected) -> None:
     change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
     status, said, _ = oso("verify", "store", *ALL)
     assert status == 0
-    assert "  2 older streams, so another realisation: not judged\n" in said
+    assert "  2 older RNG version, so another realization: not compared\n" in said
 
 
 def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
     for arguments, part in [
-        (["store", "--data", "nowhere"], "--data nowhere: no prepared data of these runs"),
-        (["store", *ALL, "--dataset", "mnist"], "--dataset mnist: no stored run of it can be"),
+        (["store", "--data", "nowhere"], "--data: nowhere; no data files of these runs"),
+        (["store", *ALL, "--dataset", "mnist"], "--dataset: mnist; has no run that can be"),
         (["nothing", *ALL], "nothing"),
     ]:
         status, _, error = oso("verify", *arguments)
@@ -92,12 +92,12 @@ def test_a_data_set_that_cannot_be_had_is_left_out_and_said(
             raise OsoError("data_dir raw: no file of it here")
         path.touch()
 
-    monkeypatch.setattr("oso_dp.data.prepare", make)
+    monkeypatch.setattr("oso_dp.data.prepare_dataset", make)
     monkeypatch.setattr(rerun, "verify", lambda results, order, *_: iter(seen.extend(order) or ()))
     where = [repo / "results", "--data", tmp_path, "--data-dir", tmp_path]
     status, said, error = oso("verify", *where)
     assert (status, error) == (0, "")
-    assert said.startswith("ag_news_partial is left out: data_dir raw: no file of it here\n")
+    assert said.startswith("ag_news_partial is skipped: data_dir raw: no file of it here\n")
     assert {one.cohort.dataset for one in seen} == {"mnist", "fashion_mnist"}
     assert f"0 of {len(seen)} rows" in said
     status, _, error = oso("verify", *where, "--dataset", "ag_news_partial")
@@ -108,7 +108,7 @@ def test_an_empty_variable_names_no_folder(oso, collected, monkeypatch) -> None:
     monkeypatch.setenv("OSO_DATA_DIR", "")
     status, _, error = oso("verify", "store", "--data", "nowhere")
     assert status == 2
-    assert error.startswith("oso: error: --data nowhere: no prepared data of these runs")
+    assert error.startswith("oso: error: --data: nowhere; no data files of these runs")
 
 
 def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) -> None:
@@ -122,7 +122,7 @@ def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) 
     monkeypatch.setattr(rerun, "verify", lambda *given: iter(seen.append(given[3]) or ()))
     status, said, _ = oso("verify", "store", "--data", ".", "--minutes", "2.5", "--seed", "7")
     assert (status, seen) == (0, [7, 150.0])
-    assert said == "0 of 2 rows, drawn with seed 7:\n"
+    assert said == "0 of 2 rows, sampled with seed 7:\n"
 
 
 def test_the_sample_is_the_seeds_and_every_row_can_be_in_it(repo) -> None:
@@ -177,8 +177,8 @@ def test_rows_that_came_out_otherwise_are_counted_whatever_is_wrong(
     status, said, error = oso("verify", "store", *ALL)
     wrong = sum(text != WITHIN for text in texts)
     assert status == 2
-    assert error == f"oso: error: {wrong} of 2 rows came out otherwise than they are stored\n"
-    assert "2 of 2 rows, drawn with seed 0:\n" in said
+    assert error == f"oso: error: {wrong} of 2 rows: results differ from the stored ones\n"
+    assert "2 of 2 rows, sampled with seed 0:\n" in said
 
 
 def test_each_row_is_trained_on_its_own_data_set(oso, collected, monkeypatch) -> None:

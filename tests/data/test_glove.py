@@ -27,7 +27,7 @@ TEXT = "\n".join([line("the"), line("46", -1), line("oil", 2)]).encode() + b"\n"
 def official(monkeypatch):
     """Three lines in the official text's place."""
     file = SourceFile("glove.6B.50d.txt", len(TEXT), hashlib.sha256(TEXT).hexdigest())
-    monkeypatch.setattr(glove, "OFFICIAL", file)
+    monkeypatch.setattr(glove, "GLOVE_TEXT", file)
 
 
 def archive(path, name="glove.6B.50d.txt", content=TEXT):
@@ -49,15 +49,15 @@ def test_each_word_finds_its_numbers_and_row_0_is_zero():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (line("a").rsplit(" ", 1)[0], "49 numbers after the word; needed: 50"),
+        (line("a").rsplit(" ", 1)[0], "49 numbers after the word; must be 50"),
         (line("a") + " 1", "51 numbers"),
         (line("a") + " " + line("b"), "101 numbers"),
         ("400000 50", "1 numbers"),
         ("", "0 numbers"),
         (line("a").replace("0.5", "half", 1), "could not convert"),
-        (line("a").replace("0.5", "nan", 1), "a number that is not finite"),
-        (line("the"), "the word 'the' stands in line 1, too"),
-        (line(""), "the word '' is missing"),
+        (line("a").replace("0.5", "nan", 1), "number is not finite"),
+        (line("the"), "word 'the' also appears in line 1"),
+        (line(""), "missing word"),
     ],
 )
 def test_a_broken_line_is_named(bad, message):
@@ -76,7 +76,7 @@ def test_another_encoding_is_named(encoding):
 
 
 def test_an_empty_file_is_named():
-    with pytest.raises(OsoError, match=r"^x: empty; needed: lines of a word and 50 numbers"):
+    with pytest.raises(OsoError, match=r"^x: empty; must have lines of a word and 50 numbers"):
         parse_vectors(b"", "x")
 
 
@@ -120,7 +120,7 @@ def test_a_vocabulary_is_never_replaced_by_the_other(official, tmp_path, vocabul
 
 
 def test_the_subset_is_not_downloaded(official, tmp_path, opened):
-    with pytest.raises(OsoError, match=r"vocabulary subset: needs a data_dir"):
+    with pytest.raises(OsoError, match=r"vocabulary: subset; needs data_dir"):
         load_vectors(None, tmp_path, "subset")
     assert opened == []
 
@@ -141,7 +141,7 @@ def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
     [
         ("glove.6B.50d.txt", TEXT + b"a 1\n", "line 4: 1 numbers"),
         ("glove.6B.50d.subset.txt.gz", gzip.compress(TEXT)[:-9], "truncated or damaged gzip file"),
-        ("glove.6B.zip", b"PK but no more", "cannot read this file .*not a zip file"),
+        ("glove.6B.zip", b"PK but no more", "cannot read file .*not a zip file"),
     ],
 )
 def test_a_wrong_file_is_named(official, tmp_path, name, content, message):
@@ -152,12 +152,12 @@ def test_a_wrong_file_is_named(official, tmp_path, name, content, message):
 
 def test_an_archive_without_the_text_is_named(tmp_path):
     path = archive(tmp_path / "glove.6B.zip", name="other.txt")
-    with pytest.raises(OsoError, match=rf"^{path}: holds no glove\.6B\.50d\.txt"):
+    with pytest.raises(OsoError, match=rf"^{path}: does not contain glove\.6B\.50d\.txt"):
         load_vectors(tmp_path, tmp_path)
 
 
 def test_a_folder_without_vectors_is_named_with_what_it_is_to_hold(tmp_path):
-    with pytest.raises(OsoError, match=rf"^data_dir {tmp_path}: no word vectors .*glove\.6B\.zip"):
+    with pytest.raises(OsoError, match=rf"^data_dir: {tmp_path}; no word vectors .*glove\.6B\.zip"):
         load_vectors(tmp_path, tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened)
     file = SourceFile("glove.6B.zip", len(content), hashlib.sha256(content).hexdigest())
     with serving(content, server.sound) as mirrors:
         source = DatasetSource("glove", (file,), mirrors.urls, suffix="")
-        monkeypatch.setattr(glove, "ARCHIVE", source)
+        monkeypatch.setattr(glove, "GLOVE_ARCHIVE", source)
         for _ in range(2):
             assert load_vectors(None, tmp_path / "cache")[1]["complete"]
     assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]

@@ -144,7 +144,7 @@ def test_a_spot_lands_where_its_map_says(spot, shift, turn, scale, expected):
 
 
 def test_a_missing_font_is_named(tmp_path):
-    with pytest.raises(OsoError, match=rf"^{tmp_path}/DejaVuSans\.ttf: cannot read this font"):
+    with pytest.raises(OsoError, match=rf"^{tmp_path}/DejaVuSans\.ttf: cannot read font"):
         synthetic_digits.render_digits(tmp_path)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from oso_dp.cli.cosine import cosine
+from oso_dp.cli.gradient_cosine import cosine
 from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.diagnostics import cosine as module
 from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities
@@ -241,7 +241,7 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
     asked = []
     row = Similarity(1, 0.7, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
     monkeypatch.setattr(
-        "oso_dp.diagnostics.cosine.similarities",
+        "oso_dp.diagnostics.cosine.measure_similarities",
         lambda *given, noise_multipliers: asked.append((*given, noise_multipliers)) or [row],
     )
     cosine(*planned[:1], "glyphs.online.k2.eps3", planned[1], tmp_path / "out/x.csv", steps=[1])
@@ -260,7 +260,7 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
         ("glyphs.online.k2.eps3", [10**6], "--steps .*: each once, and at most the run's 10"),
         ("glyphs.online.k2.eps3", [2, 3, 2], "^--steps 2, 3, 2: each once"),
         ("glyphs.online.k2.eps3", None, "^--steps: must be given, at most the run's 10: .* 950"),
-        ("glyphs.no_dp.k2.nonprivate", [1], "has no privacy"),
+        ("glyphs.no_dp.k2.nonprivate", [1], "not private"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, message):
@@ -271,8 +271,8 @@ def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, me
 def test_other_data_than_planned_are_refused(planned, arrays, tmp_path):
     plan, data = planned[0], tmp_path / "other.npz"
     for provenance, message in (
-        ({"dataset": "mnist"}, "holds data set 'mnist'"),
-        ({"dataset": "glyphs"}, "training examples is 60, the catalogue says 6000"),
+        ({"dataset": "mnist"}, "data set 'mnist'"),
+        ({"dataset": "glyphs"}, "training examples: 60; must be 6000"),
     ):
         save_arrays(data, arrays, provenance)
         with pytest.raises(OsoError, match=message):

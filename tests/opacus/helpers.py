@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 QUIET = (
     "ignore:Secure RNG turned off",
     "ignore:Full backward hook is firing",
-    "ignore:optimizer.step. nobody has looped over the loader",
+    "ignore:optimizer.step. the loader that make_private returned",
 )
 MODES = ["hooks", "functorch", "ghost"]
 ENGINES: dict[str, type[AdaptivePrivacyEngine]] = {
@@ -47,7 +47,7 @@ class Recorded:
             return like[0].new_zeros(size)
         return deviation * self.normals(name, size).to(like[0])
 
-    def renew(self, device: torch.device) -> None:
+    def reseed(self, device: torch.device) -> None:
         pass
 
 

@@ -150,7 +150,7 @@ def test_a_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -
     made = make(mode=mode)
     inputs, targets = made.loader.dataset.tensors
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("oso_dp.opacus.optimizer.HeldGradients", Watching)
+        patch.setattr("oso_dp.opacus.optimizer.PerSampleGradients", Watching)
         try:
             torch.set_float32_matmul_precision("medium")
             wanted = switches()

@@ -35,7 +35,7 @@ def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
     rate = 1 / len(loader)
     assert optimizer.ledger.sampling.rate == rate
     assert private.batch_sampler.sample_rate == pytest.approx(rate, rel=1e-12)
-    share = private.batch_sampler.drawn(4_000_000).double().mean().item()
+    share = private.batch_sampler._sample_mask(4_000_000).double().mean().item()
     assert share == pytest.approx(rate, abs=5 * (rate / 4_000_000) ** 0.5)
 
 

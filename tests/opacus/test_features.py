@@ -88,7 +88,7 @@ def test_an_example_cannot_count_twice_in_a_step(mode) -> None:
         made.backward(inputs, targets)
         made.optimizer.step()
 
-    with pytest.raises(OsoError, match=r"loss.backward: was called twice") as raised:
+    with pytest.raises(OsoError, match=r"loss.backward: called twice") as raised:
         twice()
     assert "\n" not in str(raised.value)
     assert made.optimizer.ledger.step_count == 0
@@ -109,11 +109,11 @@ def test_a_backward_pass_can_be_dropped(whose, mode) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_step_needs_a_backward_pass_of_its_own(mode) -> None:
     made = make(mode=mode)
-    with pytest.raises(OsoError, match="there was no backward pass"):
+    with pytest.raises(OsoError, match="no backward pass since"):
         made.optimizer.step()
     made.backward(*examples(count=4))
     made.optimizer.step()
-    with pytest.raises(OsoError, match="there was no backward pass"):
+    with pytest.raises(OsoError, match="no backward pass since"):
         made.optimizer.step()
     assert made.optimizer.ledger.step_count == 1
 
@@ -123,7 +123,7 @@ def test_a_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
     """Else the next batch's rows would hold this one's gradients, too."""
     made = make(mode=mode)
     made.model(examples(count=4)[0])
-    with pytest.raises(OsoError, match="left without its backward pass"):
+    with pytest.raises(OsoError, match="training mode has no backward pass"):
         made.step(*examples(count=4))
     made = make(mode=mode)
     with torch.no_grad():
@@ -270,8 +270,8 @@ def test_a_checkpoint_brings_everything_back(method, mode) -> None:
     ("spoil", "message"),
     [
         (lambda d: d.pop("oso_dp"), "has no key 'oso_dp'"),
-        (lambda d: d["oso_dp"].update(method="auto_s"), "is of method 'auto_s', not 'online'"),
-        (lambda d: d["oso_dp"].pop("threshold"), "key 'oso_dp' is not readable"),
+        (lambda d: d["oso_dp"].update(method="auto_s"), "method 'auto_s'; must be 'online'"),
+        (lambda d: d["oso_dp"].pop("threshold"), "key 'oso_dp' cannot be read"),
         (lambda d: d["oso_dp"].update(threshold=torch.tensor([torch.nan])), "must be finite"),
         (lambda d: d["oso_dp"].update(threshold=torch.tensor([-1.0])), "must be finite"),
         (lambda d: d["oso_dp"]["memory"].update(gradient=torch.zeros(1, 3)), "have 3 numbers"),
@@ -338,7 +338,7 @@ def test_the_noise_for_an_epsilon_keeps_it() -> None:
     assert private.sample_rate == optimizer.ledger.sampling.rate == 1 / 93
     engine.accountant.history = [(optimizer.noise_multiplier, 1 / 93, 2 * 93)]
     assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
-    with pytest.raises(OsoError, match=r"target_epsilon 2: this engine's .* steps have spent"):
+    with pytest.raises(OsoError, match=r"target_epsilon: 2; this engine has already spent"):
         engine.make_private_with_epsilon(
             module=network(),
             optimizer=optimizer.original_optimizer,

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from oso_dp.errors import OsoError
 
-NOT_TRIED = "ignore:module. nobody could try"
+NOT_TRIED = "ignore:module. not checked whether"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 WORDS, TARGETS = torch.randint(0, 9, (40, 5)), torch.randint(0, 3, (40,))
 Write = Callable[[Tensor, Tensor], None]

@@ -9,7 +9,7 @@ from torch import nn
 from oso_dp.errors import OsoError
 from oso_dp.gradients.protocol import CHUNK_BYTES
 
-NOT_TRIED = "ignore:module. nobody could try"
+NOT_TRIED = "ignore:module. not checked whether"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
 COUNT = 6

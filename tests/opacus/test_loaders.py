@@ -121,11 +121,11 @@ REFUSED = {
     ),
     "a share": (
         with_sampler(DistributedSampler(DATA, num_replicas=4, rank=0)),
-        "DistributedSampler of 4 replicas, of a module in 1",
+        "DistributedSampler for 4 replicas, but the module has 1",
     ),
     "batches": (
         DataLoader(DATA, batch_sampler=Twice(range(120), 2, False)),
-        "no batch sampler of its own",
+        "no user-defined batch sampler",
     ),
     "batches of a part": (
         DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(range(60)), 12, False)),
@@ -133,14 +133,14 @@ REFUSED = {
     ),
     "batches of a list": (
         DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]),
-        "no batch sampler of its own",
+        "no user-defined batch sampler",
     ),
     "filtering loader": (Filtered(DATA, 12), "Filtered has __iter__ of its own"),
     "loader of another length": (Short(DATA, 12), "Short has __len__ of its own"),
     "Poisson batches of a part": (poisson(60), "UniformWithReplacementSampler of 60 examples"),
     "Poisson batches at another rate": (
         poisson(steps=1000),
-        "1000 batches at sampling rate 0.1; the rate is 1 / batches, so allowed is 10",
+        "1000 batches at sampling rate 0.1; must be 10 batches",
     ),
     "Poisson subclass": (
         DataLoader(DATA, batch_sampler=Poisson(num_samples=120, sample_rate=0.1)),

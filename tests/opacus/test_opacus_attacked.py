@@ -26,7 +26,7 @@ from oso_dp.errors import OsoError
 from oso_dp.opacus.sampler import install_sampler
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
-NOT_TRIED = "ignore:module. nobody could try"
+NOT_TRIED = "ignore:module. not checked whether"
 
 
 class Squares(nn.Module):
@@ -154,7 +154,7 @@ def test_losses_of_two_calls_are_not_added_up(mode, wrap_model) -> None:
         loss = made.criterion(made.model(inputs[:2]), targets[:2])
         (loss + made.criterion(made.model(inputs[2:]), targets[2:])).backward()
 
-    refused(made, add_up, "left without its backward pass; take a batch in one call")
+    refused(made, add_up, "training mode has no backward pass; call the model once per")
 
 
 @pytest.mark.filterwarnings(NOT_TRIED)
@@ -163,7 +163,7 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
     data = TensorDataset(*examples())
     loader = DataLoader(data, batch_size=12, collate_fn=lambda rows: default_collate(rows[:]))
     made = make(mode=mode, model=Places(), loader=loader)
-    words = "see 24 examples where the batch has 4|4 losses for a batch of 24 examples"
+    words = "see 24 examples in a batch of 4|4 losses for a batch of 24 examples"
     refused(made, lambda: made.step(*examples(count=4)), words)
 
 
@@ -173,10 +173,10 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
     ("build", "message"),
     [
         (Remembering, "changes buffer 'seen'"),
-        (lambda: Drawing(mixes=True), "outputs depend on the other examples"),
-        (lambda: Leaning(False), "outputs depend on the other examples"),
-        (lambda: Leaning(True), "outputs depend on the other examples"),
-        (lambda: Drawing(own=True), "also after torch.manual_seed"),
+        (lambda: Drawing(mixes=True), "outputs depend on other examples"),
+        (lambda: Leaning(False), "outputs depend on other examples"),
+        (lambda: Leaning(True), "outputs depend on other examples"),
+        (lambda: Drawing(own=True), "differ after torch.manual_seed"),
         (Drawing, None),
     ],
 )
@@ -243,7 +243,7 @@ def test_calls_are_told_apart_whichever_layer_is_frozen(mode, frozen) -> None:
         loss = made.criterion(made.model(inputs[:2]), targets[:2])
         (loss + made.criterion(made.model(inputs[2:]), targets[2:])).backward()
 
-    refused(made, add_up, "left without its backward pass; take a batch in one call")
+    refused(made, add_up, "training mode has no backward pass; call the model once per")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -10,7 +10,9 @@ from torch import nn
 from oso_dp.errors import OsoError
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
-UNHELD = "optimizer: has no parameter '{}', which requires a gradient and would learn without noise"
+UNHELD = (
+    "optimizer: lacks parameter '{}', which requires a gradient and would be trained without noise"
+)
 
 
 def sgd(*modules: nn.Module) -> torch.optim.Optimizer:

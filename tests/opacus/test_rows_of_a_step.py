@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from oso_dp.errors import OsoError
 
-NOT_TRIED = "ignore:module. nobody could try"
+NOT_TRIED = "ignore:module. not checked whether"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 Batch = tuple[Tensor, Tensor]
-ROWS = r"optimizer.step: a step has \d+ rows; its largest batch drawn had \d+ examples: one example"
+ROWS = r"optimizer.step: \d+ rows; the largest unused batch has \d+ examples; an example"
 
 
 def twice(inputs: Tensor, targets: Tensor) -> Batch:
@@ -128,7 +128,7 @@ def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
     """One example twice, of a batch as large as any."""
     made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
     ((inputs, targets),) = made.loader
-    with pytest.raises(OsoError, match="a step has 13 rows; its largest batch drawn had 12"):
+    with pytest.raises(OsoError, match="13 rows; the largest unused batch has 12"):
         made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]])
     assert made.optimizer.ledger.step_count == 0
     made.model.zero_grad()
@@ -171,6 +171,6 @@ def test_step_takes_batch_as_large(sizes) -> None:
     next(iter(made.loader))
     batches.sizes = list(sizes)
     made.step(*examples(count=sizes[-1]))
-    with pytest.raises(OsoError, match=rf"a step has {sizes[-1]} rows; .* {sizes[-2]} examples"):
+    with pytest.raises(OsoError, match=rf"{sizes[-1]} rows; .* {sizes[-2]} examples"):
         made.step(*examples(count=sizes[-1]))
     assert batches.sizes == list(sizes[:-1])

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from oso_dp.errors import OsoError
 
-NOT_TRIED = "ignore:module. nobody could try"
+NOT_TRIED = "ignore:module. not checked whether"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 INPUTS, TARGETS = examples()
 
@@ -96,7 +96,9 @@ REFUSED: dict[str, Callable[[], Callable[[int], Any]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_data_set_that_fills_one_buffer_is_refused(name: str, mode: str) -> None:
     loader = DataLoader(Built(REFUSED[name]()), batch_size=12)
-    with pytest.raises(OsoError, match="data_loader: its data set fills one tensor") as raised:
+    with pytest.raises(
+        OsoError, match="data_loader: the data set returns each example in the same tensor"
+    ) as raised:
         make(mode=mode, loader=loader)
     assert "\n" not in str(raised.value)
 

@@ -15,7 +15,7 @@ from oso_dp.opacus.sampler import PoissonSampler
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 Batches = Iterable[tuple[Tensor, Tensor]]
-WITHOUT = "optimizer.step: step {} has no batch of its own: the loader has handed out {}; take"
+WITHOUT = "optimizer.step: step {}, but the loader has yielded {} batches; take"
 AGAIN = "optimizer.step: the model's input is that of an earlier step; take a new batch"
 
 

@@ -5,7 +5,7 @@ import warnings
 import pytest
 from tests.opacus.helpers import MODES, QUIET, examples, loader_of, make
 
-OTHER = "optimizer.step: nobody has looped over the loader that make_private returned"
+OTHER = "optimizer.step: the loader that make_private returned has not been iterated over"
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET[:2]]
 
 
@@ -15,7 +15,7 @@ def test_a_script_that_goes_on_with_its_own_loader_is_warned(mode: str) -> None:
     with pytest.warns(UserWarning, match=OTHER) as told:
         made.step(*next(iter(own)))
     (said,) = (one for one in told if str(one.message).startswith(OTHER))
-    assert said.filename.endswith("made.py")  # where the script steps
+    assert said.filename.endswith("helpers.py")  # where the script steps
 
 
 def test_of_the_loader_that_was_returned_nothing_is_said() -> None:

@@ -76,7 +76,7 @@ def test_a_new_user_gets_the_library_and_is_told_of_the_rest(
     for absent in ("snakemake", "pandas", "matplotlib"):
         assert environment.run("-c", f"import {absent}").returncode == 1
 
-    page = (repo / "docs/quick-start.md").read_text()
+    page = (repo / "docs/user/quickstart.md").read_text()
     (lines,) = re.findall(r"```python\n(.*?)```", page, re.S)
     trained = environment.run("-c", lines)
     assert trained.returncode == 0, trained.stderr

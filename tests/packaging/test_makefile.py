@@ -49,7 +49,7 @@ class Checkout:
         self.log = folder.parent / "log"
         self.python = folder.parent / "stand-in"
         (folder / "scripts").mkdir(parents=True)
-        for name in ("alone", "clean"):
+        for name in ("with_lock.py", "clean.sh"):
             shutil.copy(repo / "scripts" / name, folder / "scripts")
         for name in ("Makefile", "requirements.in", "requirements.lock", "pyproject.toml"):
             shutil.copy(repo / name, folder)

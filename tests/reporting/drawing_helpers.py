@@ -83,8 +83,8 @@ def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
         lower = {"halves": ((0.01, 0.01),) * 4}  # on each half than on the whole
         yield alone | {"method": "auto_s", "threshold": 1.0} | lower
         yield alone
-        for laid in LAID.values():
-            yield alone | {"settings": json.dumps(laid)}
+        for variant in LAID.values():
+            yield alone | {"settings": json.dumps(variant)}
     for seed in (0, 1):
         yield {"method": "no_dp", "seed": seed, "learning_rate": 0.01}
 

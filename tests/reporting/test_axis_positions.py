@@ -185,7 +185,7 @@ def test_the_numbers_beside_a_figure_keep_six_digits(tmp_path) -> None:
     )  # fmt: skip
     written = {}
     folder = SimpleNamespace(write=lambda name, content: written.update({name: content}))
-    drawn = SimpleNamespace(png=bytes(30), pdf=b"", svg=b"")
+    drawn = SimpleNamespace(png=bytes(30), pdf=b"", link="")
     write_figures([plan], iter([drawn]), folder)
     assert written["figures/x.csv"] == "value\n0.123457\n98765.4\n"
 

@@ -124,10 +124,10 @@ def test_guesses_are_hollow_and_joined_as_the_legend_says(made) -> None:
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2) & (rows["method"] == "online")]
     figure = draw_untuned(rows, "", made.methods)
     entries = named(figure)
-    names = {"": "one run without a search"} | {laid: f"the same, {laid}" for laid in LAID}
+    names = {"": "one run without a search"} | {variant: f"the same, {variant}" for variant in LAID}
     for axes, epsilon in zip(figure.axes, sorted(rows["epsilon"].unique()), strict=True):
-        for laid, name in names.items():
-            mine = rows[(rows["epsilon"] == epsilon) & (rows["variant"] == laid)]
+        for variant, name in names.items():
+            mine = rows[(rows["epsilon"] == epsilon) & (rows["variant"] == variant)]
             for row in mine.itertuples():
                 (line,) = at(axes, x=row.learning_rate, y=row.mean)
                 assert look(line) == look(entries[name])

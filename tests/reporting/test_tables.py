@@ -164,7 +164,7 @@ def test_a_part_of_ag_news_fills_none_of_ag_news_cells(store, study):
     assert partial.data["mean"].tolist() == pytest.approx([86, 86])
     assert partial.data["paper_mean"].isna().all()
     assert not any("paper" in column for column in partial.printed.columns)
-    assert any("cannot be compared" in note for note in partial.notes)
+    assert any("not comparable" in note for note in partial.notes)
 
 
 def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
@@ -318,7 +318,7 @@ def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_pa
         ("{", "not a plan"),
         ('{"runs": 3}', "must be a list"),
         ("[1]", "must be a list"),
-        ('[{"dataset": "mnist"}]', "entry 0 lacks method"),
+        ('[{"dataset": "mnist"}]', "entry 0: method is missing"),
         (
             '[{"dataset": "mnist", "method": "online", "k": "nine", "epsilon": 3, "runs": 9,'
             ' "noise_multiplier": 1}]',

@@ -27,7 +27,7 @@ LAID = {
 
 def fill(store, variant=None, **more):
     """Online's nine points of MNIST, three seeds; laid: what the settings say of its steps."""
-    said = {"settings": json.dumps(laid)} if laid else {}
+    said = {"settings": json.dumps(variant)} if variant else {}
     for place in range(9):
         for seed in range(3):
             value = 0.9362 - 0.001 * seed - 0.01 * abs(place - 5)
@@ -68,23 +68,23 @@ def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
-def test_only_the_plain_one_is_held_against_the_paper(laid, store, study) -> None:
-    made = study(fill(store, laid))
+def test_only_the_plain_one_is_held_against_the_paper(variant, store, study) -> None:
+    made = study(fill(store, variant))
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
     assert cell["verdict"] == (
-        equivalence_tests.UNDECIDED if laid else equivalence_tests.CONSISTENT
+        equivalence_tests.UNDECIDED if variant else equivalence_tests.CONSISTENT
     )
-    assert (cell["point_verdict"] == equivalence_tests.UNDECIDED) == bool(laid)
-    assert ("median absolute difference" in agreement_text(made)[0]) == (laid is None)
+    assert (cell["point_verdict"] == equivalence_tests.UNDECIDED) == bool(variant)
+    assert ("median absolute difference" in agreement_text(made)[0]) == (variant is None)
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
     """Of one of the two methods, all else alike."""
     judged_of = {}
-    for name, laid in (("plain", None), ("variant", LAID["rate falling"])):
+    for name, variant in (("plain", None), ("variant", LAID["rate falling"])):
         store = make_store()
-        said = {"settings": json.dumps(laid)} if laid else {}
+        said = {"settings": json.dumps(variant)} if variant else {}
         for k in (5, 7, 9):
             for epsilon in (3.0, 5.0, 7.0, 9.0):
                 for place in range(k):
@@ -103,18 +103,18 @@ def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
-def test_no_guess_is_held_against_it(laid, store, study) -> None:
+def test_no_guess_is_held_against_it(variant, store, study) -> None:
     """Its plain runs were not searched."""
-    fill(store, laid)
+    fill(store, variant)
     fill(store, search_accounting="single", noise_multiplier=500.0)
     (row,) = win_ranges(study(store)).to_dict("records")
-    assert (row["own_mean"] == row["own_mean"]) == (laid is None)
+    assert (row["own_mean"] == row["own_mean"]) == (variant is None)
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
-def test_no_method_is_ranked_against_onlines_under_a_schedule(laid, store, study) -> None:
-    fill(store, laid, dataset="glyphs")
+def test_no_method_is_ranked_against_onlines_under_a_schedule(variant, store, study) -> None:
+    fill(store, variant, dataset="glyphs")
     fill(store, dataset="glyphs", method="auto_s")
     (table,) = beyond_table(study(store))
     row = table.printed.set_index("method").loc["AUTO-S"]
-    assert (row[""] == "–") == (laid is not None)
+    assert (row[""] == "–") == (variant is not None)

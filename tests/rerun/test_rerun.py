@@ -89,5 +89,5 @@ def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> Non
     stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
     found = select_datasets(stored, names)
     assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]
-    with pytest.raises(OsoError, match=r"--dataset d: no stored run of it .* allowed are a, b, c"):
+    with pytest.raises(OsoError, match=r"--dataset: d; has no run that .* must be one of a, b, c"):
         select_datasets(stored, [*names, "d"])

@@ -3,19 +3,19 @@
 import pytest
 from tests.rerun.test_compare import ROW, evaluated
 
-from oso_dp.rerun.compare import BEYOND, EQUAL, OTHER_RNG, SHARE, compare_run, is_near
+from oso_dp.rerun.compare import BEYOND, EQUAL, MAX_FRACTION, OTHER_RNG, compare_run, is_near
 
 
 @pytest.mark.parametrize("stored", [0.001, 0.02, 0.5])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_an_error_may_differ_by_a_share_of_the_stored_one(stored: float, sign: int) -> None:
     """Which is what a reader has; of a larger or smaller one it would be another share."""
-    assert SHARE == 0.02
+    assert MAX_FRACTION == 0.02
     for share, within in ((0.0199, True), (0.0201, False)):
         assert is_near("mse", stored, stored * (1 + sign * share)) == within
     # A share of the other one would end at 2.04 % above and at 1.96 % below.
     for share in (0.01965, 0.02035):
-        assert is_near("mse", stored, stored * (1 + sign * share)) == (share < SHARE)
+        assert is_near("mse", stored, stored * (1 + sign * share)) == (share < MAX_FRACTION)
 
 
 @pytest.mark.parametrize(("stored", "now"), [(1, 2), (2, 1), (1, 3), (None, 2), (3, 2), (2, 2)])

@@ -8,7 +8,7 @@ import pytest
 from oso_dp.results.collect import collect
 from oso_dp.results.migrations import migrate_runs
 from oso_dp.results.read import read_results
-from oso_dp.results.schema import ADDED, RUNS, schema_of
+from oso_dp.results.schema import ADDED, RUNS, schema_of, stored_schema
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
 
@@ -20,6 +20,7 @@ def as_version_1(folder) -> None:
     for kind in ("runs", "evaluations"):
         path = folder / f"{kind}.parquet"
         table = pq.read_table(path).select(schema_of(kind, "1").names)
+        table = table.rename_columns(stored_schema(kind, "1").names)
         pq.write_table(table.replace_schema_metadata({"oso_schema_version": "1"}), path)
 
 
@@ -45,7 +46,7 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
     import pandas as pd
 
     planned = []
-    for name in ("paper", "stopping"):
+    for name in ("paper", "extensions/random_stopping"):
         config = load_config(repo / f"config/{name}.yaml")
         then = {
             key: section.model_copy(update={"precision": "float32"})
@@ -62,7 +63,7 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
         for run in cohort.runs[::7]
     ]
     filled = migrate_runs(pd.DataFrame(rows), "1")
-    expected = [cohort.settings for cohort in planned for _ in cohort.runs[::7]]
+    expected = [cohort.run_options for cohort in planned for _ in cohort.runs[::7]]
     assert filled["settings"].tolist() == expected
     assert {json.loads(text)["model"] for text in expected} == {
         *("cnn", "autoencoder", "bag_of_words"),

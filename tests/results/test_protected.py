@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from oso_dp.errors import OsoError
+from oso_dp.results.checks import shared_budgets
 from oso_dp.results.collect import collect
-from oso_dp.results.protected import shared_budgets
 from oso_dp.results.write import write_table
 from oso_dp.study.identity import make_run_id
 

@@ -9,7 +9,7 @@ from oso_dp.cli import main
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect, finished_runs
 from oso_dp.results.read import read_results
-from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS, schema_of
+from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS, schema_of, stored_schema
 from oso_dp.results.write import write_table
 
 from .conftest import STEPS, evaluation_row, part, run_row
@@ -142,7 +142,7 @@ def test_another_schema_version_is_named(write) -> None:
     path = folder / "runs.parquet"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"oso_schema_version": "99"}), path)
-    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; allowed are 1, 2, 3"):
+    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; allowed are 1, 2, 3, 4"):
         read_results(folder)
 
 
@@ -237,7 +237,7 @@ def test_the_commands_end_with_one_line(write, tmp_path, monkeypatch, capsys) ->
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"oso: error: {path}: schema version 9; allowed are 1, 2, 3"
+    assert line == f"oso: error: {path}: schema version 9; allowed are 1, 2, 3, 4"
     assert not (tmp_path / "report").exists()
 
 
@@ -352,6 +352,7 @@ def write_classes(folder, classes, version: str = "3"):
     for kind in SCHEMAS:
         path = folder / f"{kind}.parquet"
         table = pq.read_table(path).select(schema_of(kind, version).names)
+        table = table.rename_columns(stored_schema(kind, version).names)
         pq.write_table(table.replace_schema_metadata({"oso_schema_version": version}), path)
     return folder
 

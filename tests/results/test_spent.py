@@ -6,7 +6,7 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
-from oso_dp.results.spent import refuse_spent, study_places
+from oso_dp.results.conflicts import refuse_spent, study_places
 
 from .conftest import part
 

@@ -82,7 +82,7 @@ def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
         while not said and time.monotonic() < deadline:
             time.sleep(0.05)
             said = capsys.readouterr().err
-        assert said == f"{store}: another command writes to it; waiting\n"
+        assert said == f"{store}: locked by another command; waiting\n"
         assert waiting.is_alive()
         assert not content(store)
     waiting.join(60)

@@ -100,7 +100,7 @@ def test_killed_command_goes_on(folder, tmp_path, truth, call) -> None:
 def test_full_disk_gets_one_line(folder, tmp_path) -> None:
     done = run_bare(folder, "--results", tmp_path / "out", step=FULL)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "cannot write this file" in done.stderr
+    assert "cannot write file" in done.stderr
     assert list_runs(tmp_path / "out") == []
 
 
@@ -216,7 +216,7 @@ def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, mo
             raise OsoError("no mirror")
         file.write_bytes((folder / "data/glyphs.npz").read_bytes())
 
-    monkeypatch.setattr("oso_dp.scheduler.__main__.prepare", prepare)
+    monkeypatch.setattr("oso_dp.scheduler.__main__.prepare_dataset", prepare)
     asked = ["--results", tmp_path / "out", "--data", tmp_path / "data", "--prepare"]
     status, lines, _ = call(*asked, "--data-dir", tmp_path / "raw")
     assert (status, len(machine.trained)) == ((0, 16) if prepared else (2, 0))
@@ -261,17 +261,17 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
         (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number"),
         (["--results", "out", "--device", "tpu"], "--device: invalid choice: 'tpu'"),
         (["--results", "out", "--parallel-runs", "0"], "--parallel-runs: 0: must be a whole"),
-        (["--results", "out", "--filter", "online/mnist"], "--filter online/mnist: matches no"),
+        (["--results", "out", "--filter", "online/mnist"], "--filter: online/mnist; matches no"),
         (["--results", "out", "--data", "elsewhere"], "elsewhere/glyphs.npz: no such file"),
         (["--results", "out", "--existing", "elsewhere"], "elsewhere: holds no results"),
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
-        (["--results", "out", "--plan", "old.json"], "old.json: a plan of version 1; this package"),
-        (["--results", "out", "--plan", "other.json"], "was changed after it was planned"),
-        (["--results", "file/out"], "file/out/.progress: cannot make this folder"),
-        (["--results", "store"], "store: is a results store"),
+        (["--results", "out", "--plan", "old.json"], "old.json: plan version 1; must be"),
+        (["--results", "out", "--plan", "other.json"], "was edited after"),
+        (["--results", "file/out"], "file/out/.progress: cannot create folder"),
+        (["--results", "store"], "--results: store; must not be a results store"),
         (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
-        (["--results", "out", "--data", "foreign"], "glyphs.npz: holds data set 'mnist', not"),
-        (["--results", "out", "--data", "short"], "training examples is 500, the catalogue says"),
+        (["--results", "out", "--data", "foreign"], "glyphs.npz: data set 'mnist'; must be"),
+        (["--results", "out", "--data", "short"], "training examples: 500; must be"),
     ],
 )
 def test_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypatch) -> None:
@@ -301,7 +301,7 @@ def test_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypa
 def test_cuda_without_a_gpu_is_refused(tmp_path, call, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     status, _, errors = call("--results", tmp_path / "out", "--device", "cuda")
-    said = "oso: error: --device cuda: no CUDA device is visible here; allowed is cpu"
+    said = "oso: error: --device: cuda; no CUDA device is visible; must be cpu"
     assert (status, errors) == (2, [said])
 
 
@@ -309,5 +309,5 @@ def test_page_names_every_option(repo, capsys) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     options = {*re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)}
-    page = (repo / "docs/campaign.md").read_text()
+    page = (repo / "docs/internals/running_at_scale.md").read_text()
     assert {*re.findall(r"^\| `(--[a-z-]+)`", page, re.MULTILINE)} == options

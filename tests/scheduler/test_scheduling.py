@@ -43,7 +43,7 @@ def test_estimate_too_long_is_not_started(seconds, runs, make, machine, said) ->
     """Runs of 10 s; what would end just in time is not started either."""
     make(seconds).run()
     assert len(machine.asked) == len(machine.trained) == runs
-    assert any(": waits: would not end before the deadline (needs " in line for line in said)
+    assert any(": waits: cannot end before the deadline (needs " in line for line in said)
 
 
 @pytest.mark.parametrize(("began", "hours"), [(0, 1.0), (20, 0.5), (50, 2.0)])
@@ -279,6 +279,6 @@ def test_plans_of_same_names_train_their_own(make, machine) -> None:
     make(levels=rank_runs(jobs), parallel=3).run()
     wanted = {run.run_id: job.cohort for job in jobs for run in job.cohort.runs}
     for cohort, run_ids, _ in machine.asked:
-        assert all(wanted[run_id].run_options == cohort.settings for run_id in run_ids)
+        assert all(wanted[run_id].run_options == cohort.run_options for run_id in run_ids)
         assert all(wanted[run_id].momentum == cohort.momentum for run_id in run_ids)
     assert sorted(machine.trained) == sorted(wanted)

@@ -46,7 +46,9 @@ def test_spoiled_group_is_set_aside(name, started, make, machine, tmp_path, capl
     started.write_bytes(SPOILED[name])
     check_finished(make, machine, tmp_path / "out")
     (line,) = caplog.messages
-    assert line.startswith(f"{started}: damaged, or of an older version; now runs.json.damaged")
+    assert line.startswith(
+        f"{started}: damaged, or of an older version; renamed to runs.json.damaged"
+    )
     assert "\n" not in line
 
 

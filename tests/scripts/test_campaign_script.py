@@ -34,7 +34,7 @@ def write_python(clone, before: str = "") -> None:
 
 
 def start(clone, command, **variables):
-    known = {"MINUTES": "5", "PROCESSES": "1", "NICE": "0", "PLANS": "smoke", "FILTER": ""}
+    known = {"MINUTES": "5", "PROCESSES": "1", "NICE": "0", "PLANS": "ci/smoke", "FILTER": ""}
     outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.Popen(
         ["bash", "scripts/campaign.sh", command],
@@ -91,16 +91,16 @@ def test_stores_are_filled_and_collected(clone) -> None:
         start(clone, "start", STORE="other/one", FILTER="online/*")
     )
     assert sorted((clone / "results").rglob("*")) == before
-    assert "no finished runs yet" in end(start(clone, "collect"))
+    assert "no complete runs yet" in end(start(clone, "collect"))
 
 
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"PLANS": "nonesuch"}, "PLANS: nonesuch: there is no config/nonesuch.yaml in commit"),
+        ({"PLANS": "nonesuch"}, "PLANS: nonesuch; no config/nonesuch.yaml in commit"),
         ({"MINUTES": "an hour"}, "--minutes: an hour: must be a number"),
-        ({"PROCESSES": "0"}, "PROCESSES=0: must be a whole number from 1"),
-        ({"PROCESSES": "many"}, "PROCESSES=many: must be a whole number from 1"),
+        ({"PROCESSES": "0"}, "PROCESSES=0; must be an integer from 1"),
+        ({"PROCESSES": "many"}, "PROCESSES=many; must be an integer from 1"),
     ],
 )
 def test_mistake_is_said_before_planning(clone, variables, said) -> None:
@@ -122,13 +122,13 @@ def test_campaign_stops_and_goes_on(clone, how, tmp_path) -> None:
     write_python(clone, f'case "$*" in *"oso_dp plan"*) {wait};; esac')
     first = start(clone, "start", PROCESSES="2")
     wait_for(asked.exists)
-    assert "STORE=results: a campaign for it is at work" in end(start(clone, "start"), status=2)
+    assert "STORE=results: a campaign for it is running" in end(start(clone, "start"), status=2)
     if how == "stop":
         stop = start(clone, "stop")
         wait_for((clone / "build/campaign/parts/.progress/stop").exists)
         assert stop.poll() is None
         gate.touch()
-        assert "no process trains" in end(stop)
+        assert "no process is training" in end(stop)
         end(first, status=130)
     else:
         gate.touch()
@@ -136,5 +136,5 @@ def test_campaign_stops_and_goes_on(clone, how, tmp_path) -> None:
         first.send_signal(signal.SIGTERM)
         end(first, status=130)
     assert list_workers(clone) == []
-    assert "no process trains" in end(start(clone, "stop"))
+    assert "no process is training" in end(start(clone, "stop"))
     assert " 0 left (about" in end(start(clone, "start", FILTER="no_dp/*"))

@@ -69,10 +69,7 @@ def test_each_data_set_and_method_has_a_line_while_it_has_runs_left(base) -> Non
     table = estimate_workload(config, every, stored).table()
     assert table.splitlines()[1].split() == ["mnist", "no_dp", "28", "0", "3", "2.7"]
     assert len(table.splitlines()) == 2
-    assert (
-        estimate_workload(config, every, set(all_ids(config))).table()
-        == "every run is stored already"
-    )
+    assert estimate_workload(config, every, set(all_ids(config))).table() == "all runs are stored"
 
 
 def test_identities_are_unique_and_stable(base) -> None:
@@ -152,7 +149,9 @@ def test_the_shape_decides_only_under_random_stopping(base) -> None:
     ]
     assert len(set().union(*ids)) == sum(map(len, ids))
     assert ids[0] == all_ids(parse_config(stopping, "x"))
-    with pytest.raises(OsoError, match="x: stopping_distribution poisson: only where selection is"):
+    with pytest.raises(
+        OsoError, match="x: stopping_distribution: poisson; only with search_accounting"
+    ):
         parse_config({**base, "stopping_distribution": "poisson"}, "x")
 
 
@@ -233,7 +232,7 @@ class TestPaperBest:
     )
     def test_what_no_table_has_is_refused(self, base, key, value, named) -> None:
         base.update({"grid_points": "paper_best", "values_per_axis": [5], key: value})
-        with pytest.raises(OsoError, match=f"^{named}: the paper has no best point for it"):
+        with pytest.raises(OsoError, match=f"^{named}; the paper reports no best point"):
             make_cohorts(parse_config(base, "x"))
 
 
@@ -241,7 +240,7 @@ def test_values_too_close_for_their_names_are_refused(base) -> None:
     """Two runs of one identity would share their noise."""
     base.update(methods={"online": {}}, values_per_axis=[1000])
     base["grid"] = {"log10_learning_rate": [0, 1e-4]}
-    with pytest.raises(OsoError, match="values_per_axis 1000: too many values"):
+    with pytest.raises(OsoError, match="values_per_axis: 1000; too many"):
         make_cohorts(parse_config(base, "x"))
 
 

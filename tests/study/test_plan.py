@@ -46,7 +46,7 @@ def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
         nu = cohort.noise_multiplier
         one = torch.ones(1)
         state = State(torch.zeros(1, 1), one, one, one, nu, cohort.batch_size)
-        asked = cohort.trained_by().queries(state)
+        asked = cohort.make_method().queries(state)
         step = tuple(SumQuery(query.name, query.noise_multiplier) for query in asked)
         sampling = PoissonSampling(cohort.batch_size / cohort.examples)
         ledger = Ledger(sampling, [(step, cohort.steps)])
@@ -60,18 +60,18 @@ def test_a_plan_is_read_as_it_was_written(plan, tmp_path) -> None:
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", '{"version": 3}', "cohorts", "device"])
+@pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", '{"version": 4}', "cohorts", "device"])
 def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
     content.pop(spoil, None)
     path.write_text(json.dumps(content) if spoil in ("cohorts", "device") else spoil)
-    with pytest.raises(OsoError, match=r"plan\.json: .*(not a plan|a plan of version|was changed)"):
+    with pytest.raises(OsoError, match=r"plan\.json: .*(not a plan|plan version|was edited)"):
         read_plan(path)
 
 
-@pytest.mark.parametrize(("version", "found"), [(None, 1), (1, 1), (2, 2), (4, 4)])
+@pytest.mark.parametrize(("version", "found"), [(None, 1), (1, 1), (2, 2), (3, 3)])
 def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
@@ -80,7 +80,7 @@ def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
     if version is None:
         del content["version"]
     path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=rf"plan\.json: a plan of version {found}; .* reads 3"):
+    with pytest.raises(OsoError, match=rf"plan\.json: plan version {found}; must be 4"):
         read_plan(path)
 
 
@@ -93,15 +93,15 @@ sys.modules.update(dict.fromkeys(["pydantic", "yaml", "dp_accounting", "scipy"])
 from pathlib import Path
 from oso_dp.study.plan import read_plan
 plan = read_plan(Path({str(tmp_path / "plan.json")!r}))
-print(len(plan.run_ids()), plan.cohorts[0].trained_by().settings)
+print(len(plan.run_ids()), plan.cohorts[0].make_method().options)
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    settings = plan.cohorts[0].trained_by().settings
+    settings = plan.cohorts[0].make_method().options
     assert found.stdout.strip() == f"{len(plan.run_ids())} {settings}"
 
 
 def test_an_unknown_cohort_is_refused(plan) -> None:
-    with pytest.raises(OsoError, match=r"cohort 'mnist\.x': not in the plan"):
+    with pytest.raises(OsoError, match=r"cohort: 'mnist\.x'; not in the plan"):
         plan.cohort("mnist.x")
 
 
@@ -173,15 +173,15 @@ def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
     assert content["cohorts"][0][key] != CHANGES[key]
     content["cohorts"][0][key] = CHANGES[key]
     path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3 was changed"):
+    with pytest.raises(OsoError, match=r"plan\.json: mnist\.online\.k9\.eps3 was edited"):
         read_plan(path)
 
 
 def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
     """Written by a version of this package that told runs apart in another way."""
     write_plan(plan, tmp_path / "plan.json")
-    monkeypatch.setattr("oso_dp.study.cohort.run_id", lambda row, settings: f"{row['seed']}")
-    with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by a version"):
+    monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row, settings: f"{row['seed']}")
+    with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by another version"):
         read_plan(tmp_path / "plan.json")
 
 
@@ -196,8 +196,8 @@ def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
         another: float = option(0.5)
 
     write_plan(plan, tmp_path / "plan.json")
-    monkeypatch.setattr(method, "Settings", More)
-    said = rf"mnist\.{method.name}\..* was planned by a version .* that trains it otherwise"
+    monkeypatch.setattr(method, "Options", More)
+    said = rf"mnist\.{method.name}\..* was planned by another version .* trains it differently"
     with pytest.raises(OsoError, match=said):
         read_plan(tmp_path / "plan.json")
 
@@ -211,7 +211,7 @@ def edited(plan, path, change) -> None:
         entry.pop("digest")
         entry["digest"] = plan_module._digest(entry)
     head = {k: v for k, v in content.items() if k not in ("version", "cohorts", "digest")}
-    content["digest"] = plan_module._join_plan(head, content["cohorts"])
+    content["digest"] = plan_module._digest_plan(head, content["cohorts"])
     path.write_text(json.dumps(content))
 
 
@@ -220,22 +220,28 @@ def edited(plan, path, change) -> None:
     [
         (
             lambda c: c["cohorts"][0].update(noise_multiplier=None),
-            r"multiplier 0\.0: must be",
+            r"multiplier: 0\.0; must be",
         ),
-        (lambda c: c["cohorts"][0].update(noise_multiplier=-1.0), r"noise_multiplier -1\.0: must"),
+        (lambda c: c["cohorts"][0].update(noise_multiplier=-1.0), r"noise_multiplier: -1\.0; must"),
         (
             lambda c: c["cohorts"][-1].update(noise_multiplier=1.0),
-            "must be null, it has no privacy",
+            "must be null, since it has no privacy",
         ),
-        (lambda c: c["cohorts"][0].update(epsilon=None), "epsilon None does not fit online"),
-        (lambda c: c["cohorts"][0].update(steps=5), "trains it otherwise"),
-        (lambda c: c["cohorts"][0].update(sampling_rate=0.1), "trains it otherwise"),
-        (lambda c: c["cohorts"][0].update(query_noise_multiplier=9.0), "trains it otherwise"),
-        (lambda c: c["cohorts"][0]["method_options"].pop("threshold_rate"), "trains it otherwise"),
+        (
+            lambda c: c["cohorts"][0].update(epsilon=None),
+            "epsilon: None; must be a number for online",
+        ),
+        (lambda c: c["cohorts"][0].update(steps=5), "trains it differently"),
+        (lambda c: c["cohorts"][0].update(sampling_rate=0.1), "trains it differently"),
+        (lambda c: c["cohorts"][0].update(query_noise_multiplier=9.0), "trains it differently"),
+        (
+            lambda c: c["cohorts"][0]["method_options"].pop("threshold_rate"),
+            "trains it differently",
+        ),
         (lambda c: c["cohorts"][0]["method_options"].update(more=1), "not a plan"),
-        (lambda c: c.update(runs_per_job=0), "runs_per_job 0: must be a whole number from 1"),
-        (lambda c: c.update(parallel_runs="45"), "parallel_runs '45': must be a whole number"),
-        (lambda c: c.update(device="xpu"), "device 'xpu': allowed are cpu, cuda"),
+        (lambda c: c.update(runs_per_job=0), "runs_per_job: 0; must be an integer >= 1"),
+        (lambda c: c.update(parallel_runs="45"), "parallel_runs: '45'; must be an integer"),
+        (lambda c: c.update(device="xpu"), "device: 'xpu'; must be cpu or cuda"),
     ],
 )
 def test_what_no_version_plans_is_refused_whoever_wrote_it(plan, tmp_path, change, message) -> None:
@@ -251,5 +257,5 @@ def test_a_plan_with_a_cohort_less_is_refused(plan, tmp_path) -> None:
     content = json.loads(path.read_text())
     del content["cohorts"][1]
     path.write_text(json.dumps(content))
-    with pytest.raises(OsoError, match=r"plan\.json: was changed after it was planned"):
+    with pytest.raises(OsoError, match=r"plan\.json: was edited after"):
         read_plan(path)

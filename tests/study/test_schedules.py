@@ -2,12 +2,10 @@
 
 import json
 
-import pandas as pd
 import pytest
 from tests.planned_rows import rows_of
 
 from oso_dp.errors import OsoError
-from oso_dp.results.row_claims import complaint
 from oso_dp.study.config import parse_config
 from oso_dp.study.from_row import make_run
 from oso_dp.study.plan import make_plan, read_plan, write_plan
@@ -47,7 +45,7 @@ def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -
 def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
     assert plan_of(schedule="constant", averaging=0) == plain
     for cohort in plain.cohorts:
-        assert not {"schedule", "averaging"} & json.loads(cohort.settings).keys()
+        assert not {"schedule", "averaging"} & json.loads(cohort.run_options).keys()
         task = make_task(cohort)
         assert (task.schedule, task.averaging) == (None, None)
 
@@ -72,11 +70,3 @@ def test_a_row_gives_its_run_back() -> None:
 def test_other_values_get_one_line(change, message) -> None:
     with pytest.raises(OsoError, match=f"x: {message}"):
         parse_config({**STUDY, **change}, "x")
-
-
-@pytest.mark.parametrize("said", [{"schedule": "cosine"}, {"averaging": 1.0}, {"averaging": "a"}])
-def test_a_row_that_says_otherwise_is_refused(said) -> None:
-    rows = pd.DataFrame(rows_of(plan_of(**CHOICES))["runs"])
-    assert complaint(rows) is None
-    rows.loc[0, "settings"] = json.dumps(json.loads(rows.loc[0, "settings"]) | said)
-    assert "settings" in complaint(rows)

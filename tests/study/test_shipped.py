@@ -70,14 +70,14 @@ def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
 
 def test_a_studys_name_says_what_it_has_otherwise(shipped) -> None:
     for name, config in shipped.items():
-        momentum = {"momentum_0": 0.0, "momentum_05": 0.5}.get(name, 0.9)
+        momentum = {"momentum_0": 0.0, "momentum_0.5": 0.5}.get(name, 0.9)
         assert config.momentum == momentum, name
-        assert (config.schedule == "linear") == ("falling" in name), name
+        assert (config.schedule == "linear") == ("linear_decay" in name), name
         assert (config.averaging > 0) == ("averaged" in name), name
-        assert (config.search_accounting == "random_stopping") == ("stopping" in name), name
+        assert (config.search_accounting == "random_stopping") == ("random_stopping" in name), name
         shape = next((one for one in ("geometric", "poisson") if one in name), "logarithmic")
         assert config.stopping_distribution == shape, name
-        alone = name.startswith(("defaults", "no_search"))
+        alone = name.startswith(("defaults", "untuned"))
         assert (config.search_accounting == "single") == alone, name
         assert (config.search_accounting == "linear_scaling") == ("linear_scaling" in name), name
 
@@ -100,7 +100,7 @@ def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
     assert len(set(stores)) == len(stores)
 
 
-@pytest.mark.parametrize("name", ["defaults", "defaults_averaged", "defaults_falling"])
+@pytest.mark.parametrize("name", ["defaults", "defaults_averaged", "defaults_linear_decay"])
 def test_a_study_of_defaults_starts_from_them(shipped, name: str) -> None:
     config = shipped[name]
     laid = {}

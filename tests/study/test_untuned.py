@@ -69,5 +69,7 @@ def test_a_search_of_several_is_no_single_run() -> None:
 
 
 def test_it_has_no_distribution_of_a_number_of_runs() -> None:
-    with pytest.raises(OsoError, match="stopping_distribution poisson: only where selection is"):
+    with pytest.raises(
+        OsoError, match="stopping_distribution: poisson; only with search_accounting"
+    ):
         parse_config({**ALONE, "stopping_distribution": "poisson"}, "x")

@@ -50,7 +50,7 @@ def test_what_is_stored_takes_no_hours_and_no_job(study) -> None:
     assert before.plain.jobs - found.plain.jobs == 3
     gone = hours(study, 5, "mnist") + hours(study, 10, "fashion_mnist")
     assert before.hours - found.hours == pytest.approx(gone)
-    assert f"; 15 of them stored already; about {found.hours:,.1f} hours ahead" in str(found)
+    assert f"; 15 of them stored; about {found.hours:,.1f} hours left" in str(found)
 
 
 def test_the_table_has_a_line_for_each_method_with_a_run_left(study) -> None:
@@ -69,7 +69,7 @@ def test_the_table_has_a_line_for_each_method_with_a_run_left(study) -> None:
         ]
     assert shown["mnist", "online"][1] == "3"
     everything = {run.run_id for c in every for run in c.runs}
-    assert ahead(study, everything).table() == "every run is stored already"
+    assert ahead(study, everything).table() == "all runs are stored"
 
 
 @pytest.mark.parametrize(

@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _kept_at_each_evaluation(monkeypatch) -> None:
-    monkeypatch.setattr("oso_dp.training.loop.KEEPING", math.inf)
+    monkeypatch.setattr("oso_dp.training.loop.CHECKPOINT_TIME_FRACTION", math.inf)

@@ -24,10 +24,6 @@ def fewer_steps(text: str) -> str:
     return ledger.to_json()
 
 
-def spoil_parameters(content: Content, run: int, value: float) -> None:
-    content["state"]["parameters"][run, -1] = value
-
-
 SPOILT: dict[str, Callable[[Content], Any]] = {
     "a ledger is missing": lambda c: c["ledgers"].pop(),
     "there are no ledgers": lambda c: c["ledgers"].clear(),
@@ -43,8 +39,6 @@ SPOILT: dict[str, Callable[[Content], Any]] = {
     "outcomes are in another order": lambda c: c["outcomes"].reverse(),
     "an outcome is missing": lambda c: c["outcomes"].pop(),
     "a run has ended": lambda c: c["outcomes"][1].update(status="finished"),
-    "the first run has a weight that is no number": lambda c: spoil_parameters(c, 0, torch.nan),
-    "the last run has an infinite weight": lambda c: spoil_parameters(c, RUNS - 1, torch.inf),
     "it is a step further": lambda c: c["state"].update(step=STEPS + 1),
 }
 

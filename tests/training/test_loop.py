@@ -381,6 +381,6 @@ def test_finite_parameters_are_told_from_others() -> None:
 def test_a_method_that_clips_needs_a_threshold_to_start_with(arrays, make_task) -> None:
     """One that was neither searched nor set would be no number, and the run diverge at once."""
     start = Run("a", 0, 0.1, None, 0.5)
-    with pytest.raises(OsoError, match="online: clips at a threshold, but a run begins without"):
+    with pytest.raises(OsoError, match="method 'online': clips at a threshold, but a run has none"):
         train(make_task("online"), [start], arrays)
     assert train(make_task("no_dp"), [start], arrays)[0].status == "finished"

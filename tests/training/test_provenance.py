@@ -10,33 +10,33 @@ import torch
 
 import oso_dp
 from oso_dp.training import provenance
-from oso_dp.training.provenance import ROOMS
+from oso_dp.training.provenance import PACKAGES
 
 # What a training imports, too, and why no number comes from it: names, files, and what the plan,
 # which a row and a checkpoint hold by itself, has decided before.
-DECIDES_NOTHING = {"errors", "files", "outputs", "metrics", "study", "accounting"}
+DECIDES_NOTHING = {"errors", "files", "output_paths", "metrics", "study", "accounting"}
 
 
-def test_every_room_that_a_training_imports_is_covered() -> None:
+def test_hashed_packages_cover_training_imports() -> None:
     code = (
         "import sys, oso_dp.training.job\n"
         "print(*{m.split('.')[1] for m in sys.modules if m.startswith('oso_dp.')})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) - DECIDES_NOTHING == set(ROOMS)
+    assert set(done.stdout.split()) - DECIDES_NOTHING == set(PACKAGES)
 
 
-def test_a_change_in_such_a_room_and_in_no_other_changes_the_hash(monkeypatch, tmp_path) -> None:
+def test_only_changes_in_hashed_packages_change_hash(monkeypatch, tmp_path) -> None:
     copy = tmp_path / "oso_dp"
     shutil.copytree(Path(oso_dp.__file__).parent, copy, ignore=shutil.ignore_patterns("*.pyc"))
     monkeypatch.setattr(provenance.oso_dp, "__file__", str(copy / "__init__.py"))
     code_hash = provenance.code_hash.__wrapped__
-    for room in (*ROOMS, *DECIDES_NOTHING):
+    for package in (*PACKAGES, *DECIDES_NOTHING):
         before = code_hash()
-        place = copy / room
-        file = max(place.rglob("*.py")) if place.is_dir() else copy / f"{room}.py"
+        place = copy / package
+        file = max(place.rglob("*.py")) if place.is_dir() else copy / f"{package}.py"
         file.write_text(file.read_text().replace("e", "E", 1))  # of the same length
-        assert (code_hash() != before) == (room in ROOMS), room
+        assert (code_hash() != before) == (package in PACKAGES), package
 
 
 @pytest.mark.parametrize(("threads", "said"), [(1, "(1 thread)"), (2, "(2 threads)")])

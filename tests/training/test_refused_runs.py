@@ -12,7 +12,9 @@ from oso_dp.training.loop import study_training
 def test_no_run_clips_without_a_threshold(lacks, arrays, make_task, make_run) -> None:
     runs = [make_run(f"run {number}") for number in range(3)]
     runs[lacks] = replace(runs[lacks], threshold=None)
-    with pytest.raises(OsoError, match="fixed_threshold: clips at a threshold, but a run begins"):
+    with pytest.raises(
+        OsoError, match="method 'fixed_threshold': clips at a threshold, but a run has none"
+    ):
         study_training(make_task("fixed_threshold"), runs, arrays)
 
 

@@ -131,13 +131,3 @@ def test_an_interrupted_training_ends_as_one_in_one_piece(
     for one, other in zip(whole, parts, strict=True):
         assert one.evaluations == other.evaluations
         assert json.loads(one.ledger) == json.loads(other.ledger)
-
-
-def test_a_checkpoint_without_its_average_is_not_gone_on_from(
-    arrays, make_task, make_run, tmp_path
-) -> None:
-    plain = study_training(make_task("online"), [make_run()], arrays)
-    plain.take_step()
-    other = study_training(make_task("online", averaging=0.9), [make_run()], arrays)
-    with pytest.raises(ValueError, match="its average is not of this job"):
-        other.resume(plain.state, plain.mechanism.ledgers)

@@ -10,7 +10,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods.base import MethodOptions, option
 from oso_dp.methods.online import Online
 from oso_dp.results.collect import collect
-from oso_dp.results.other_search import refuse_other_search
+from oso_dp.results.conflicts import refuse_other_search
 from oso_dp.results.read import read_results
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts

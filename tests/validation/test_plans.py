@@ -42,13 +42,13 @@ BROKEN = {
     "empty": ("", "not a plan"),
     "a list": ("[]", "not a plan"),
     "a word": ('"plan"', "not a plan"),
-    "no version": ("{}", "a plan of version 1; this package reads 3"),
-    "an older version": ('{"version": 2, "config": {}}', "a plan of version 2"),
-    "a newer version": ('{"version": 99}', "a plan of version 99"),
-    "nothing but its version": ('{"version": 3}', "not a plan"),
-    "no cohorts": ('{"version": 3, "cohorts": 1, "digest": ""}', "not a plan"),
-    "cohorts that are none": ('{"version": 3, "cohorts": [1], "digest": ""}', "not a plan"),
-    "cut off": ('{"version": 3, "cohorts": [', "not a plan"),
+    "no version": ("{}", "plan version 1; must be 4"),
+    "an older version": ('{"version": 2, "config": {}}', "plan version 2"),
+    "a newer version": ('{"version": 99}', "plan version 99"),
+    "nothing but its version": ('{"version": 4}', "not a plan"),
+    "no cohorts": ('{"version": 4, "cohorts": 1, "digest": ""}', "not a plan"),
+    "cohorts that are none": ('{"version": 4, "cohorts": [1], "digest": ""}', "not a plan"),
+    "cut off": ('{"version": 4, "cohorts": [', "not a plan"),
     "not a text": (b"\xff\xfe\x00\x01" * 1000, "not a plan"),
     "deep": ("[" * 100_000, "not a plan"),
 }
@@ -67,7 +67,7 @@ def test_a_plan_that_was_edited_is_read_by_no_command(key, reader, place, oso) -
     plan["cohorts"][0][key] = EDITED[key]
     (place / "bad.json").write_text(json.dumps(plan))
     before = content(place)
-    refused(oso(*READERS[reader]), f"bad.json: {COHORT} was changed after it was planned")
+    refused(oso(*READERS[reader]), f"bad.json: {COHORT} was edited after")
     assert content(place) == before
 
 
@@ -95,7 +95,7 @@ PLAN = Path("plan.json")
 def test_too_little_noise_is_not_trained_with_whoever_planned_it(share, place, oso) -> None:
     """A digest tells that a plan is as it was written, not that what was written is right."""
     write_plan(planned(share), place / "bad.json")
-    refused(oso(*READERS["train"]), f"{COHORT}: noise_multiplier", "its budget is 3")
+    refused(oso(*READERS["train"]), f"{COHORT}: noise_multiplier", "the budget of 3")
     assert not (place / "new").exists()
 
 
@@ -113,7 +113,7 @@ def test_of_a_plans_cohorts_it_is_the_one_to_be_trained_that_has_to_keep_its_bud
     train = [
         word if word != COHORT else COHORT.replace("eps3", "eps9") for word in READERS["train"]
     ]
-    refused(oso(*train), "glyphs.online.k2.eps9: noise_multiplier", "its budget is 9")
+    refused(oso(*train), "glyphs.online.k2.eps9: noise_multiplier", "the budget of 9")
     assert not (place / "new").exists()
     refused(oso(*READERS["train"]), "x: ")  # it came as far as the data
 

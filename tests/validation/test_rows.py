@@ -14,17 +14,16 @@ RUNS = [
     ("dataset", None, "dataset is missing"),
     ("method", "magic", "method 'magic': allowed are"),
     ("method", None, "method is missing"),
-    ("method", "no_dp", "no_dp has no privacy, but a value of epsilon"),
     ("k", 0, "k 0: must be at least 1"),
     ("k", -3, "k -3: must be at least 1"),
     ("k", None, "k is missing"),
     ("epsilon", -1.0, "epsilon -1.0: must be above 0"),
     ("epsilon", math.inf, "epsilon inf: must be above 0"),
     ("epsilon", math.nan, "epsilon nan: must be above 0"),
-    ("epsilon", None, "epsilon nan: must be above 0"),
+    ("epsilon", None, "epsilon is missing"),
     ("delta", 1.0, "delta 1.0: must be above 0 and below 1"),
     ("delta", 0.0, "delta 0.0: must be above 0 and below 1"),
-    ("search_accounting", "best", "selection 'best': allowed are composition"),
+    ("search_accounting", "best", "search_accounting 'best': allowed are composition"),
     ("seed", -1, "seed -1: must be at least 0"),
     ("seed", None, "seed is missing"),
     ("learning_rate", -0.1, "learning_rate -0.1: must be above 0"),
@@ -40,23 +39,24 @@ RUNS = [
     ("query_noise_multiplier", math.inf, "query_noise_multiplier inf: must be above 0"),
     ("sampling", "shuffled", "sampling 'shuffled': allowed are poisson"),
     ("examples", 0, "examples 0: must be at least 1"),
-    ("examples", 7000, "examples 7000: glyphs has 6000"),
-    ("batch_size", 7000, "batch_size 7000 of 6000 examples"),
-    ("epochs", 2, "steps 10 are not those of 2 epochs"),
+    ("examples", 7000, "its ledger has sampling rate"),
     ("steps", -5, "steps -5: must be at least 1"),
-    ("steps", 10**9, "steps 1000000000 are not those of 1 epochs"),
-    ("steps", 11, "steps 11 are not those of 1 epochs"),
+    ("steps", 10**9, "its ledger has 10 steps, the row 1000000000"),
+    ("steps", 11, "its ledger has 10 steps, the row 11"),
     ("precision", "float8", "precision 'float8': allowed are float32"),
-    ("rng_version", 0, "streams 0: must be at least 1"),
+    ("rng_version", 0, "rng_version 0: must be at least 1"),
     ("status", "running", "status 'running': allowed are finished, diverged"),
-    ("status", "diverged", "diverged_at nan: must be 1 to 10"),
-    ("diverged_at", 3, "diverged_at 3, but status finished"),
+    ("status", "diverged", "diverged_at is missing"),
     ("wall_seconds", -1.0, "wall_seconds -1.0: must be at least 0"),
     ("wall_seconds", math.nan, "wall_seconds nan: must be at least 0"),
     ("settings", "hello", "settings 'hello': not what one trains by"),
     ("settings", "[1]", "settings '[1]': not what one trains by"),
     ("settings", '{"grid_runs": -1}', "not what one trains by"),
-    ("settings", '{"part": "final"}', "settings: part: only where selection is linear_scaling"),
+    (
+        "settings",
+        '{"part": "final"}',
+        "settings: part: only where search_accounting is linear_scaling",
+    ),
     (
         "search_accounting",
         "linear_scaling",
@@ -79,28 +79,16 @@ EVALUATIONS = [
     ("fraction_clipped", math.nan, "fraction_clipped nan: must be a finite number"),
     ("step", -5, "step -5: must be at least 1"),
     ("step", 0, "step 0: must be at least 1"),
-    ("step", 10**9, "its evaluation at step 5 lacks the split test"),
     ("step", 10**10, "step 10000000000: must be at least 1 and at most 1e+09"),
     ("step", None, "1 rows without run_id or step or split"),
     ("split", "train", "split 'train': allowed are test, test_even, test_odd"),
     ("split", None, "1 rows without run_id or step or split"),
     ("metric", "f1", "metric 'f1': allowed are accuracy, mse"),
-    ("metric", "mse", "metric 'mse': of glyphs it is accuracy"),
     ("metric", None, "metric is missing"),
     ("run_id", "nobody", "evaluations of run nobody have no row in runs.parquet"),
 ]
 CASES = [("runs", *case) for case in RUNS] + [("evaluations", *case) for case in EVALUATIONS]
 NAMES = [f"{kind}.{column} {value!r}" for kind, column, value, _ in CASES]
-# What is left out of the evaluations, by a test on a row.
-LEFT_OUT = {
-    "the last step": (lambda row: row["step"] == 10, "was not evaluated at its last step, 10"),
-    "the split test": (lambda row: row["split"] == "test", "at step 5 lacks the split test"),
-    "the split test once": (
-        lambda row: row["split"] == "test" and row["step"] == 10,
-        "at step 10 lacks the split test",
-    ),
-    "everything": (lambda row: True, "is finished, but has no row in evaluations.parquet"),
-}
 
 
 @pytest.mark.parametrize(("kind", "column", "value", "said"), CASES, ids=NAMES)
@@ -116,25 +104,15 @@ def test_a_value_that_cannot_be_is_taken_by_no_command(
     assert content(place) == before
 
 
-@pytest.mark.parametrize("case", LEFT_OUT)
 @pytest.mark.parametrize("command", ["account", "collect"])
-def test_evaluations_that_are_not_there_are_missed(case, command, place, oso) -> None:
-    lacks, said = LEFT_OUT[case]
+def test_evaluations_that_are_not_there_are_missed(command, place, oso) -> None:
     first = read(place / "part", "runs")[0]["run_id"]
     rows = read(place / "part", "evaluations")
-    kept = [row for row in rows if not (row["run_id"] == first and lacks(row))]
-    write(place / "part", "evaluations", kept)
+    write(place / "part", "evaluations", [row for row in rows if row["run_id"] != first])
     before = content(place)
+    said = f"run {first} is finished, but has no row in evaluations.parquet"
     refused(oso(command, "part", *(["--store", "store"] if command == "collect" else [])), said)
     assert content(place) == before
-
-
-@pytest.mark.parametrize("at", [11, 10**9])
-def test_no_run_is_evaluated_after_its_end(at, place, oso) -> None:
-    rows = read(place / "part", "evaluations")
-    moved = [{**row, "step": at if row["step"] == 10 else row["step"]} for row in rows]
-    write(place / "part", "evaluations", moved)
-    refused(oso("account", "part"), f"evaluated at step {at}, but it ended at 10")
 
 
 SHOWN = [
@@ -144,7 +122,7 @@ SHOWN = [
     ("runs", "learning_rate", -0.1, "learning_rate -0.1"),
     ("runs", "delta", 1.0, "delta 1.0"),
     ("runs", "method", "magic", "method 'magic'"),
-    ("runs", "steps", 10**9, "steps 1000000000"),
+    ("runs", "steps", 10**9, "its ledger has 10 steps"),
     ("runs", "ledger", "hello", "ledger: not readable"),
 ]
 

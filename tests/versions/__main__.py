@@ -29,7 +29,7 @@ FOLDER = REPO / "build" / "versions"
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = {"lowest": "report", "highest": "workflow"}
 TESTS = (
-    *("tests/private", "tests/privacy", "tests/methods", "tests/accounting/test_accountants.py"),
+    *("tests/api", "tests/privacy", "tests/methods", "tests/accounting/test_accountants.py"),
     *("tests/opacus/test_opacus_examples.py", "tests/opacus/test_release.py"),
 )
 CALIBRATE = "calibrate --epsilon 3 --examples 60000 --batch-size 512 --epochs 10 --runs 9"
@@ -115,8 +115,8 @@ class End:
         self.study()
 
     def first_steps(self) -> None:
-        """Those of docs/quick-start.md, with nothing installed but the library."""
-        page = (REPO / "docs/quick-start.md").read_text(encoding="utf-8")
+        """Those of docs/user/quickstart.md, with nothing installed but the library."""
+        page = (REPO / "docs/user/quickstart.md").read_text(encoding="utf-8")
         (lines,) = re.findall(r"```python\n(.*?)```", page, re.S)
         self.step("the quick start", self.programs / "python", "-c", lines, says="epsilon ")
         drop_in = "from oso_dp.opacus import OnlinePrivacyEngine"

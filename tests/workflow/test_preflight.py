@@ -53,7 +53,7 @@ def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     build, store, locks = study
     first = check_before_start(build, store, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
-    with pytest.raises(OsoError, match="another snakemake is at work on this study"):
+    with pytest.raises(OsoError, match="another snakemake works on this study"):
         check_before_start(build, store, locks, ["snakemake"])
     for only_looking in ONLY_LOOKING:
         assert check_before_start(build, store, locks, ["snakemake", only_looking]) is None
@@ -137,7 +137,7 @@ def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypa
     Path("build/mine/benchmarks").mkdir(parents=True)
     Path("link").symlink_to("build/mine/benchmarks")
     folders = {"results": Path("results"), "report": Path("reports"), kind: Path(place)}
-    with pytest.raises(OsoError, match=f"^{kind} {place}: the study writes other files to build/"):
+    with pytest.raises(OsoError, match=f"^{kind}: {place}; must not be in build/"):
         check_folders(Path("build/mine"), **folders)
 
 
@@ -155,7 +155,7 @@ def test_check_folders_report_around_others_is_refused(
     results, report, held, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OsoError, match=f"^report {re.escape(report)}: holds {held}, which"):
+    with pytest.raises(OsoError, match=f"^report: {re.escape(report)}; must not contain {held},"):
         check_folders(Path("build/mine"), Path(results), Path(report))
 
 
@@ -175,5 +175,5 @@ def test_check_folders_apart_passes(results, report, tmp_path, monkeypatch) -> N
 
 @pytest.mark.parametrize("table", ["runs.parquet", "evaluations.parquet/x"])
 def test_check_folders_report_in_table_is_refused(table, tmp_path) -> None:
-    with pytest.raises(OsoError, match="the study writes other files to"):
+    with pytest.raises(OsoError, match="where the study writes other files"):
         check_folders(tmp_path / "build/mine", tmp_path / "kept", tmp_path / "kept" / table)

@@ -48,7 +48,7 @@ def said(run: int, runs: int, step: int, steps: int) -> str:
     ],
 )
 def test_a_jobs_share(job, log, done: bool, share: float) -> None:
-    assert job("one", 1.0, log, done).share() == pytest.approx(share)
+    assert job("one", 1.0, log, done).fraction_done() == pytest.approx(share)
 
 
 @pytest.mark.parametrize("jump", [-86_400, -1, 0, 3600])
@@ -58,15 +58,15 @@ def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
     What it writes counts, whatever the clock says by then.
     """
     made = job("one", 1.0, said(1, 4, 50, 100), done=True)
-    ahead = Job.pending(made.hours, made.part, made.log)
+    ahead = Job.pending(made.hours, made.output, made.log)
     assert ahead.fraction_done() == 0.0
     at = made.log.stat().st_mtime + jump
     made.log.write_text(said(2, 4, 50, 100))
     os.utime(made.log, (at, at))
     assert ahead.fraction_done() == 0.375
-    (made.part / "new").touch()
-    os.utime(made.part / "new", (at, at))
-    (made.part / "new").rename(made.part / "runs.parquet")  # as parts are written
+    (made.output / "new").touch()
+    os.utime(made.output / "new", (at, at))
+    (made.output / "new").rename(made.output / "runs.parquet")  # as parts are written
     assert ahead.fraction_done() == 1.0
 
 
@@ -106,7 +106,7 @@ def test_where_nothing_is_done_since_there_are_no_hours(job, passed, now_said) -
     watch = ProgressReporter("paper", [made], print, clock=lambda: now)
     job("one", 10.0, now_said)
     now = passed
-    assert watch.line() == f"paper: {100 * made.share():.1f} % of the training done"
+    assert watch.line() == f"paper: {100 * made.fraction_done():.1f} % of the training done"
 
 
 def test_a_study_of_stored_runs_is_done() -> None:

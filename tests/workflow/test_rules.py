@@ -60,6 +60,8 @@ ALONE = {
     "account": {"params.store", "params.plans"},
     "report_page": {"params.plans"},
     "publish": {"params.source"},
+    "cosine": {"cosine"},
+    "signs": {"signs"},
 }
 NEEDS = {
     "plan": [],
@@ -164,7 +166,7 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
         asked.append((study, cohort.name, [run.run_id for run in runs]))
         return 5
 
-    common.names["minutes"] = minutes
+    common.names["estimate_minutes"] = minutes
     name, cohort = next(iter(common.COHORTS.items()))
     ids = [run.run_id for run in cohort.shards(7)[1]]
     common.names["STORED_RUNS"].add(ids[0])
@@ -175,10 +177,10 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
 def test_hours_ahead_are_those_of_each_job(common) -> None:
     """Over all jobs, those of the whole study; where half is stored, of the other half."""
     made = []
-    job = SimpleNamespace(pending=lambda *facts: made.append((*facts, "ahead")))
+    job = SimpleNamespace(pending=lambda *facts: made.append((*facts, "pending")))
     common.names["Job"] = type("Job", (), {"__new__": lambda cls, *facts: made.append(facts)})
-    common.names["Job"].ahead = job.ahead
-    common.names["seconds"] = lambda study, cohort, runs: 3600.0 * len(runs)
+    common.names["Job"].pending = job.pending
+    common.names["estimate_seconds"] = lambda study, cohort, runs: 3600.0 * len(runs)
     name = next(iter(common.COHORTS))
     first = SimpleNamespace(
         rule=SimpleNamespace(name="train"),
@@ -189,7 +191,7 @@ def test_hours_ahead_are_those_of_each_job(common) -> None:
     list(common.names["training_jobs"]())
     runs = sum(len(cohort.runs) for cohort in common.COHORTS.values())
     assert sum(hours for hours, *_ in made) == runs
-    assert [part for _, part, _, *ahead in made if ahead] == [
+    assert [part for _, part, _, *pending in made if pending] == [
         Path(f"build/test/parts/{name}/shard0")
     ]
     logs = {log for _, _, log, *_ in made}

@@ -1,8 +1,8 @@
-STEPS_FOLLOWED = 250
+RECORDED_STEPS = 250
 
 
 rule signs:
-    """The signs that move Online's C and rho, with and without noise, in one run of each data set."""
+    """Signs that adapt Online's C and rho, with and without noise, in one run of each data set."""
     input:
         plan=BUILD / "plan.json",
         mnist=ancient("build/data/mnist.npz"),
@@ -23,7 +23,7 @@ rule signs:
     params:
         mnist=lambda wildcards: largest_online_cohort("mnist"),
         fashion_mnist=lambda wildcards: largest_online_cohort("fashion_mnist"),
-        steps=STEPS_FOLLOWED,
+        steps=RECORDED_STEPS,
     shell:
         "( oso diagnose signs --plan {input.plan:q} --cohort {params.mnist:q} --learning-rate 1"
         " --data {input.mnist:q} --output {output:q} --steps {params.steps:q} --threads {threads:q}"

@@ -1,4 +1,4 @@
-"""What the rules share: the checked configuration, the cohorts, the folders."""
+"""Shared by all rules: the validated configuration, the cohorts, the folders."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from oso_dp.exit_codes import error_line
 from oso_dp.files import make_folder
 from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.collect import finished_runs
-from oso_dp.results.other_search import refuse_other_search
-from oso_dp.results.spent import refuse_spent, study_places
+from oso_dp.results.conflicts import refuse_other_search
+from oso_dp.results.conflicts import refuse_spent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes
@@ -44,7 +44,7 @@ except OsoError as error:
     sys.exit(error_line(error))
 
 DATA_FILES = {cohort.data_file: cohort for cohort in COHORTS.values()}
-OLD_LOGS = set()  # versions of the logs that an earlier study left
+OLD_LOGS = set()  # versions of the logs of an earlier study
 BUILD = Path("build") / STUDY.name
 LOGS = BUILD / "logs"
 STORE = Path(STUDY.results)
@@ -54,22 +54,22 @@ PUBLISHED = Path(STUDY.report)
 shell.prefix(
     "set -euo pipefail; "
     + (
-        ""  # a container or an environment that Snakemake makes has an `oso` of its own
+        ""  # a container or an environment that Snakemake makes has its `oso`
         if workflow.deployment_settings.deployment_method
         else f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
     )
     + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
 )
 
-STUDY_LOCK = None  # this process, while its jobs are to run
+STUDY_LOCK = None  # held by this process while its jobs may run
 if workflow.is_main_process:
     try:
         if is_dry_run(sys.argv) or not is_read_only(sys.argv):
-            # Before any job, and in a dry run: all that would refuse the study later.
+            # Checked before any job, and in a dry run: everything that would fail the study later.
             check_folders(BUILD, STORE, PUBLISHED)
             refuse_other_search(STORE, COHORTS.values())
-            # Of data that are not public, parts count, too: Snakemake removes what a job made
-            # before it runs again.
+            # On data that are not public, job outputs count, too: Snakemake removes a job's outputs
+            # before it runs the job again.
             refuse_spent(study_places(STORE, BUILD), COHORTS.values())
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
@@ -83,7 +83,7 @@ if workflow.is_main_process:
     logger.info(str(PENDING))
     if is_dry_run(sys.argv):
         logger.info(PENDING.table())
-        # The table stands for hundreds of jobs, each of which would take ten lines; -np shows them.
+        # The table replaces ten lines for each of hundreds of jobs; -np shows these.
         if not any(re.fullmatch("-[a-zA-Z]*p[a-zA-Z]*|--printshellcmds", a) for a in sys.argv):
             logger.addFilter(lambda record: getattr(record, "event", None) != LogEvent.JOB_INFO)
 
@@ -95,7 +95,7 @@ wildcard_constraints:
 
 
 onerror:
-    # The line that says what to mend, once more at the end, where people look.
+    # Repeat the error lines at the end of the output.
     for path in all_logs():
         if version(path) not in OLD_LOGS:
             for line in path.read_text().splitlines():
@@ -110,7 +110,7 @@ onstart:
             check_requests(slurm_requests())
         except OsoError as error:
             sys.exit(error_line(error))
-    if workflow.executor_plugin.name == "local":  # its jobs end as soon as their study does
+    if workflow.executor_plugin.name == "local":  # its jobs end with their study
         os.environ[LOCK_FILE] = str(STUDY_LOCK.path)
         STUDY_LOCK.release_on_signal(signal.SIGINT, signal.SIGTERM)
     ProgressReporter(STUDY.name, training_jobs(), logger.info).start()
@@ -122,13 +122,13 @@ def shard_runs(wildcards):
 
 
 def job_minutes(wildcards):
-    """Of a job: its runs that are not stored."""
+    """Wall time of a job, for its runs that are not stored."""
     runs = [run for run in shard_runs(wildcards) if run.run_id not in STORED_RUNS]
     return estimate_minutes(STUDY, COHORTS[wildcards.cohort], runs)
 
 
 def slurm_requests():
-    """What the jobs ahead ask of the cluster."""
+    """Resource requests of the pending jobs."""
     for job in workflow.dag.needrun_jobs():
         if not job.is_local:
             have = job.resources.get
@@ -143,14 +143,13 @@ def slurm_requests():
 
 
 def all_logs():
-    """Of this study's jobs, and of preparing data, which studies share."""
+    """Logs of this study's jobs and of data preparation, which studies share."""
     return [*LOGS.rglob("*.log"), *Path("build/data").glob("*.log")]
 
 
 def training_jobs():
-    """All jobs that train, as the line on progress needs them. Of those ahead, what lies there from
-    an earlier study does not count."""
-    ahead = {
+    """All training jobs, for the progress line. Files of pending jobs are from an earlier study."""
+    pending = {
         str(job.output.runs) for job in workflow.dag.needrun_jobs() if job.rule.name == "train"
     }
     for name, cohort in COHORTS.items():
@@ -158,17 +157,17 @@ def training_jobs():
             left = [run for run in runs if run.run_id not in STORED_RUNS]
             hours = estimate_seconds(STUDY, cohort, left) / 3600
             part = BUILD / "parts" / name / f"shard{shard}"
-            made = Job.pending if str(part / "runs.parquet") in ahead else Job
-            yield made(hours, part, LOGS / f"train/{name}.shard{shard}.log")
+            make = Job.pending if str(part / "runs.parquet") in pending else Job
+            yield make(hours, part, LOGS / f"train/{name}.shard{shard}.log")
 
 
 def plans(wildcards, input):
-    """Options that name the store's own plan, if it has one, and that of this study."""
+    """Options --plan for the store's plan, if it has one, and for this study's."""
     return [f"--plan={path}" for path in (*load_plans(STORE), input.plan)]
 
 
 def all_parts():
-    """The folders of all jobs' parts."""
+    """The output folders of all training jobs."""
     return [
         BUILD / "parts" / name / f"shard{shard}"
         for name, cohort in COHORTS.items()
@@ -177,8 +176,8 @@ def all_parts():
 
 
 def largest_online_cohort(dataset):
-    """Name of Online's cohort of the largest grid and budget on a data set."""
+    """Name of Online's cohort with the largest grid and budget on a data set."""
     candidates = [c for c in COHORTS.values() if (c.dataset, c.method) == (dataset, "online")]
     if not candidates:
-        raise OsoError(f"study {STUDY.name}: has no runs of online on {dataset} to look at")
+        raise OsoError(f"study {STUDY.name}: has no runs of online on {dataset}")
     return max(candidates, key=lambda cohort: (cohort.k, cohort.epsilon)).name

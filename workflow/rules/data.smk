@@ -1,7 +1,7 @@
 rule data:
-    """Fetch, verify and normalise one data set; a local folder (OSO_DATA_DIR) goes first.
+    """Download, verify and normalise one data set, from a local folder (OSO_DATA_DIR) if set.
 
-    Where Snakemake runs: a cluster's nodes often reach no network.
+    Runs where Snakemake runs: the nodes of a cluster often have no network.
     """
     output:
         "build/data/{prepared}.npz",

@@ -1,5 +1,5 @@
 rule cosine:
-    """The true gradient beside the sanitized one, in one run of the study (the paper's Figure 1)."""
+    """Cosine of true and sanitized gradients in one run of the study (the paper's Figure 1)."""
     input:
         plan=BUILD / "plan.json",
         data=ancient("build/data/mnist.npz"),

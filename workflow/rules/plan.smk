@@ -1,5 +1,5 @@
 rule plan:
-    """The plan: the noise that each cohort's grid has to run with."""
+    """The plan: each cohort with its calibrated noise multiplier."""
     output:
         BUILD / "plan.json",
     log:

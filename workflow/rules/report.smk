@@ -1,5 +1,5 @@
 rule account:
-    """Epsilon of every grid, computed anew from its ledgers; fails if one exceeds its budget."""
+    """Epsilon of every grid, recomputed from its ledgers; fails if one exceeds its budget."""
     input:
         collected=BUILD / "collected.txt",
         plan=BUILD / "plan.json",
@@ -26,7 +26,7 @@ rule report_page:
         accounting=BUILD / "accounting.csv",
         plan=BUILD / "plan.json",
     output:
-        # Outputs lie under build/ because Snakemake deletes the outputs of a rule that fails.
+        # Below build/, because Snakemake deletes the outputs of a rule that fails.
         page=report(
             BUILD / "report/index.html",
             caption="../report/page.rst",
@@ -62,7 +62,7 @@ rule report_page:
 
 
 rule publish:
-    """A copy of the report where people look for it: no output, since Snakemake deletes outputs."""
+    """Copy the report to its final folder, which is no output, since Snakemake deletes outputs."""
     input:
         BUILD / "report/index.html",
     output:

@@ -1,5 +1,5 @@
 rule collect:
-    """Add all parts to the results store. The store is no output: Snakemake deletes outputs."""
+    """Add all job outputs to the results store. The store is no output: Snakemake deletes outputs."""
     input:
         runs=[part / "runs.parquet" for part in all_parts()],
         evaluations=[part / "evaluations.parquet" for part in all_parts()],

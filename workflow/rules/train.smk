@@ -1,7 +1,7 @@
 rule train:
     """Train a cohort (data set x method x k x epsilon), or a shard of it; resumes after a kill."""
     input:
-        # A new plan starts every job again; it skips the runs that the store already holds.
+        # A new plan restarts every job; jobs skip the runs that are in the store.
         plan=BUILD / "plan.json",
         data=lambda wildcards: ancient(f"build/data/{COHORTS[wildcards.cohort].data_file}"),
     output:

@@ -16,9 +16,9 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     """One row per grid point: mean and standard deviation (n - 1) over seeds, and counts.
 
     mean, std: stored unit; std is NaN for one seed. seeds: those with a value; runs, diverged:
-    all of the point. laid: over the method's steps, in words.
+    all of the point. variant: schedule and averaging, in words; empty without.
     """
-    keep = ["cell", "variant", "metric", *CELL, *VARIANT, *POINT]
+    keep = ["cell", "variant_key", "metric", *CELL, *VARIANT, *POINT]
     points = values.drop_duplicates("point").set_index("point")[keep]
     groups = values.groupby("point")
     points[["mean", "std", "seeds"]] = groups["value"].agg(["mean", "std", "count"])
@@ -30,21 +30,21 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def main_variants(points: pd.DataFrame) -> pd.DataFrame:
-    """For each cell the points of one setting: the default one, else that with the most runs.
+    """For each cell the points of one variant: the default one, else the one with the most runs.
 
-    The default has nothing laid over its steps (a schedule, an average), momentum 0.9 (null where
-    the method has its own) and the paper's ten epochs; what is named first counts more. Which
-    settings are shown must not depend on how well they did.
+    The default has no schedule or averaging, momentum 0.9 (null for a method without that option)
+    and the paper's ten epochs, in decreasing priority. The choice must not depend on the variants'
+    values.
     """
     plain = points["variant"] == ""
     default = points["momentum"].isna() | np.isclose(points["momentum"], DEFAULT_MOMENTUM)
     ranked = points.assign(default=4 * plain + 2 * default + (points["epochs"] == PAPER_EPOCHS))
-    ranked["variant_runs"] = ranked.groupby("variant")["runs"].transform("sum")
+    ranked["variant_runs"] = ranked.groupby("variant_key")["runs"].transform("sum")
     ranked = ranked.sort_values(
-        ["cell", "default", "variant_runs", "variant"], ascending=[True, False, False, True]
+        ["cell", "default", "variant_runs", "variant_key"], ascending=[True, False, False, True]
     )
-    main = ranked.drop_duplicates("cell")["variant"]
-    return points[points["variant"].isin(main)]
+    main = ranked.drop_duplicates("cell")["variant_key"]
+    return points[points["variant_key"].isin(main)]
 
 
 def select_best_points(points: pd.DataFrame) -> pd.DataFrame:
@@ -70,7 +70,7 @@ def cross_select_points(values: pd.DataFrame, points: pd.DataFrame) -> pd.DataFr
     mean, std, seeds: over seeds that have a value both ways. even_*, odd_*: the hyperparameters
     chosen on each half. The counts are those of `best_of_grid`.
     """
-    main = values[values["variant"].isin(main_variants(points)["variant"])]
+    main = values[values["variant_key"].isin(main_variants(points)["variant_key"])]
     cells = (
         select_best_points(points).set_index("cell").drop(columns=["mean", "std", "seeds", *POINT])
     )

@@ -1,8 +1,7 @@
-"""Attacks on our own training, to bound from below how private it really is.
+"""Privacy auditing: empirical lower bounds on epsilon from membership inference on canaries.
 
-Examples with a known footprint (canaries) are hidden in the data, the real training runs, and an
-auditor who sees every sanitized answer guesses which canaries took part. How well it can guess
-bounds epsilon from below, whatever the proofs say. Right code must stay below the epsilon that its
-ledger claims. Since an audit that sees nothing would pass anything, faults are planted on purpose,
-and the same audit must see them.
+Canaries (examples whose contribution is known) are inserted into the data, the actual training
+code runs, and an auditor who sees all sanitized answers guesses which canaries were present. Their
+accuracy bounds epsilon from below. Correct code must stay below the epsilon of its ledger; planted
+faults must exceed it, which shows that the audit has power.
 """

@@ -1,7 +1,7 @@
-"""Lower bounds on epsilon from scores, by jax_privacy's auditing module (an optional extra).
+"""Lower bounds on epsilon from canary scores, by jax_privacy's auditing module (extra `audit`).
 
-Each bound holds with 95 % confidence. Its `epsilon_from_gdp` is not used: in version 2.0.0 it is no
-lower bound (equal scores within and without give an epsilon of 2 and more).
+Each bound holds with 95 % confidence. `epsilon_from_gdp` is not used: in version 2.0.0 it is not a
+lower bound (equal scores of present and absent canaries give an epsilon of 2 and more).
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from oso_dp.errors import OsoError
 from oso_dp.optional_dependencies import describe_missing
 
 SIGNIFICANCE = 0.05
-GUESSES = 0.03  # share of the canaries that the one-run audit dares to call present
+GUESSES = 0.03  # fraction of the canaries that the one-run audit guesses to be present
 
 
 def auditing() -> Any:
-    """jax_privacy.auditing; OsoError says how to get it."""
+    """The module jax_privacy.auditing; OsoError if it is not installed."""
     try:
         with describe_missing("the audit"):
             module = importlib.import_module("jax_privacy.auditing")
-    except ImportError as error:  # it is there, and something that it asks for is not
-        raise OsoError(f"audit: jax_privacy cannot be imported ({error})") from error
+    except ImportError as error:  # installed, but one of its dependencies is not
+        raise OsoError(f"audit: cannot import jax_privacy ({error})") from error
     return module
 
 
 def one_run_bounds(
     inside: Sequence[Score], outside: Sequence[Score], delta: float
 ) -> tuple[float, float]:
-    """From canaries of one run, each present with probability 1/2: two bounds on epsilon at delta.
+    """Two bounds on epsilon from one run whose canaries are present with probability 1/2 each.
 
-    The first (Steinke et al. 2023) assumes nothing. The second (Mahloujifar et al. 2024) is
-    tighter: no Gaussian mechanism of a smaller epsilon at delta is as little private as this run.
-    So it speaks against a claim whose mechanism is at least as private as that Gaussian one at
-    every delta. Those of `oso_dp.audit.experiments` are.
+    The first (Steinke et al. 2023) has no assumptions. The second (Mahloujifar et al. 2024) is
+    tighter: it rules out every Gaussian mechanism of a smaller epsilon at `delta`. It refutes a
+    claimed mechanism that is at least as private as that Gaussian mechanism at every delta, as
+    those of `oso_dp.audit.experiments` are.
     """
     library = auditing()
     plain, gaussian = [0.0], [0.0]
     for present, absent in zip(inside, outside, strict=True):
         pooled = np.sort(np.concatenate([present.values, absent.values]))
-        # The highest scores, whoever has them: so the choice of the cut costs no confidence.
+        # A quantile of the pooled scores does not depend on presence, so it costs no confidence.
         cut = library.Explicit(pooled[-max(1, round(GUESSES * len(pooled)))])
         auditor = library.CanaryScoreAuditor(present.values, absent.values)
         fraction = SIGNIFICANCE / len(inside)
@@ -54,9 +54,9 @@ def one_run_bounds(
 
 
 def many_runs_bound(inside: Sequence[Score], outside: Sequence[Score], delta: float) -> float:
-    """From one canary, present in some runs and absent in others (Nasr et al. 2021).
+    """A bound from one canary, present in some runs and absent in others (Nasr et al. 2021).
 
-    True and false positive rates by Clopper and Pearson, at cuts that were fixed beforehand.
+    Uses Clopper-Pearson intervals of true and false positive rates at cuts fixed in advance.
     """
     library = auditing()
     tests = [

@@ -1,8 +1,7 @@
-"""The two experiments: one run with thousands of canaries, thousands of runs with one.
+"""The two audit experiments: one run with thousands of canaries, thousands of runs with one.
 
-Both go through `oso_dp.training.loop.train`, with the mechanism, the gradient code and the method
-as the study uses them, or through Opacus (`oso_dp.audit.opacus_backend`), at the noise that
-`oso_dp.accounting.tuning_cost` asks for.
+Both use `oso_dp.training.loop.train` with the study's mechanism, gradient engine and methods, or
+the Opacus drop-in (`oso_dp.audit.opacus_backend`), at the noise of `oso_dp.accounting.tuning_cost`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from oso_dp.study.cohort import Run
 from oso_dp.training.loop import train
 from oso_dp.training.task import StudyTask
 
-EPSILON, DELTA = 2.0, 1e-5  # what each run may cost
-_LEARNING_RATE = 1e-6  # parameters move, but a canary's gradient stays larger than C
-_TOGETHER = 250  # runs that train side by side
+EPSILON, DELTA = 2.0, 1e-5  # the budget of each run
+_LEARNING_RATE = 1e-6  # so small that a canary's gradient stays above C
+_PARALLEL_RUNS = 250
 
 
 @dataclass(frozen=True)
@@ -48,66 +47,67 @@ class AuditSetup:
         return PoissonSampling.of(self.batch_size, self.examples)
 
 
-# Many steps at a low rate: sampling hides much, so its faults show.
+# Many steps at a low sampling rate: amplification is large, so faults of sampling show.
 ONE_RUN = AuditSetup(INPUTS, INPUTS // 8, 32)
-# Few steps, since each is taken thousands of times; B is what FixedQuantile's count needs.
+# Few steps, since there are thousands of runs; FixedQuantile's count needs this batch size.
 MANY_RUNS = AuditSetup(64, 32, 4)
 
 
 @dataclass(frozen=True, eq=False)
 class CanaryScores:
-    """Scores of canaries that were present and of those that were not, and the ledger's epsilon."""
+    """Scores of present and of absent canaries, and the ledger's epsilon."""
 
     claimed: float
     inside: list[Score]
     outside: list[Score]
 
 
-# From a method's name, B, T, nu, rho, data and run identities to what an auditor sees of the runs.
+# Trains runs: method, B, T, nu, learning rate, data, run ids -> what the auditor sees.
 Train: TypeAlias = Callable[[str, int, int, float, float, Canaries, Sequence[str]], Transcript]
 
 
 def one_run(method: str, seed: int, train: Train | None = None) -> CanaryScores:
-    """One training with 4,000 canaries, about half of them present; by the study unless said."""
+    """One run with 4,000 canaries, about half present; `train` defaults to `train_by_study`."""
     canaries = many_canaries(seed)
-    seen = _train_observed(train, method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
-    all_values = scores(seen.answers, seen.noise, ONE_RUN.sampling.rate)
+    transcript = _train_observed(train, method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
+    all_values = scores(transcript.answers, transcript.noise, ONE_RUN.sampling.rate)
     _check_all(all_values)
     return CanaryScores(
-        compute_epsilon([seen.ledger], DELTA),
+        compute_epsilon([transcript.ledger], DELTA),
         [_select(score, canaries.present) for score in all_values],
         [_select(score, ~canaries.present) for score in all_values],
     )
 
 
 def many_runs(method: str, runs: int, seed: int, train: Train | None = None) -> CanaryScores:
-    """`runs` trainings with the canary and as many without; by the study unless said.
+    """`runs` runs with the canary and as many without; `train` defaults to `train_by_study`.
 
-    In another's training C may move by what nobody released, so there its movement is a score, too.
+    For another `train`, the movement of C is also a score, since C could depend on unsanitized
+    values there.
     """
     by_presence: dict[bool, list[Score]] = {}
     for present in (True, False):
         canary = lone_canary(present, MANY_RUNS.examples)
         names = [f"audit/{method}/{seed}/{present}/{run}" for run in range(runs)]
-        seen = [
-            _train_observed(train, method, MANY_RUNS, canary, names[first : first + _TOGETHER])
-            for first in range(0, runs, _TOGETHER)
+        transcripts = [
+            _train_observed(train, method, MANY_RUNS, canary, names[first : first + _PARALLEL_RUNS])
+            for first in range(0, runs, _PARALLEL_RUNS)
         ]
         together = {
-            name: np.concatenate([part.answers[name] for part in seen], axis=1)
-            for name in seen[0].answers
+            name: np.concatenate([part.answers[name] for part in transcripts], axis=1)
+            for name in transcripts[0].answers
         }
-        all_values = scores(together, seen[0].noise, MANY_RUNS.sampling.rate)
+        all_values = scores(together, transcripts[0].noise, MANY_RUNS.sampling.rate)
         if train is not None:
-            all_values.append(score_movement(np.concatenate([part.moves for part in seen])))
+            all_values.append(score_movement(np.concatenate([part.moves for part in transcripts])))
         by_presence[present] = all_values
         _check_all(all_values)
-    claimed = compute_epsilon([seen[0].ledger], DELTA)
+    claimed = compute_epsilon([transcripts[0].ledger], DELTA)
     return CanaryScores(claimed, by_presence[True], by_presence[False])
 
 
 def queries_of_method(name: str) -> set[str]:
-    """The names of the queries that a method asks at each step."""
+    """The names of a method's queries per step."""
     one = torch.ones(1)
     nu = noise_multiplier(ONE_RUN)
     state = State(torch.zeros(1, 1), one, one, one, nu, ONE_RUN.batch_size, layers={"linear": 1})
@@ -115,22 +115,22 @@ def queries_of_method(name: str) -> set[str]:
 
 
 def _method(name: str) -> Method:
-    kind = find_method(name)
-    return kind(kind.Options(), momentum=0.9)
+    method_class = find_method(name)
+    return method_class(method_class.Options(), momentum=0.9)
 
 
 @cache
-def noise_multiplier(scene: AuditSetup) -> float:
-    """nu of a step, such that a run costs EPSILON at DELTA."""
-    return Search(scene.sampling, scene.steps, runs=1).noise_multiplier(EPSILON, DELTA)
+def noise_multiplier(setup: AuditSetup) -> float:
+    """nu of a step at which a run costs EPSILON at DELTA."""
+    return Search(setup.sampling, setup.steps, runs=1).noise_multiplier(EPSILON, DELTA)
 
 
 def _train_observed(
-    other: Train | None, name: str, scene: AuditSetup, canaries: Canaries, run_ids: Sequence[str]
+    train: Train | None, name: str, setup: AuditSetup, canaries: Canaries, run_ids: Sequence[str]
 ) -> Transcript:
-    nu = noise_multiplier(scene)
-    train = train_by_study if other is None else other
-    return train(name, scene.batch_size, scene.steps, nu, _LEARNING_RATE, canaries, run_ids)
+    nu = noise_multiplier(setup)
+    train = train_by_study if train is None else train
+    return train(name, setup.batch_size, setup.steps, nu, _LEARNING_RATE, canaries, run_ids)
 
 
 def train_by_study(
@@ -142,7 +142,7 @@ def train_by_study(
     canaries: Canaries,
     run_ids: Sequence[str],
 ) -> Transcript:
-    """All runs at once, as `oso train` would."""
+    """All runs in parallel, as `oso train` does."""
     method = _method(name)
     task = StudyTask(
         method=method,
@@ -157,7 +157,7 @@ def train_by_study(
     observer = Observer(method, canaries.columns)
     outcomes = train(task, runs, canaries.arrays, watch=observer)
     if any(outcome.status != "finished" for outcome in outcomes):
-        raise OsoError(f"audit: a run of {name} diverged; its canaries cannot be followed")
+        raise OsoError(f"audit: a run of {name} diverged; cannot score its canaries")
     return observer.transcripts(Ledger.from_json(outcomes[0].ledger))
 
 
@@ -168,4 +168,4 @@ def _select(score: Score, mask: np.ndarray) -> Score:
 def _check_all(all_values: Sequence[Score]) -> None:
     for score in all_values:
         if not np.isfinite(score.values).all():
-            raise OsoError(f"audit: a score ({score.name}) is not finite; nothing can be concluded")
+            raise OsoError(f"audit: score {score.name!r} is not finite; cannot compute a bound")

@@ -1,7 +1,7 @@
-"""What the auditor sees: each step's sanitized answers, measured along the canaries' directions.
+"""Records each step's sanitized answers, projected on the canaries' directions.
 
-The guarantee covers all answers and whatever is computed from them (parameters, thresholds), so an
-auditor may use them all; `oso_dp.training.loop.train` shows them to its `watch`.
+The guarantee covers all answers and everything computed from them (parameters, thresholds), so an
+auditor may use all of them; `oso_dp.training.loop.train` passes them to its `watch` callback.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from oso_dp.privacy.queries import ThresholdQuery
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Query
 
-# What a clipped canary adds to each sum, by the query's kind; its C [R] to [R]. A canary is so long
-# that automatic clipping brings it to C, too, up to parts in 10,000.
+# A clipped canary's contribution to each sum, by the query's kind, as a function of C [R].
+# Automatic clipping also scales a canary's long gradient to C, up to 1 in 10,000.
 FOOTPRINTS: dict[str, Callable[[Tensor], Tensor]] = {
     "clipped_gradient": lambda threshold: threshold,
     "automatic_gradient": lambda threshold: threshold,
@@ -36,12 +36,11 @@ FOOTPRINTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Observer:
-    """A `watch` for `train`: sums along canaries, in units of what one canary adds.
+    """A `watch` callback for `train`: sums along canaries, in units of a canary's contribution.
 
-    If the code is right, a canary's number at a step is its presence in the batch, 1 or 0, plus
-    noise with standard deviation nu of that query. `columns`: the canaries' inputs. With one
-    canary, scalar answers belong to it; with more, they cannot tell one from the other and are
-    left out.
+    In correct code, a canary's value at a step is its presence in the batch, 1 or 0, plus noise
+    with the standard deviation nu of the query. `columns`: the canaries' input columns. Scalar
+    answers are used for a single canary only, since they do not distinguish several.
     """
 
     def __init__(self, method: Method, columns: slice) -> None:
@@ -56,8 +55,8 @@ class Observer:
         for query in self.method.queries(state):
             if query.kind not in FOOTPRINTS or not isinstance(query, ThresholdQuery):
                 raise OsoError(
-                    f"audit: {self.method.name} asks for {query.name!r}, and what a canary adds to "
-                    f"it is not known; known are {', '.join(FOOTPRINTS)}"
+                    f"audit: query {query.name!r} of method {self.method.name!r} is not supported; "
+                    f"must be one of {', '.join(FOOTPRINTS)}"
                 )
             if query.scalar and not alone:
                 continue
@@ -67,7 +66,7 @@ class Observer:
             self._add(query, along / footprint)
 
     def _add(self, query: Query, along: Tensor) -> None:
-        """along: in units of what a canary adds, [R, m]."""
+        """along: in units of a canary's contribution, [R, m]."""
         self.noise[query.name] = query.noise_multiplier
         self._seen.setdefault(query.name, []).append(along)
 
@@ -77,7 +76,7 @@ class Observer:
         return (second - first) / math.sqrt(2)
 
     def transcripts(self, ledger: Ledger) -> Transcript:
-        """After the last step."""
+        """The transcript, after the last step."""
         logs = torch.stack(self._thresholds).log()
         moves = logs.diff(dim=0).abs().amax(dim=0) if len(logs) > 1 else torch.zeros_like(logs[0])
         return Transcript(self.transcript(), self.noise, moves.numpy(), ledger)

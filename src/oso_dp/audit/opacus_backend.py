@@ -1,6 +1,6 @@
-"""The experiments' training as a script with `oso_dp.opacus` does it: Opacus's loader and hooks.
+"""Trains the audit's runs with the Opacus drop-in: Opacus's loader and hooks.
 
-Which batches and which noise a run has follows from its identity, by generators of its own.
+A run's id seeds the generators of its batches and its noise.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def make_engines() -> dict[str, Any]:
-    """The drop-in's engines by their methods' names."""
+    """The drop-in's engines by method name."""
     from oso_dp.opacus import AutoSPrivacyEngine, FixedQuantilePrivacyEngine, OnlinePrivacyEngine
 
-    engines_by_name = (OnlinePrivacyEngine, FixedQuantilePrivacyEngine, AutoSPrivacyEngine)
-    return {engine.method_name: engine for engine in engines_by_name}
+    engines = (OnlinePrivacyEngine, FixedQuantilePrivacyEngine, AutoSPrivacyEngine)
+    return {engine.method_name: engine for engine in engines}
 
 
 def check_mode(mode: str) -> None:
@@ -40,12 +40,12 @@ def check_mode(mode: str) -> None:
     from oso_dp.opacus.model_hooks import MODES
 
     if mode not in MODES:
-        raise OsoError(f"--opacus {mode!r}: not possible; allowed are {', '.join(MODES)}")
+        raise OsoError(f"--opacus: {mode!r}; must be one of {', '.join(MODES)}")
 
 
 @dataclass(frozen=True)
 class OpacusBackend:
-    """A `train` of `oso_dp.audit.experiments`, in this grad_sample_mode."""
+    """A `Train` of `oso_dp.audit.experiments` for one grad_sample_mode."""
 
     mode: str
 
@@ -59,25 +59,27 @@ class OpacusBackend:
         canaries: Canaries,
         run_ids: Sequence[str],
     ) -> Transcript:
-        """One run after the other. OsoError for a method that the drop-in does not have."""
-        if name not in (known := make_engines()):
-            raise OsoError(f"audit: {name} has no engine for Opacus; try {', '.join(known)}")
-        engines_by_name = [
-            self._one(known[name], batch_size, steps, noise_multiplier, rate, canaries, run_id)
+        """Train the runs one by one. OsoError for a method without an engine."""
+        if name not in (engines := make_engines()):
+            raise OsoError(
+                f"audit: method {name!r} has no Opacus engine; must be one of {', '.join(engines)}"
+            )
+        runs = [
+            self._train(engines[name], batch_size, steps, noise_multiplier, rate, canaries, run_id)
             for run_id in run_ids
         ]
-        first = engines_by_name[0]
+        first = runs[0]
         return Transcript(
             {
-                query: np.concatenate([one.answers[query] for one in engines_by_name], axis=1)
+                query: np.concatenate([run.answers[query] for run in runs], axis=1)
                 for query in first.answers
             },
             first.noise,
-            np.concatenate([one.moves for one in engines_by_name]),
+            np.concatenate([run.moves for run in runs]),
             first.ledger,
         )
 
-    def _one(
+    def _train(
         self,
         engine: Any,
         batch_size: int,
@@ -91,13 +93,13 @@ class OpacusBackend:
         inputs = torch.from_numpy(arrays.train_inputs)
         data = TensorDataset(inputs, torch.from_numpy(arrays.train_targets))
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Opacus, on noise that is not cryptographic
+            warnings.simplefilter("ignore")  # Opacus's, about noise that is not cryptographic
             torch.manual_seed(zlib.crc32(run_id.encode()))
             batches, noise = (
                 torch.Generator().manual_seed(seed) for seed in torch.randint(2**62, (2,)).tolist()
             )
             module = build_model("linear")
-            made = engine(accountant="rdp").make_private(
+            private = engine(accountant="rdp").make_private(
                 module=module,
                 optimizer=torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9),
                 criterion=nn.CrossEntropyLoss(),
@@ -107,8 +109,8 @@ class OpacusBackend:
                 noise_generator=noise,
                 grad_sample_mode=self.mode,
             )
-            model, optimizer, loader = made[0], made[1], made[-1]
-            criterion = made[2] if len(made) == 4 else nn.CrossEntropyLoss()
+            model, optimizer, loader = private[0], private[1], private[-1]
+            criterion = private[2] if len(private) == 4 else nn.CrossEntropyLoss()
             observer = observe_optimizer(optimizer, canaries.columns)
             taken = 0
             while taken < steps:
@@ -123,13 +125,13 @@ class OpacusBackend:
 
 
 def observe_optimizer(optimizer: AdaptiveDPOptimizer, columns: slice) -> Observer:
-    """An auditor that sees each step's answers, before the method learns from them."""
+    """An observer of each step's answers, called before the method's update."""
     driver = optimizer.driver
     observer, learn = Observer(driver.method, columns), driver.learn
 
-    def shown(answers: Answers) -> None:
+    def observe_and_learn(answers: Answers) -> None:
         observer(driver.state, answers)
         learn(answers)
 
-    driver.learn = shown  # type: ignore[method-assign]
+    driver.learn = observe_and_learn  # type: ignore[method-assign]
     return observer

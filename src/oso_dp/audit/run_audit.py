@@ -1,4 +1,4 @@
-"""The audit of methods, with right code and with each fault: what was claimed, what was found."""
+"""Runs the audit of methods, with correct code and with planted faults."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from oso_dp.audit.opacus_backend import OpacusBackend
 from oso_dp.errors import OsoError
 from oso_dp.methods import PAPER_METHODS, find_method
 
-RUNS, FAULTY_RUNS = 2000, 150  # with the canary, and as many without
+RUNS, FAULTY_RUNS = 2000, 150  # with the canary; the same number without it
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong that is planted into the running code: the audit must see it.
+    """A fault that is planted into the running code, and that the audit must detect.
 
-    `plant`: while its context lasts, the fault is there. `query`: the kind of query in which it
-    shows.
+    `plant`: context manager during which the fault is present. `query`: the kind of query that it
+    affects.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """One method with one fault or none: what its ledgers claim, and what must be at least.
+    """Claimed epsilons and lower bounds for one method, with a planted fault or without.
 
     All are epsilons at `delta`; each bound holds with 95 % confidence. Names begin with the
     experiment: one run with many canaries, or many runs with one canary and as many without.
@@ -64,17 +64,17 @@ class AuditFinding:
     runs: int
     many_runs_steps: int
     seconds: float
-    mode: str = ""  # Opacus's grad_sample_mode, where the drop-in trained
+    mode: str = ""  # Opacus's grad_sample_mode; empty: not trained by the drop-in
 
     @property
     def exceeded(self) -> bool:
-        """Whether a bound is above what the ledger of its experiment claims."""
+        """Whether a bound exceeds the claimed epsilon of its experiment."""
         one_run = max(self.one_run_bound, self.one_run_gaussian_bound)
         return one_run > self.one_run_claimed or self.many_runs_bound > self.many_runs_claimed
 
     @property
     def as_expected(self) -> bool:
-        """Right code is not refuted, a fault is seen."""
+        """Whether correct code is not refuted, or a fault is detected."""
         return self.exceeded == (self.fault is not None)
 
     @property
@@ -85,7 +85,7 @@ class AuditFinding:
 
 
 def private_methods() -> list[str]:
-    """What is audited unless others are named: the paper's methods that claim a guarantee."""
+    """The methods audited by default: those of the paper that claim a guarantee."""
     return sorted(name for name in PAPER_METHODS if find_method(name).is_private)
 
 
@@ -98,23 +98,37 @@ def run_audit(
     workers: int = 1,
     mode: str = "",
 ) -> Generator[AuditFinding, None, None]:
-    """Each method with right code, then with each fault that concerns it, as they are found.
+    """Audit each method with correct code, then with each fault that affects it.
 
-    With more than one worker, in processes of their own. `mode`: through the drop-in for Opacus in
-    that mode. OsoError for a method without a guarantee or that is not known, and if jax_privacy is
-    not there.
+    Args:
+        methods: Names of methods.
+        faults: Faults to plant.
+        runs: Number of runs with the canary, and without it, for correct code.
+        faulty_runs: The same for faulty code.
+        seed: Seed of both experiments.
+        workers: Number of processes; 1 means the current process.
+        mode: grad_sample_mode of the Opacus drop-in. Default: the study's training code.
+
+    Yields:
+        The findings, in order.
+
+    Raises:
+        OsoError: For an unknown method or one without a guarantee, or if jax_privacy is missing.
     """
     auditing()
     methods, faults = list(methods), list(faults)
     for method in methods:
         if not find_method(method).is_private:
-            raise OsoError(f"audit: {method} claims no privacy; try {', '.join(private_methods())}")
+            raise OsoError(
+                f"audit: method {method!r} is not private; must be one of "
+                f"{', '.join(private_methods())}"
+            )
     jobs: list[tuple[str, Fault | None, int, int, str]] = []
     for method in methods:
-        asked = queries_of_method(method)
+        queries = queries_of_method(method)
         jobs.append((method, None, runs, seed, mode))
         jobs += [
-            (method, fault, faulty_runs, seed, mode) for fault in faults if fault.query in asked
+            (method, fault, faulty_runs, seed, mode) for fault in faults if fault.query in queries
         ]
     if workers == 1:
         yield from (run_one_audit(*job) for job in jobs)
@@ -127,14 +141,14 @@ def run_audit(
         try:
             yield from pool.map(run_one_audit, *zip(*jobs, strict=True))
         except BaseException:
-            # A pool that is left waits for its workers, and these for the end of minutes of work.
+            # Leaving the pool waits for its workers, which may run for minutes.
             for worker in {*active_children()} - before:
                 worker.terminate()
             raise
 
 
 def _start_worker() -> None:
-    """In each worker. Ctrl-C reaches all of a terminal's processes: who leads ends the others."""
+    """Initialise a worker. It ignores Ctrl-C, since the main process terminates it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 
@@ -142,7 +156,7 @@ def _start_worker() -> None:
 def run_one_audit(
     method: str, fault: Fault | None, runs: int, seed: int = 0, mode: str = ""
 ) -> AuditFinding:
-    """Both experiments on one method, while the fault is planted."""
+    """Run both experiments on one method, with the fault planted."""
     began = time.perf_counter()
     train = OpacusBackend(mode) if mode else None
     with nullcontext() if fault is None else fault.plant():

@@ -1,8 +1,8 @@
-"""From what was seen of a canary to scores that are higher if it took part.
+"""Canary scores (test statistics for membership inference), higher if a canary was present.
 
-The best score against right code is the likelihood ratio. Code with a fault may give a canary away
-in another manner, so a few more scores look there. All are fixed beforehand, and each is judged at
-its share of the significance, so that looking at several proves no more than it should.
+The likelihood ratio is optimal against correct code. Faulty code may reveal a canary in other ways,
+which the other scores test. All are fixed in advance, and each is tested at its fraction of the
+significance level, which corrects for multiple testing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One number per canary [K]; `cuts`: from which value on one is taken to have been present."""
+    """One value per canary [K]; `cuts`: thresholds at which a canary is guessed to be present."""
 
     name: str
     values: Values
@@ -26,26 +26,28 @@ class Score:
 
 
 def score_movement(moves: Values) -> Score:
-    """Of a lone canary's runs: how far C moved in one step. Right code moves it by little, with it
-    and without; norms that nobody sanitized move it all at once."""
+    """The largest change of C in one step, for a single canary.
+
+    Correct code changes C slowly; unsanitized norms change it at once.
+    """
     return Score("movement of C", moves, (0.5,))
 
 
 def scores(seen: Mapping[str, Values], noise: Mapping[str, float], rate: float) -> list[Score]:
     """All scores of K canaries.
 
-    `seen`: by query, [steps, K], in units of a canary; `noise`: its standard deviation by query;
-    `rate`: the sampling rate q, below 1.
+    `seen`: by query, [steps, K], in units of a canary's contribution; `noise`: the noise's standard
+    deviation by query; `rate`: the sampling rate q < 1.
     """
-    # Log likelihood ratio of the canary in the batch against not in the batch, [steps, K]; and of
-    # a data set with it, which is in the batch with probability q only.
+    # Log likelihood ratio of the canary in the batch v. not in the batch, [steps, K]; then of the
+    # canary in the data, where it is in the batch with probability q.
     in_batch = sum((x - 0.5) / noise[name] ** 2 for name, x in seen.items())
     in_data = np.logaddexp(np.log1p(-rate), np.log(rate) + in_batch).sum(axis=0)
     all_scores = [Score("likelihood", in_data, (0.5, 1.5))]
-    # An answer without its noise shows up in its plain sum, however little it weighs above.
+    # An answer without noise shows in its plain sum, whatever its weight in the likelihood.
     all_scores += [Score(name, x.sum(axis=0), (0.5,)) for name, x in seen.items()]
-    # Noise that comes back, at another step or in another answer, cancels in differences: without
-    # the canary nothing is left of them.
+    # Noise that is reused, at another step or in another answer, cancels in differences, which are
+    # zero without the canary.
     whitened = [x / noise[name] for name, x in seen.items()]
     all_scores.append(Score("between steps", np.var(whitened[0], axis=0), (1e-3,)))
     if len(whitened) > 1:

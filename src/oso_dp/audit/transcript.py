@@ -1,4 +1,4 @@
-"""What an auditor has after some runs, whichever code trained them."""
+"""What an auditor sees of some runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from oso_dp.privacy.ledger import Ledger
 class Transcript:
     """R runs of K / R canaries.
 
-    `answers`: by query, steps x K, in units of a canary; `noise`: its standard deviation by query.
-    `moves`: of each run the largest |log C_t+1 / C_t|, [R]. `ledger`: of the first run.
+    `answers`: by query, steps x K, in units of a canary's contribution; `noise`: the noise's
+    standard deviation by query. `moves`: each run's largest |log C_t+1 / C_t|, [R]. `ledger`: the
+    first run's.
     """
 
     answers: dict[str, npt.NDArray[np.float64]]

@@ -1,4 +1,4 @@
-"""The command line `oso`: thin, each command in a few lines over the rooms below."""
+"""The command line `oso`: entry point, and its errors as one line each."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def _command() -> int:
     except TyperException as error:
         raise OsoError(_report_error(error)) from None
     except Abort as error:
-        if isinstance(error.__cause__, EOFError):  # which typer takes for the user's wish
+        if isinstance(error.__cause__, EOFError):  # typer treats it as an abort by the user
             raise error.__cause__ from None
         raise KeyboardInterrupt from None
     return status or 0
 
 
 def _report_error(error: TyperException) -> str:
-    """Typer's message, with the value that it is about."""
+    """Typer's message, with the invalid value."""
     text = error.format_message().replace("Value error, ", "")
-    complaints: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()  # pydantic's
-    value = str(complaints[0]["input"])[:80] if complaints else ""
+    errors: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()  # pydantic's
+    value = str(errors[0]["input"])[:80] if errors else ""
     return text if value in text else f"{text} (found {value!r})"

@@ -1,4 +1,4 @@
-"""`oso account`: epsilon of each stored grid, computed anew from its ledgers."""
+"""`oso account`: epsilon of each stored grid, recomputed from its ledgers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,20 +13,22 @@ def account(
     results_option: ResultsOption = None,
     plan: Annotated[
         list[Path] | None,
-        typer.Option(help="Plan with grids' sizes; may be repeated [RESULTS/plan.json]."),
+        typer.Option(help="Plan with the grid sizes; may be repeated [RESULTS/plan.json]."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the table here (CSV), too.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Also write the table to this CSV file.")
+    ] = None,
     all_accountants: Annotated[
         bool,
         typer.Option(
             "--all-accountants",
-            help="PLD and PRV for every grid, not only for the costliest of each data set.",
+            help="PLD and PRV for every grid, not only for the most expensive of each data set.",
         ),
     ] = False,
 ) -> None:
     """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget.
 
-    Data that are not public have one budget for all their runs.
+    Data that are not public have one budget for all runs on them.
     """
     from oso_dp.accounting.formatting import format_epsilon_column
     from oso_dp.analysis.accounts import (
@@ -39,8 +41,8 @@ def account(
     from oso_dp.cli.tables import print_table
     from oso_dp.files import atomic_write
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.lock import writing
     from oso_dp.results.read import read_results
+    from oso_dp.results.write import writing
     from oso_dp.study.plan import load_plans, read_plan
 
     results = results_folder(folder, results_option)
@@ -60,8 +62,8 @@ def account(
     count = sum(not grid.total for grid in grids)
     if count or not grids:
         print(
-            f"{results}: {count} private grids. A grid costs what its costliest seed does; its "
-            "runs that are not stored count as the costliest stored one."
+            f"{results}: {count} private grids. The cost of a grid is that of its most expensive "
+            "seed; runs that are not stored count as the most expensive stored one."
         )
     for statement in make_stored_statements(runs, grids):
         print(f"\n{statement}")

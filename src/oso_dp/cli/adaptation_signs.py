@@ -1,4 +1,4 @@
-"""`oso diagnose signs`: the signs that adapt C and rho, with and without noise, on public data."""
+"""`oso diagnose signs`: signs that adapt C and rho, with and without noise, on public data."""
 
 import math
 from pathlib import Path
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
 
 def signs(
-    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
-    cohort: Annotated[str, typer.Option(help="Name of the cohort; a run of it is trained.")],
-    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
+    plan: Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")],
+    cohort: Annotated[str, typer.Option(help="Cohort whose run is trained.")],
+    data: Annotated[Path, typer.Option(help="Data file, from `oso data`.")],
     output: Annotated[
-        Path, typer.Option(help="The CSV file to write; rows of other runs in it are kept.")
+        Path, typer.Option(help="CSV file to write; its rows of other runs are kept.")
     ],
     learning_rate: Annotated[
-        float | None, typer.Option(help="Starting value of the run [the cohort's first run].")
+        float | None,
+        typer.Option(help="Initial learning rate of the run [the cohort's first run]."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=2, help="Stop after this step [all steps of the run].")
+        int | None, typer.Option(min=2, help="Stop after this step [the run's last step].")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
-    """Follow the signs that move Online's C and rho, and the same without noise, step by step.
+    """Record the signs that adapt Online's C and rho, with and without noise, at every step.
 
-    It looks at the training data without privacy: for public data only.
+    Reads the training data without privacy: for public data only.
     """
     import torch
 
@@ -39,10 +40,10 @@ def signs(
     from oso_dp.diagnostics.record import write_signs
     from oso_dp.diagnostics.signs import measure_signs as follow
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.lock import writing
+    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
-    # Before minutes of work.
+    # Check the output before minutes of work.
     check_output(
         output,
         "a table of signs",
@@ -52,7 +53,7 @@ def signs(
     chosen, device, arrays = read_inputs(plan, cohort, data)
     last = chosen.steps if steps is None else steps
     if last > chosen.steps:
-        raise OsoError(f"--steps {steps}: at most the run's {chosen.steps}")
+        raise OsoError(f"--steps: {steps}; must be <= {chosen.steps}, the steps of the run")
     run = _run(chosen, learning_rate)
     torch.set_num_threads(threads)
     task = make_task(chosen, device)
@@ -60,7 +61,7 @@ def signs(
     with reserve_gpu(device):
         for row in follow(task, run, arrays, last):
             rows.append(row)
-            if row.step % 50 == 0 or row.step == last:  # what is there so far can be looked at
+            if row.step % 50 == 0 or row.step == last:  # intermediate results
                 with writing(output):
                     write_signs(output, chosen, run, rows)
 
@@ -72,4 +73,4 @@ def _run(cohort: "PlannedCohort", learning_rate: float | None) -> "Run":
         if math.isclose(run.learning_rate, learning_rate, rel_tol=1e-3):
             return run
     known = ", ".join(f"{rate:g}" for rate in dict.fromkeys(r.learning_rate for r in cohort.runs))
-    raise OsoError(f"--learning-rate {learning_rate:g}: {cohort.name} has {known}")
+    raise OsoError(f"--learning-rate: {learning_rate:g}; must be one of {known} in {cohort.name}")

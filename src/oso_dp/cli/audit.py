@@ -1,4 +1,4 @@
-"""`oso audit`: the guarantee, attacked. Heavy rooms are imported when the command runs."""
+"""`oso audit`: an empirical privacy audit with canaries. Imports are deferred to the command."""
 
 from __future__ import annotations
 
@@ -25,24 +25,30 @@ if TYPE_CHECKING:
 def audit(
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method to audit; may be repeated [the paper's]."),
+        typer.Option(help="Method to audit; may be repeated [the paper's methods]."),
     ] = None,
     faults: Annotated[
-        bool, typer.Option(help="Plant faults, too, which must be seen; in a checkout only.")
+        bool,
+        typer.Option(help="Also audit planted faults, which must be detected; in a checkout only."),
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Runs with the canary, and without it.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Another one draws everything anew.")] = 0,
+    runs: Annotated[
+        int, typer.Option(min=1, help="Number of runs with the canary, and of runs without.")
+    ] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     workers: Annotated[
-        int, typer.Option(min=1, max=MAX_AT_ONCE, help="Processes, of one core each.")
+        int, typer.Option(min=1, max=MAX_AT_ONCE, help="Number of processes, of one core each.")
     ] = 2,
-    output: Annotated[Path | None, typer.Option(help="Write the findings here (CSV).")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Also write the findings to this CSV file.")
+    ] = None,
     opacus: Annotated[
-        str, typer.Option(help="Through the drop-in for Opacus: hooks, functorch or ghost.")
+        str, typer.Option(help="Audit the Opacus drop-in, in this mode: hooks, functorch or ghost.")
     ] = "",
 ) -> None:
-    """Bound epsilon from below by canaries; exit status 1 if a claim is refuted or a fault unseen.
+    """Bound epsilon from below with canaries.
 
-    Takes some minutes on two cores.
+    The exit status is 1 if a claimed epsilon is refuted or a planted fault is not detected. Takes
+    some minutes on two cores.
     """
     import torch
     from rich.console import Console
@@ -54,12 +60,12 @@ def audit(
     from oso_dp.output_paths import check_output, is_table
 
     if output is not None:
-        # A place that refuses is better found out now.
+        # Check the output before minutes of work.
         check_output(output, "a table of findings", is_table(["method", "fault", "delta"]))
     if opacus:
         check_mode(opacus)
     planted = _faults("opacus_faults" if opacus else "faults") if faults else {}
-    torch.set_num_threads(1)  # small tensors; more threads cost more than they bring
+    torch.set_num_threads(1)  # tensors are small: more threads are slower
     findings = []
     audited = findings_of(
         method or (list(make_engines()) if opacus else private_methods()),
@@ -69,38 +75,38 @@ def audit(
         workers=workers,
         mode=opacus,
     )
-    with closing(audited):  # and its workers, whatever ends this
+    with closing(audited):  # ends the workers, too
         for finding in audited:
             findings.append(finding)
-            code = planted[finding.fault].description if finding.fault else "right code"
+            code = planted[finding.fault].description if finding.fault else "correct code"
             text = f"{finding.method}, {code}: {finding.verdict} ({finding.seconds:.1f} s)"
             print(text, file=sys.stderr, flush=True)
     if output is not None:
         with atomic_write(output) as file:
             file.write(_csv(findings).encode())
     Console().print(_table(findings))
-    wrong = [finding for finding in findings if not finding.as_expected]
-    for finding in wrong:
+    unexpected = [finding for finding in findings if not finding.as_expected]
+    for finding in unexpected:
         print(
             f"oso: audit: {finding.method}, {finding.fault or 'right code'}: {finding.verdict}",
             file=sys.stderr,
         )
-    if wrong:
+    if unexpected:
         raise typer.Exit(1)
 
 
 def _faults(module: str) -> dict[str, Fault]:
-    """Those that stand with the project's tests, by name.
+    """The planted faults of the project's tests, by name.
 
-    The folder stays where modules are looked for: the workers look there, too.
+    The folder stays on `sys.path`, since the worker processes import from it, too.
     """
     sys.path.insert(0, str(Path.cwd()))
     try:
         faults: dict[str, Fault] = importlib.import_module(f"tests.audit.{module}").FAULTS
     except ImportError:
         raise OsoError(
-            f"--faults: there is no tests/audit/{module}.py in {Path.cwd()}; "
-            "they stand in a checkout"
+            f"--faults: no tests/audit/{module}.py in {Path.cwd()}; run this in a checkout of the "
+            "repository"
         ) from None
     return faults
 

@@ -1,4 +1,4 @@
-"""`oso calibrate`: before a hyperparameter search, the noise that keeps it within a budget."""
+"""`oso calibrate`: the noise multiplier that keeps a hyperparameter search within a budget."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,9 @@ from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 
-ConfigFile = Annotated[Path | None, typer.Option(help="Every grid of this study instead.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="Calibrate every grid of this study instead.")
+]
 
 
 def calibrate(
@@ -32,10 +34,10 @@ def calibrate(
     config: ConfigFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the least noise multiplier with which a whole search keeps its budget."""
+    """Find the least noise multiplier that keeps a hyperparameter search within its budget."""
     if config is None:
         if epsilon is None:
-            raise OsoError("--epsilon: must be given (or a study's --config)")
+            raise OsoError("--epsilon: missing; must be set, or a study's --config")
         ratio = options.parse_query_noise_ratio(show_noise_split, query_noise_ratio)
         size = examples, batch_size, epochs, runs
         search = options.make_search(
@@ -55,18 +57,18 @@ def calibrate(
         "--batch-size": batch_size,
         "--epochs": epochs,
         "--runs": runs,
-        "--query-noise-ratio": query_noise_ratio,  # each method has one of its own
+        "--query-noise-ratio": query_noise_ratio,  # set by each method
     }
     given = [name for name, value in facts.items() if value is not None]
     if given:
-        raise OsoError(f"{', '.join(given)}: --config {config} brings its own; leave it out")
-    rule, distribution = (
+        raise OsoError(f"{', '.join(given)}: set by --config {config}; leave it out")
+    entries = _calibrate_study(
+        config,
+        accountant.value,
         options.stored_search_accounting(search_accounting),
         options.parse_stopping_distribution(stopping_distribution),
-    )
-    shares = options.parse_trial_fractions(trial_fractions)
-    entries = _calibrate_study(
-        config, accountant.value, rule, distribution, shares, show_noise_split
+        options.parse_trial_fractions(trial_fractions),
+        show_noise_split,
     )
     print(json_text(entries)) if as_json else _print_study(entries)
 
@@ -75,27 +77,26 @@ def _calibrate_study(
     config: Path,
     accountant: str,
     search_accounting: str | None,
-    stopping_distribution: float | None,
+    stopping_eta: float | None,
     trial_fractions: tuple[float, ...] | None,
     split: bool,
 ) -> list[dict[str, Any]]:
-    """One entry per private cohort of a study, with its method's own split if `split`."""
+    """One entry per private cohort of a study; split: with its method's noise split."""
     from oso_dp.study.calibration import calibrate_grids
     from oso_dp.study.config import load_config
 
     study, entries, deltas = load_config(config), [], {}
-    search_accounting = search_accounting or study.search_accounting
-    if stopping_distribution is not None and search_accounting != RANDOM_STOPPING:
+    accounting = search_accounting or study.search_accounting
+    if stopping_eta is not None and accounting != RANDOM_STOPPING:
         raise OsoError(
             "--stopping-distribution: needs --search-accounting random-stopping, or a study with it"
         )
-    if trial_fractions is not None and search_accounting != LINEAR_SCALING:
+    if trial_fractions is not None and accounting != LINEAR_SCALING:
         raise OsoError(
-            "--trial-fractions: needs --search-accounting linear-scaling, or a study of that "
-            "selection"
+            "--trial-fractions: needs --search-accounting linear-scaling, or a study with it"
         )
     for grid in calibrate_grids(
-        study, accountant, search_accounting, stopping_distribution, trial_fractions
+        study, accountant, search_accounting, stopping_eta, trial_fractions
     ):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
@@ -122,7 +123,7 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
     from oso_dp.cli.tables import print_table
 
     if not entries:
-        print("no private method in this study")
+        print("no private methods in this study")
         return
     columns = {
         "data set": "dataset",

@@ -1,4 +1,4 @@
-"""What `oso calibrate` and `oso epsilon` are told of a search, and how they answer."""
+"""Options and output that `oso calibrate` and `oso epsilon` share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from oso_dp.accounting.tuning_cost import Search
 
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
-DELTA, BATCH_SIZE, EPOCHS, RUNS, RATIO = 1e-5, 512, 10.0, 1, 7.124  # unless they are given
+DELTA, BATCH_SIZE, EPOCHS, RUNS, RATIO = 1e-5, 512, 10.0, 1, 7.124  # defaults
 
 
 class Accountant(StrEnum):
@@ -39,28 +39,31 @@ class SearchAccounting(StrEnum):
     LINEAR_SCALING = "linear-scaling"
 
 
-Epsilon = Annotated[float | None, typer.Option(help="Budget for all runs together.")]
-NoiseMultiplier = Annotated[float | None, typer.Option(help="nu of a step, all its sums together.")]
-Delta = Annotated[float | None, typer.Option(help=f"Delta of the budget [{DELTA:g}].")]
-Examples = Annotated[int | None, typer.Option(help="Training examples n.")]
+Epsilon = Annotated[float | None, typer.Option(help="Privacy budget of all runs together.")]
+NoiseMultiplier = Annotated[
+    float | None, typer.Option(help="Noise multiplier nu of a step, all queries together.")
+]
+Delta = Annotated[float | None, typer.Option(help=f"Delta of the privacy budget [{DELTA:g}].")]
+Examples = Annotated[int | None, typer.Option(help="Number of training examples n.")]
 BatchSize = Annotated[
-    int | None, typer.Option(help=f"Expected size B of a Poisson batch [{BATCH_SIZE}].")
+    int | None, typer.Option(help=f"Expected batch size B under Poisson sampling [{BATCH_SIZE}].")
 ]
 Epochs = Annotated[
     float | None,
-    typer.Option(help=f"Epochs of a run, T = ceil(epochs n / B) steps [{EPOCHS:g}]."),
+    typer.Option(help=f"Epochs of a run, of T = ceil(epochs n / B) steps [{EPOCHS:g}]."),
 ]
 Runs = Annotated[
-    int | None, typer.Option(help=f"Runs of the search; their mean if it stops at random [{RUNS}].")
+    int | None,
+    typer.Option(help=f"Number of runs of the search; with random stopping, its mean [{RUNS}]."),
 ]
 AccountantOption = Annotated[Accountant, typer.Option("--accountant", help="Accountant.")]
 
 
 def _parse_search_accounting(text: str) -> SearchAccounting:
-    """With - or with _, as configurations have it."""
+    """Accept the spelling of configurations, too: random_stopping."""
     name = str(text).replace("_", "-")
     if name not in list(SearchAccounting):
-        raise OsoError(f"--search-accounting {text}: allowed are {', '.join(SearchAccounting)}")
+        raise OsoError(f"--search-accounting: {text}; must be one of {', '.join(SearchAccounting)}")
     return SearchAccounting(name)
 
 
@@ -70,58 +73,59 @@ SearchAccountingOption = Annotated[
         "--search-accounting",
         parser=_parse_search_accounting,
         metavar=f"[{'|'.join(SearchAccounting)}]",
-        help="composition: all runs are paid for. random-stopping: candidates are drawn a random "
-        "number of times and only the best is released (Papernot and Steinke 2022). "
-        "linear-scaling: trials of all runs at small budgets, and one final run (Panda et al. "
-        "2024), whose noise is meant. [composition, or what --config says]",
+        help="composition: the costs of all runs add up. random-stopping: a random number of runs, "
+        "of which only the best is released (Papernot and Steinke 2022). linear-scaling: trials "
+        "at small budgets, then one final run, whose noise is printed (Panda et al. 2024). "
+        "[composition, or as in --config]",
     ),
 ]
 TrialFractionsOption = Annotated[
     str | None,
     typer.Option(
         "--trial-fractions",
-        help="Share of epsilon of each trial under linear-scaling, such as 0.1,0.2 (the usual), or "
-        "what --config says.",
+        help="Fraction of epsilon of each trial, with linear-scaling. [0.1,0.2, or as in --config]",
     ),
 ]
 StoppingDistribution = Annotated[
     str | None,
     typer.Option(
-        help="Distribution of the random number of runs: geometric, logarithmic, poisson, or the "
-        f"shape of a truncated negative binomial. [{DEFAULT_STOPPING_DISTRIBUTION}, or what "
-        "--config says]"
+        help="Distribution of the number of runs, with random-stopping: geometric, logarithmic, "
+        "poisson, or eta of a truncated negative binomial distribution. "
+        f"[{DEFAULT_STOPPING_DISTRIBUTION}, or as in --config]"
     ),
 ]
 QueryNoise = Annotated[
-    bool, typer.Option("--show-noise-split", help="Show the split of Proposition 1, too.")
+    bool, typer.Option("--show-noise-split", help="Also print the noise split of Proposition 1.")
 ]
 QueryNoiseRatio = Annotated[
     float | None,
-    typer.Option(help=f"nu_q / nu of that split; {RATIO} costs 1 % more gradient noise. [{RATIO}]"),
+    typer.Option(
+        help=f"nu_q / nu of that split; {RATIO} adds 1 % to the gradient noise. [{RATIO}]"
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def stored_search_accounting(search_accounting: SearchAccounting | None) -> str | None:
-    """As the results call it."""
+    """The value as in the column `search_accounting`."""
     return None if search_accounting is None else search_accounting.value.replace("-", "_")
 
 
 def parse_trial_fractions(text: str | None) -> tuple[float, ...] | None:
-    """The shares, between them a comma or a blank; OsoError for what they cannot be."""
+    """The fractions, separated by commas or blanks; OsoError for invalid ones."""
     if text is None:
         return None
     try:
-        fractions = tuple(float(part) for part in text.replace(",", " ").split())
+        fractions = tuple(float(number) for number in text.replace(",", " ").split())
     except ValueError:
-        raise OsoError(f"--trial-fractions {text}: must be numbers, such as 0.1,0.2") from None
+        raise OsoError(f"--trial-fractions: {text}; must be numbers, such as 0.1,0.2") from None
     if wrong := find_fraction_error(fractions):
-        raise OsoError(f"--trial-fractions {text}: {wrong}")
+        raise OsoError(f"--trial-fractions: {text}; {wrong}")
     return fractions
 
 
 def parse_stopping_distribution(text: str | None) -> float | None:
-    """OsoError for a name or a number that it cannot be."""
+    """Eta of the distribution; OsoError for an unknown name."""
     from oso_dp.accounting.tuning_cost import STOPPING_ETA
 
     if text is None:
@@ -130,17 +134,17 @@ def parse_stopping_distribution(text: str | None) -> float | None:
         return STOPPING_ETA[text] if text in STOPPING_ETA else float(text)
     except ValueError:
         raise OsoError(
-            f"--stopping-distribution {text}: allowed are {', '.join(sorted(STOPPING_ETA))}, "
-            "or a number from 0"
+            f"--stopping-distribution: {text}; must be one of {', '.join(sorted(STOPPING_ETA))}, "
+            "or a number >= 0"
         ) from None
 
 
 def parse_query_noise_ratio(show_noise_split: bool, ratio: float | None) -> float | None:
-    """nu_q / nu if the split is wanted; OsoError for a ratio that nobody would look at."""
+    """nu_q / nu if the split is printed, else None; OsoError for a ratio without the split."""
     if show_noise_split:
         return RATIO if ratio is None else ratio
     if ratio is not None:
-        raise OsoError(f"--query-noise-ratio {ratio:g}: needs --show-noise-split")
+        raise OsoError(f"--query-noise-ratio: {ratio:g}; needs --show-noise-split; set both")
     return None
 
 
@@ -153,25 +157,27 @@ def make_search(
     stopping_distribution: str | None,
     trial_fractions: str | None = None,
 ) -> Search | LinearScalingSearch:
-    """The search that the options describe; OsoError names one out of range."""
+    """The search that the options describe; OsoError names an invalid option."""
     from oso_dp.accounting.linear_scaling import LinearScalingSearch
     from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
     from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
     if examples is None:
-        raise OsoError("--examples: must be given")
+        raise OsoError("--examples: missing; must be set")
     if examples < 1:
-        raise OsoError(f"--examples {examples}: must be at least 1")
+        raise OsoError(f"--examples: {examples}; must be >= 1")
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     epochs = EPOCHS if epochs is None else epochs
     if not 1 <= batch_size <= examples:
-        raise OsoError(f"--batch-size {batch_size}: must be between 1 and the {examples} examples")
-    if not 0 < epochs <= 1e6:
-        raise OsoError(f"--epochs {epochs:g}: must be above 0 and at most 1e6")
-    given = parse_stopping_distribution(stopping_distribution)
-    if given is not None and search_accounting is not SearchAccounting.RANDOM_STOPPING:
         raise OsoError(
-            f"--stopping-distribution {stopping_distribution}: "
+            f"--batch-size: {batch_size}; must be 1 to {examples}, the number of examples"
+        )
+    if not 0 < epochs <= 1e6:
+        raise OsoError(f"--epochs: {epochs:g}; must be > 0 and <= 1e6")
+    eta = parse_stopping_distribution(stopping_distribution)
+    if eta is not None and search_accounting is not SearchAccounting.RANDOM_STOPPING:
+        raise OsoError(
+            f"--stopping-distribution: {stopping_distribution}; "
             "needs --search-accounting random-stopping"
         )
     size = (
@@ -184,12 +190,12 @@ def make_search(
         return LinearScalingSearch(*size, TRIAL_FRACTIONS if fractions is None else fractions)
     if fractions is not None:
         raise OsoError(
-            f"--trial-fractions {trial_fractions}: needs --search-accounting linear-scaling"
+            f"--trial-fractions: {trial_fractions}; needs --search-accounting linear-scaling"
         )
     return Search(
         *size,
         stored_search_accounting(search_accounting) or COMPOSITION,
-        STOPPING_ETA[DEFAULT_STOPPING_DISTRIBUTION] if given is None else given,
+        STOPPING_ETA[DEFAULT_STOPPING_DISTRIBUTION] if eta is None else eta,
     )
 
 
@@ -200,7 +206,7 @@ def make_answer(
     delta: float | None,
     accountant: str,
 ) -> dict[str, Any]:
-    """The answer, as JSON has it; runs: of each trial under linear scaling."""
+    """The answer as a JSON object; runs: of each trial under linear scaling."""
     from oso_dp.accounting.linear_scaling import LinearScalingSearch
 
     entry: dict[str, Any] = {
@@ -216,13 +222,13 @@ def make_answer(
     if isinstance(search, LinearScalingSearch):
         entry["trial_fractions"] = [*search.trial_fractions]
     elif search.search_accounting == RANDOM_STOPPING:
-        # JSON knows no infinity.
+        # JSON has no infinity.
         entry["shape"] = search.stopping_eta if math.isfinite(search.stopping_eta) else "poisson"
     return entry
 
 
 def add_trial_noise(entry: dict[str, Any], search: Search | LinearScalingSearch) -> None:
-    """To one search's answer, under linear scaling, each trial's epsilon and noise."""
+    """Under linear scaling, add each trial's epsilon and noise multiplier to the answer."""
     from oso_dp.accounting.linear_scaling import LinearScalingSearch
 
     if isinstance(search, LinearScalingSearch):
@@ -236,7 +242,7 @@ def add_trial_noise(entry: dict[str, Any], search: Search | LinearScalingSearch)
 
 
 def warn_large_delta(delta: float | None, examples: int | None, where: str = "") -> None:
-    """On standard error, where a delta of so many examples is worth little."""
+    """Warn on standard error where delta is too large for the number of examples."""
     if (
         delta is not None
         and examples is not None
@@ -246,12 +252,12 @@ def warn_large_delta(delta: float | None, examples: int | None, where: str = "")
 
 
 def print_answer(entry: dict[str, Any], ratio: float | None, as_json: bool) -> None:
-    """One search's answer; `ratio`: nu_q / nu, if the split of Proposition 1 is wanted."""
+    """Print an answer; ratio: nu_q / nu to also print the split of Proposition 1, or None."""
     from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 
     if ratio is not None:
         if not ratio < math.inf:
-            raise OsoError(f"--query-noise-ratio {ratio:g}: must be finite")
+            raise OsoError(f"--query-noise-ratio: {ratio:g}; must be finite")
         nu, query = entry["noise_multiplier"], ratio * entry["noise_multiplier"]
         entry |= dict(zip(SPLIT, (gradient_noise_multiplier(nu, query), query), strict=True))
     if as_json:

@@ -1,4 +1,4 @@
-"""`oso collect`: parts into a results store."""
+"""`oso collect`: merge the output folders of training jobs into a results store."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 
 def collect(
-    parts: Annotated[list[Path], typer.Argument(help="Folders that `oso train` wrote.")],
-    store: Annotated[Path, typer.Option(help="Results folder to add them to.")],
-    plan: Annotated[Path | None, typer.Option(help="Fail unless all its runs are there.")] = None,
+    parts: Annotated[list[Path], typer.Argument(help="Output folders of `oso train`.")],
+    store: Annotated[Path, typer.Option(help="Results store to add them to.")],
+    plan: Annotated[
+        Path | None, typer.Option(help="Fail unless all runs of this plan are present.")
+    ] = None,
     data: Annotated[
-        list[Path] | None, typer.Option(help="Prepared texts, for the share of words known.")
+        list[Path] | None,
+        typer.Option(help="Data files of texts, to store their vocabulary coverage."),
     ] = None,
 ) -> None:
-    """Add parts to the results store, each run once."""
+    """Add the runs of training jobs to the results store, each run once."""
     from oso_dp.analysis.accounts import account_grids, check_budgets
     from oso_dp.results.collect import collect as collect_parts
     from oso_dp.results.vocabulary_coverage import store_coverage

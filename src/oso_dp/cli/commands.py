@@ -1,6 +1,6 @@
 """The commands, one file each, in the order in which `oso --help` lists them.
 
-Heavy rooms are imported when a command needs them, to keep `oso --help` quick.
+Each imports heavy packages when it runs, so that `oso --help` is fast.
 """
 
 import types
@@ -56,17 +56,17 @@ def common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Say which this is."
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
 ) -> None:
-    """Private learning with Online Sensitivity Optimization: the study's commands."""
+    """Differentially private learning with Online Sensitivity Optimization."""
 
 
 def _with_types(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, each of whose options is read by the parser of its type."""
+    """The command, with the parser of its type set for each option."""
     hints = get_type_hints(command, include_extras=True)
-    command.__annotations__ = hints  # objects, also where they are written as text
+    command.__annotations__ = hints  # resolve annotations that are strings
     for hint in hints.values():
         for info in getattr(hint, "__metadata__", ()):
             if isinstance(info, ParameterInfo) and info.parser is None:
@@ -74,15 +74,15 @@ def _with_types(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _parser(kind: Any, info: ParameterInfo) -> Callable[[Any], Any] | None:
-    """None for a type that has no parser of ours, as text."""
-    if isinstance(kind, types.UnionType):
-        kind = next(part for part in get_args(kind) if part is not type(None))
-    kind = get_args(kind)[0] if get_origin(kind) is list else kind
-    if kind is Path:
+def _parser(hint: Any, info: ParameterInfo) -> Callable[[Any], Any] | None:
+    """The parser for a type; None for types that need none, such as text."""
+    if isinstance(hint, types.UnionType):
+        hint = next(member for member in get_args(hint) if member is not type(None))
+    hint = get_args(hint)[0] if get_origin(hint) is list else hint
+    if hint is Path:
         return path
     makers: dict[Any, Callable[..., Any]] = {int: integer, float: real_number}
-    return makers[kind](info.min, info.max) if kind in makers else None
+    return makers[hint](info.min, info.max) if hint in makers else None
 
 
 for command in (

@@ -1,4 +1,4 @@
-"""`oso data`: one data set, fetched, verified and normalised."""
+"""`oso data`: download, verify and normalise one data set."""
 
 import logging
 import os
@@ -12,43 +12,44 @@ import typer
 
 def data(
     dataset: str,
-    output: Annotated[Path, typer.Option(help="The .npz file to write.")],
+    output: Annotated[Path, typer.Option(help="Data file (.npz) to write.")],
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files [or OSO_DATA_DIR].")
+        Path | None, typer.Option(help="Folder with the raw files [OSO_DATA_DIR, else download].")
     ] = None,
-    words: Annotated[int | None, typer.Option(help="Of a text, how many words.")] = None,
+    words: Annotated[
+        int | None, typer.Option(help="Text: number of words of each example.")
+    ] = None,
     oov_words: Annotated[
-        str | None, typer.Option(help="Words without a vector: zeros or skipped.")
+        str | None, typer.Option(help="Text: out-of-vocabulary words, zeros or skipped.")
     ] = None,
     vocabulary: Annotated[
-        str | None, typer.Option(help="Words that have a vector: complete or subset.")
+        str | None, typer.Option(help="Text: vocabulary of word vectors, complete or subset.")
     ] = None,
     data_version: Annotated[
-        str | None, typer.Option(help="Of a data set of your own: fail if it is another version.")
+        str | None, typer.Option(help="User-defined data set: fail unless it has this version.")
     ] = None,
 ) -> None:
-    """Fetch, verify and normalise one data set, or one that an installed package offers."""
+    """Download, verify and normalise one data set, built-in or from an installed plug-in."""
     from oso_dp.data import is_user_dataset, prepare_dataset
 
     if data_dir is None and os.environ.get("OSO_DATA_DIR"):
         data_dir = Path(os.environ["OSO_DATA_DIR"])
-    with _describe_datasets():
-        if is_user_dataset(
-            dataset, data_version
-        ):  # a model that cannot be trained is better known now
+    with _log_to_screen():
+        if is_user_dataset(dataset, data_version):
+            # Check the model now, not when training begins.
             from oso_dp.training.user_task import check_user_model
 
             check_user_model(dataset)
-        made = prepare_dataset(
+        provenance = prepare_dataset(
             dataset, output, data_dir, words, oov_words, data_version, vocabulary
         )
-    for part, fraction in made.get("known_words", {}).items():
-        print(f"{dataset}: {fraction:.2%} of the {part} texts' words have a vector")
+    for split, fraction in provenance.get("known_words", {}).items():
+        print(f"{dataset}: {fraction:.2%} of the words of {split} texts have a vector")
 
 
 @contextmanager
-def _describe_datasets() -> Iterator[None]:
-    """Inside of the block, what the data room logs, as which mirror it asks, is on the screen."""
+def _log_to_screen() -> Iterator[None]:
+    """In the block, print the log of `oso_dp.data`, such as which mirror is used."""
     log, screen = logging.getLogger("oso_dp.data"), logging.StreamHandler()
     log.addHandler(screen)
     level = log.level

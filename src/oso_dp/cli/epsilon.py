@@ -1,4 +1,4 @@
-"""`oso epsilon`: what a hyperparameter search with a given noise costs."""
+"""`oso epsilon`: the epsilon of a hyperparameter search, from its noise multiplier."""
 
 from oso_dp.cli import calibration_options as options
 from oso_dp.cli.calibration_options import Accountant
@@ -20,9 +20,9 @@ def epsilon(
     query_noise_ratio: options.QueryNoiseRatio = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the epsilon of a whole search whose runs have this noise multiplier."""
+    """Compute the epsilon of a hyperparameter search from the noise multiplier of its runs."""
     if noise_multiplier is None:
-        raise OsoError("--noise-multiplier: must be given")
+        raise OsoError("--noise-multiplier: missing; must be set")
     ratio = options.parse_query_noise_ratio(show_noise_split, query_noise_ratio)
     size = examples, batch_size, epochs, runs
     search = options.make_search(*size, search_accounting, stopping_distribution, trial_fractions)

@@ -1,8 +1,7 @@
-"""A GPU of one's own: jobs side by side on a machine with several take one each, and wait for one.
+"""GPU reservation: parallel jobs of a user on a machine use one GPU each, or wait for one.
 
-A scheduler that gives each job its GPU shows it that one alone, which is then taken at once. Jobs
-know of each other by locks that the system releases when their process ends, however it ends. Here
-and not in `training`, since it decides no number: the job sees one GPU, the first.
+A cluster that assigns GPUs shows each job its own only, which is reserved at once. Jobs coordinate
+by file locks, which the system releases however a process ends.
 """
 
 import getpass
@@ -25,9 +24,9 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @contextmanager
 def reserve_gpu(device: str) -> Iterator[None]:
-    """For "cuda": only a GPU that no other job of this user has is visible in the block.
+    """For "cuda", make one GPU visible in the block that no other job of this user has reserved.
 
-    Before CUDA is first used. Nothing happens where NVIDIA's tool names no GPU.
+    Call it before CUDA is first used. Without GPUs in the output of nvidia-smi nothing happens.
     """
     names = visible_devices(_list_gpus(), os.environ.get(_VISIBLE)) if device == "cuda" else {}
     if not names:
@@ -40,7 +39,7 @@ def reserve_gpu(device: str) -> Iterator[None]:
 
 
 def visible_devices(uuids: Sequence[str], chosen: str | None) -> dict[str, str]:
-    """What CUDA_VISIBLE_DEVICES may say, as `chosen` does if it is set, and the GPU's uuid each."""
+    """Entries for CUDA_VISIBLE_DEVICES (`chosen` if it is set), each with the GPU's uuid."""
     if chosen is None:
         return {str(index): uuid for index, uuid in enumerate(uuids)}
     known = {str(index): uuid for index, uuid in enumerate(uuids)}
@@ -58,16 +57,16 @@ def _list_gpus() -> list[str]:
 
 @contextmanager
 def acquire_first(names: Sequence[str], folder: Path, interval: float = 1.0) -> Iterator[int]:
-    """The index of a name that nobody else holds; waits, and says so, while all are taken."""
+    """Lock the first free name and yield its index; waits, with a message, while all are locked."""
     make_folder(folder)
     paths = [folder / f"gpu-{name}.lock" for name in names]
     has_reported = False
-    while (taken := _acquire_first(paths)) is None:
+    while (lock := _acquire_first(paths)) is None:
         if not has_reported:
             print(f"waiting for one of {len(names)} GPUs", file=sys.stderr, flush=True)
             has_reported = True
         time.sleep(interval)
-    index, held = taken
+    index, held = lock
     try:
         yield index
     finally:

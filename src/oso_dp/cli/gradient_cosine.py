@@ -1,4 +1,4 @@
-"""`oso diagnose cosine`: the true gradient beside the sanitized one, on public data."""
+"""`oso diagnose cosine`: cosine similarity of true and sanitized gradients, on public data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,22 +10,22 @@ from oso_dp.option_types import MAX_AT_ONCE
 
 
 def cosine(
-    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
-    cohort: Annotated[str, typer.Option(help="Name of the cohort; its first run is trained.")],
-    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
-    output: Annotated[Path, typer.Option(help="The CSV file to write.")],
+    plan: Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")],
+    cohort: Annotated[str, typer.Option(help="Cohort whose first run is trained.")],
+    data: Annotated[Path, typer.Option(help="Data file, from `oso data`.")],
+    output: Annotated[Path, typer.Option(help="CSV file to write.")],
     steps: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, help="A step to look at; may be repeated [the paper's: 100, 250, 500, 750, 950]."
+            min=1, help="Step to measure; may be repeated [the paper's: 100, 250, 500, 750, 950]."
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
     """Compare the sanitized gradient with the true one over C, during a run (the paper's Figure 1).
 
-    With the run's own noise, and at the same parameters with hardly any.
-    It looks at the training data without privacy: for public data only.
+    At the same parameters, with the run's noise and with almost none. Reads the training data
+    without privacy: for public data only.
     """
     import torch
 
@@ -34,22 +34,24 @@ def cosine(
     from oso_dp.diagnostics.inputs import read_inputs
     from oso_dp.diagnostics.record import write_similarities
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.lock import writing
+    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
-    # Before half an hour of work.
+    # Check the output before half an hour of work.
     is_ours = is_table(["dataset", "model", "method"])
     check_output(output, "a table of cosines", is_ours, [plan, data])
     chosen, device, arrays = read_inputs(plan, cohort, data)
     at = tuple(steps or STEPS)
     if max(at) > chosen.steps and not steps:
         raise OsoError(
-            f"--steps: must be given, at most the run's {chosen.steps}: without it, step {max(at)} "
-            "is looked at, too"
+            f"--steps: missing; must be set and <= {chosen.steps}, the steps of the run, since the "
+            f"default includes step {max(at)}"
         )
     if len(set(at)) != len(at) or max(at) > chosen.steps:
         named = ", ".join(map(str, at))
-        raise OsoError(f"--steps {named}: each once, and at most the run's {chosen.steps}")
+        raise OsoError(
+            f"--steps: {named}; must be distinct and <= {chosen.steps}, the steps of the run"
+        )
     torch.set_num_threads(threads)
     task = make_task(chosen, device)
     levels = list(dict.fromkeys((chosen.noise_multiplier, TINY_NOISE)))

@@ -1,4 +1,4 @@
-"""`oso plan`: what a study has ahead, and its plan with the noise."""
+"""`oso plan`: the workload of a study, and its plan with calibrated noise."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,25 +12,24 @@ ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file; 
 
 def plan(
     config: ConfigFile,
-    output: Annotated[Path | None, typer.Option(help="Write the plan here (JSON).")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the plan to this JSON file.")] = None,
     search_noise_csv: Annotated[
         Path | None,
         typer.Option(
-            help="Write here what each search costs by every rule (CSV); takes a minute. A report "
-            "of a folder that holds it as search_noise.csv is faster by that minute."
+            help="Write the noise multiplier of each search by every accounting rule to this CSV "
+            "file; takes a minute. Reports read it from a results folder as search_noise.csv."
         ),
     ] = None,
 ) -> None:
-    """Say what a study has ahead; with --output, find its cohorts' noise and write the plan.
+    """Print a study's workload; with --output, calibrate its cohorts' noise and write the plan.
 
-    Of data that are not public it says in words what the whole study of them promises.
+    For data that are not public, also print the privacy guarantee of the whole study.
     """
     from oso_dp.analysis.study_statement import make_planned_statements
     from oso_dp.output_paths import check_folder, check_output, is_table
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.lock import writing
-    from oso_dp.results.other_search import refuse_other_search
-    from oso_dp.results.spent import refuse_spent, study_places
+    from oso_dp.results.conflicts import refuse_other_search, refuse_spent, study_places
+    from oso_dp.results.write import writing
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import make_cohorts
     from oso_dp.study.plan import is_plan, make_plan, write_plan
@@ -38,11 +37,11 @@ def plan(
 
     study = load_config(config)
     try:
-        every = make_cohorts(study)
-    except OsoError as error:  # of a grid, which the configuration's checks do not lay out
+        cohorts = make_cohorts(study)
+    except OsoError as error:  # of grids, which are not expanded when a configuration is checked
         raise OsoError(f"{config}: {error}") from None
     if output is None and search_noise_csv is not None:
-        raise OsoError("--search-noise-csv: needs --output, the plan whose searches are meant")
+        raise OsoError("--search-noise-csv: needs --output; set both")
     if output is not None:
         check_output(output, "a plan", is_plan, [config])
     if output is not None and search_noise_csv is not None:
@@ -53,15 +52,15 @@ def plan(
     if output is not None:
         check_folder(Path(study.results), "results")
         check_folder(Path(study.report), "report")
-        refuse_other_search(Path(study.results), every)
-        refuse_spent(study_places(Path(study.results), Path("build") / study.name), every)
-        made = make_plan(study)
+        refuse_other_search(Path(study.results), cohorts)
+        refuse_spent(study_places(Path(study.results), Path("build") / study.name), cohorts)
+        planned = make_plan(study)
         with writing(output):
-            write_plan(made, output)
-        for statement in make_planned_statements(made.cohorts):
+            write_plan(planned, output)
+        for statement in make_planned_statements(planned.cohorts):
             print(f"{statement}\n")
     if output is not None and search_noise_csv is not None:
         from oso_dp.analysis.search_costs import write_costs
 
         write_costs(output, search_noise_csv)
-    print(estimate_workload(study, every, finished_runs(Path(study.results))))
+    print(estimate_workload(study, cohorts, finished_runs(Path(study.results))))

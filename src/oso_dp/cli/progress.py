@@ -1,11 +1,11 @@
-"""Progress of a training job, as lines that survive in a log."""
+"""Progress of a training job, as lines of a log."""
 
 import sys
 import time
 
 
 class Progress:
-    """Called at each step; says every `interval` seconds how far the job is."""
+    """Callback of each step; prints the progress every `interval` seconds."""
 
     def __init__(self, label: str, runs: int, steps: int, interval: float = 10.0) -> None:
         self.label, self.runs, self.steps, self.interval = label, runs, steps, interval

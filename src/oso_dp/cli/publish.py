@@ -1,4 +1,4 @@
-"""`oso publish`: a report into one more folder. The workflow calls it."""
+"""`oso publish`: copy a report to another folder. The workflow calls it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,10 +7,12 @@ import typer
 
 
 def publish(
-    report: Annotated[Path, typer.Argument(help="Folder that `oso report` wrote.")],
-    output: Annotated[Path, typer.Option(help="A new folder, or one of the same results' report.")],
+    report: Annotated[Path, typer.Argument(help="Output folder of `oso report`.")],
+    output: Annotated[
+        Path, typer.Option(help="A new folder, or one with a report of the same results.")
+    ],
 ) -> None:
-    """Put a report into another folder, in the place of the last one of the same results."""
+    """Copy a report to another folder, replacing an earlier report of the same results."""
     from oso_dp.reporting.report_folder import publish as publish_report
 
     publish_report(report, output)

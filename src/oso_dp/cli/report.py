@@ -1,4 +1,4 @@
-"""`oso report`: tables, figures and the page from stored results."""
+"""`oso report`: tables, figures and a page from stored results."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,18 +14,18 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for tables, figures, page: a new one, or one with the last report of the "
-            "same results, which is replaced. [RESULTS-report]"
+            help="Folder for tables, figures and page: a new one, or one with a report of the same "
+            "results, which is replaced. [RESULTS-report]"
         ),
     ] = None,
     plan: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A plan with grids' sizes and noise; may be repeated [RESULTS/plan.json if there]."
+            help="Plan with grid sizes and noise; may be repeated [RESULTS/plan.json if present]."
         ),
     ] = None,
 ) -> None:
-    """Make tables, figures and index.html from a results folder alone."""
+    """Make tables, figures and index.html from a results folder."""
     from oso_dp.reporting.page.build import build_report
     from oso_dp.reporting.report_folder import default_folder
     from oso_dp.study.plan import load_plans

@@ -1,4 +1,4 @@
-"""`oso schema`: what a configuration may hold."""
+"""`oso schema`: the JSON schema of configurations."""
 
 
 def schema() -> None:

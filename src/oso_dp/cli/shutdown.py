@@ -1,4 +1,4 @@
-"""When a training job ends before its end: a signal came, or the study that sent it has gone."""
+"""Early shutdown of a training job: on a signal, or when the study that started it has ended."""
 
 import os
 import signal
@@ -11,28 +11,28 @@ from oso_dp.errors import InterruptedByUser
 from oso_dp.signals import SignalRecorder
 from oso_dp.snakemake_support.study_lock import LOCK_FILE, is_locked
 
-_INTERVAL: Final = 1.0  # seconds between two looks for the study
+_POLL_SECONDS: Final = 1.0  # between two checks of the study lock
 
 
 class ShutdownMonitor:
-    """Knows why a job is to end, once it is."""
+    """Raises InterruptedByUser once a job should end."""
 
     def __init__(self) -> None:
-        leader = os.environ.get(LOCK_FILE)
-        self.leader = Path(leader) if leader else None  # nobody's, where it was started by hand
+        lock = os.environ.get(LOCK_FILE)
+        self.study_lock = Path(lock) if lock else None  # None for a job that no study started
         self.signals = SignalRecorder(signal.SIGINT, signal.SIGTERM)
-        self.looked = time.monotonic()
+        self.polled_at = time.monotonic()
 
     def poll(self, at: str) -> None:
-        """To be called after each step (`at`); Interrupted says why it shall be the last."""
+        """Call after each step, which `at` names; InterruptedByUser gives the reason to stop."""
         why, now = self.signals.came, time.monotonic()
-        if self.leader is not None and now - self.looked >= _INTERVAL:
-            self.looked = now
-            if not is_locked(self.leader):
-                why = "the study that sent this job has ended"
+        if self.study_lock is not None and now - self.polled_at >= _POLL_SECONDS:
+            self.polled_at = now
+            if not is_locked(self.study_lock):
+                why = "the study that started this job has ended"
         if why is not None:
-            raise InterruptedByUser(f"{why}: stopped at {at}; the next start goes on from there")
+            raise InterruptedByUser(f"{why}: stopped at {at}; the next start resumes there")
 
     def handle_signals(self) -> AbstractContextManager[None]:
-        """Inside of the block a signal waits for `look`; a second one acts at once."""
+        """In the block a signal is deferred to `poll`; a second one acts at once."""
         return self.signals.defer()

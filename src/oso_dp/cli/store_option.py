@@ -1,4 +1,4 @@
-"""Which results a command reads: `oso report results` and `oso report --results results`."""
+"""The results folder of a command, as argument or option: `oso report [--results] results`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,11 @@ ResultsArgument = Annotated[
     Path | None,
     typer.Argument(metavar="[RESULTS]", help=f"Results folder. [{DEFAULT}]", show_default=False),
 ]
-ResultsOption = Annotated[Path | None, typer.Option("--results", help="The same, by its name.")]
+ResultsOption = Annotated[Path | None, typer.Option("--results", help="The same, as an option.")]
 
 
 def results_folder(argument: Path | None, option: Path | None) -> Path:
-    """The folder that is meant; OsoError for two."""
+    """The folder of the argument or option; OsoError if both are set and differ."""
     if argument is not None and option is not None and argument != option:
-        raise OsoError(f"--results {option}: {argument} is named, too; name one folder")
+        raise OsoError(f"--results: {option}; differs from the argument {argument}; set only one")
     return argument or option or DEFAULT

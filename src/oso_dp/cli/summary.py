@@ -1,4 +1,4 @@
-"""`oso summary`: stored results in a terminal."""
+"""`oso summary`: stored results as a table in the terminal."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +11,11 @@ from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_fold
 def summary(
     folder: ResultsArgument = None,
     results_option: ResultsOption = None,
-    report: Annotated[Path | None, typer.Option(help="Page to point to.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Path of a report to print below the table.")
+    ] = None,
 ) -> None:
-    """Print what came out, as a table."""
+    """Print a table of the stored results."""
     from rich.console import Console
 
     from oso_dp.reporting.summary import summary_table

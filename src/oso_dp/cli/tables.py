@@ -1,4 +1,4 @@
-"""Tables on standard output: as wide as the terminal, or as they need in a file or a pipe."""
+"""Tables on standard output: as wide as the terminal; without one, as wide as needed."""
 
 import sys
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""`oso train`: the runs of one cohort, or of a shard of it."""
+"""`oso train`: train the runs of one cohort, or of one shard of it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,24 +10,23 @@ from oso_dp.option_types import MAX_AT_ONCE
 
 
 def train(
-    plan: Annotated[Path, typer.Option(help="What `oso plan --output` wrote.")],
+    plan: Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")],
     cohort: Annotated[str, typer.Option(help="Name of the cohort.")],
-    data: Annotated[Path, typer.Option(help="What `oso data` wrote.")],
-    output: Annotated[Path, typer.Option(help="Folder for the part's two Parquet files.")],
-    shard: Annotated[int, typer.Option(help="Which portion of the cohort, from 0.")] = 0,
-    store: Annotated[Path | None, typer.Option(help="Skip the runs that this store has.")] = None,
+    data: Annotated[Path, typer.Option(help="Data file, from `oso data`.")],
+    output: Annotated[Path, typer.Option(help="Folder for the two Parquet files of the runs.")],
+    shard: Annotated[int, typer.Option(help="Index of the cohort's shard, from 0.")] = 0,
+    store: Annotated[Path | None, typer.Option(help="Skip the runs in this results store.")] = None,
     allow_missing_store: Annotated[
-        bool, typer.Option("--allow-missing-store", help="The store may not be there yet.")
+        bool, typer.Option("--allow-missing-store", help="Allow a store that does not exist yet.")
     ] = False,
     threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
-    """Train the runs of one cohort, or of one shard of it. A killed call resumes."""
+    """Train the runs of one cohort, or of one shard of it. A killed job resumes when restarted."""
     from oso_dp.cli.progress import Progress
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.other_search import refuse_other_search
+    from oso_dp.results.conflicts import refuse_other_search, refuse_spent
     from oso_dp.results.read import is_store
-    from oso_dp.results.spent import refuse_spent
     from oso_dp.results.write import check_no_loss, write_table
     from oso_dp.study.budget_check import check_budget
     from oso_dp.study.plan import read_plan
@@ -37,13 +36,13 @@ def train(
     check_budget([chosen])
     shards = chosen.shards(planned.runs_per_job)
     if not 0 <= shard < len(shards):
-        raise OsoError(f"--shard {shard}: {cohort} has shards 0 to {len(shards) - 1}")
+        raise OsoError(f"--shard: {shard}; must be 0 to {len(shards) - 1} for {cohort}")
     if store is not None:
-        # A typing error would train again what is stored, and data that are not public pay twice.
+        # A mistyped path would repeat stored runs, which costs privacy on data that are not public.
         if not is_store(store) and (not allow_missing_store or store.is_file()):
             raise OsoError(
-                f"--store {store}: there is no results store; allowed is what `oso collect` "
-                "wrote, and with --allow-missing-store what it is to write"
+                f"--store: {store}; no results store there; must be an output of `oso collect`, or "
+                "set --allow-missing-store"
             )
         instead = "another folder under `--store`"
         refuse_other_search(store, [chosen], instead)
@@ -61,21 +60,21 @@ def train(
     from oso_dp.data.validation import load_prepared
     from oso_dp.training.job import run_job
 
-    # A scheduler's job that outlived the study that sent it may still be at work here.
-    alone = only_one(output, f"--output {output}: another job is writing this part")
-    with alone, reserve_gpu(planned.device):
+    # A cluster job that outlived its study may still write here.
+    lock = only_one(output, f"--output: {output}; another job writes to it; wait for it")
+    with lock, reserve_gpu(planned.device):
         if planned.device == "cuda" and not torch.cuda.is_available():
-            raise OsoError("device cuda: no CUDA device is visible here; allowed is cpu")
+            raise OsoError("device: cuda; no CUDA device is visible; must be cpu")
         torch.set_num_threads(threads)
         arrays = load_prepared(data, chosen.dataset, chosen.preparation)
-        leave = ShutdownMonitor()
+        shutdown = ShutdownMonitor()
         progress = Progress(f"{cohort} [{shard}]", len(runs), chosen.steps)
 
         def on_progress(done: int, step: int) -> None:
             progress(done, step)
-            leave.poll(f"step {step} of {chosen.steps}")
+            shutdown.poll(f"step {step} of {chosen.steps}")
 
-        with leave.handle_signals():
+        with shutdown.handle_signals():
             rows = run_job(
                 chosen,
                 runs,

@@ -1,4 +1,4 @@
-"""`oso verify`: stored runs trained again, and held against their rows."""
+"""`oso verify`: retrain stored runs and compare them with their rows."""
 
 import os
 from collections import Counter
@@ -13,21 +13,21 @@ from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_fold
 def verify(
     folder: ResultsArgument = None,
     results_option: ResultsOption = None,
-    data: Annotated[Path, typer.Option(help="Folder of prepared data.")] = Path("build/data"),
+    data: Annotated[Path, typer.Option(help="Folder of data files.")] = Path("build/data"),
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Raw files [or OSO_DATA_DIR], to prepare from what is not there."),
+        typer.Option(help="Folder with raw files, to prepare missing data files [OSO_DATA_DIR]."),
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option(help="Rows of this data set only; may be repeated.")
+        list[str] | None, typer.Option(help="Only runs on this data set; may be repeated.")
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0, help="As many rows as fit into that.")] = 5.0,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    minutes: Annotated[float, typer.Option(min=0, help="Time limit.")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
 ) -> None:
-    """Train a random sample of the stored runs again; fail if one comes out otherwise.
+    """Retrain a random sample of the stored runs; fail if a result differs.
 
-    Equal to the bit under equal conditions, else within a tolerance. Rows of older streams had
-    other noise: they are counted apart.
+    Results must be bit-identical under equal conditions, else within a tolerance. Runs of an older
+    RNG version had other noise: they are counted separately.
     """
     import time
 
@@ -46,44 +46,45 @@ def verify(
     known = select_repeatable(results.runs)
     if not known:
         raise OsoError(
-            f"{store}: no run of it can be trained again: they are on data of your own, or their "
-            "noise was never seeded"
+            f"{store}: no run can be retrained: all are on user-defined data sets, or with "
+            "randomness: system"
         )
-    named = os.environ.get("OSO_DATA_DIR")
-    raw = data_dir or (Path(named) if named else None)
-    every = select_datasets(known, dataset or [])
+    folder_name = os.environ.get("OSO_DATA_DIR")
+    raw = data_dir or (Path(folder_name) if folder_name else None)
+    selected = select_datasets(known, dataset or [])
     refused: OsoError | None = None
-    for name, cohort in {one.cohort.data_file: one.cohort for one in every}.items():
+    for name, cohort in {one.cohort.data_file: one.cohort for one in selected}.items():
         if raw is not None and not (data / name).exists():
             try:
                 prepare_dataset(cohort.dataset, data / name, raw, **cohort.preparation)
             except OsoError as error:
-                if dataset:  # it was asked for by name
+                if dataset:  # requested by name
                     raise
                 refused = error
-                print(f"{cohort.dataset} is left out: {error}", flush=True)
-    stored = [one for one in every if (data / one.cohort.data_file).exists()]
+                print(f"{cohort.dataset} is skipped: {error}", flush=True)
+    stored = [one for one in selected if (data / one.cohort.data_file).exists()]
     if not stored:
         raise refused or OsoError(
-            f"--data {data}: no prepared data of these runs; `--data-dir` says where raw files are"
+            f"--data: {data}; no data files of these runs; prepare them with `oso data`, or set "
+            "--data-dir"
         )
-    held: dict[str, Arrays] = {}
+    loaded: dict[str, Arrays] = {}
 
-    def arrays_of(cohort: Cohort) -> Arrays:
-        if cohort.data_file not in held:
-            held.clear()  # one data set at a time is enough for memory
+    def load_arrays(cohort: Cohort) -> Arrays:
+        if cohort.data_file not in loaded:
+            loaded.clear()  # keep one data set in memory
             path = data / cohort.data_file
-            held[cohort.data_file] = load_prepared(path, cohort.dataset, cohort.preparation)
-        return held[cohort.data_file]
+            loaded[cohort.data_file] = load_prepared(path, cohort.dataset, cohort.preparation)
+        return loaded[cohort.data_file]
 
     counts: Counter[str] = Counter()
     order = order_by_random_sample(stored, seed)
-    for one, verdict in train_again(results, order, arrays_of, 60 * minutes, time.monotonic):
-        counts[verdict.text] += 1
-        print(f"{one}: {format_comparison(verdict)}", flush=True)
-    print(f"{counts.total()} of {len(stored)} rows, drawn with seed {seed}:")
+    for run, comparison in train_again(results, order, load_arrays, 60 * minutes, time.monotonic):
+        counts[comparison.text] += 1
+        print(f"{run}: {format_comparison(comparison)}", flush=True)
+    print(f"{counts.total()} of {len(stored)} rows, sampled with seed {seed}:")
     for text, count in counts.most_common():
         print(f"  {count} {text}")
     wrong = sum(counts[text] for text in WRONG)
     if wrong:
-        raise OsoError(f"{wrong} of {counts.total()} rows came out otherwise than they are stored")
+        raise OsoError(f"{wrong} of {counts.total()} rows: results differ from the stored ones")

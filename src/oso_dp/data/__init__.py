@@ -1,8 +1,8 @@
-"""From raw data to arrays: `prepare` writes one verified file per data set.
+"""Data sets: `prepare_dataset` downloads, verifies and converts one into a file of arrays.
 
-Importing this package is cheap; numpy and the fonts are imported when a data set is made.
-To add a data set: one module of its name with a `Builder` called `build`, and one entry in
-`catalogue.py`. A user's own one needs neither: `oso_dp.data.plugins`.
+Importing this package is cheap; numpy is imported when a data set is prepared. To add a data set,
+add a module of its name with a `Builder` called `build`, and an entry in `catalogue.py`.
+User-defined data sets are plug-ins instead (`oso_dp.data.plugins`).
 """
 
 from functools import partial
@@ -18,16 +18,18 @@ from oso_dp.output_paths import check_output
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
+MODULES = {"glyphs": "synthetic_digits"}  # of data sets whose module has another name
+
 __all__ = ["DATASETS", "DatasetInfo", "dataset_info", "is_user_dataset", "prepare_dataset"]
 
 
 class Builder(Protocol):
-    """What a data set's module offers as `build`."""
+    """The type of a data set module's `build`."""
 
     def __call__(
         self, data_dir: Path | None, cache: Path, **preparation: Any
     ) -> "tuple[Arrays, dict]":
-        """Return the arrays and where they come from; `cache` may keep verified downloads."""
+        """Return the arrays and their provenance; `cache` is a folder for verified downloads."""
 
 
 def prepare_dataset(
@@ -39,27 +41,33 @@ def prepare_dataset(
     data_version: str | None = None,
     vocabulary: str | None = None,
 ) -> dict:
-    """Make one data set's arrays and write them to `output` (see `oso_dp.data.arrays`).
+    """Prepare a data set and write its arrays to `output` (see `oso_dp.data.arrays`).
 
-    `data_dir` is a local folder with the raw files, or a parent of one called like the data
-    set; if given it is the only source. Without it, files are downloaded to
-    `downloads/<dataset>` beside `output`. A data set that is made on the spot needs neither.
-    Of texts, the first `words` words are embedded; words without a vector are `oov_words`
-    (`oso_dp.data.ag_news`); `vocabulary` says which words have one (`oso_dp.data.glove`). Of a
-    data set that an installed package offers, `data_version` is the one that is wanted; without
-    it, any will do; the file is for its owner alone unless the data set is public. Returns the
-    provenance that the file holds.
+    Args:
+        dataset: Name of a data set of the catalogue, or of a plug-in.
+        output: The data file. For a plug-in that is not public, only its owner may read it.
+        data_dir: Local folder with the raw files, or with a subfolder of the data set's name that
+            has them; nothing is downloaded then. Default: download to `downloads/<dataset>` beside
+            `output`.
+        words: Texts only: number of words per text.
+        oov_words: Texts only: out-of-vocabulary words are `zeros` or `skipped`.
+        data_version: Plug-ins only: the required version. Default: any.
+        vocabulary: Texts only: which GloVe vocabulary to use (`oso_dp.data.glove`).
 
-    Raises OsoError for an unknown data set or way of preparing it, a missing or wrong raw file,
-    data that are not as declared, an output that cannot be written or is some other file; `output`
-    is then as it was.
+    Returns:
+        The provenance stored in the file.
+
+    Raises:
+        OsoError: For an unknown data set or option, a missing or wrong raw file, data that differ
+            from their declaration, or an output that cannot be written or is another kind of file;
+            `output` is then unchanged.
     """
     is_user_data = is_user_dataset(dataset, data_version)
     if not is_user_data and dataset not in DATASETS:
-        offered = ", ".join(sorted({*list_plugins()})) or "nothing"
+        plugins = ", ".join(sorted({*list_plugins()})) or "none"
         raise OsoError(
-            f"data set {dataset!r}: not known; allowed are {', '.join(DATASETS)}, and what "
-            f"installed packages offer in {GROUP}: {offered}"
+            f"data set {dataset!r}: unknown; must be one of {', '.join(DATASETS)}, or an entry "
+            f"point {GROUP} of an installed package: {plugins}"
         )
     info = make_dataset_info(dataset, USER_MODEL) if is_user_data else dataset_info(dataset)
     preparation = _preparation(info, words, oov_words, vocabulary, data_version)
@@ -68,7 +76,7 @@ def prepare_dataset(
     from oso_dp.data.arrays import is_arrays_file, save_arrays
     from oso_dp.data.validation import check_arrays
 
-    # Fail on a bad output before minutes of downloading, not after.
+    # Check the output before minutes of downloading, not after.
     is_ours = partial(is_arrays_file, of=dataset)
     check_output(output, f"a data file of oso for {dataset}", is_ours, option="")
 
@@ -76,7 +84,7 @@ def prepare_dataset(
         arrays = load_plugin(dataset)
         provenance: dict[str, Any] = {}
     else:
-        build: Builder = import_module(f"{__name__}.{dataset}").build
+        build: Builder = import_module(f"{__name__}.{MODULES.get(dataset, dataset)}").build
         cache = output.parent / "downloads" / dataset
         folder = None if data_dir is None else Path(data_dir)
         arrays, provenance = build(folder, cache, **preparation)
@@ -87,7 +95,7 @@ def prepare_dataset(
 
 
 def is_user_dataset(dataset: str, data_version: str | None = None) -> bool:
-    """Whether a data set is a user's own: a version is asked for, or a package offers it."""
+    """Whether a data set is user-defined: a version is required, or a plug-in has its name."""
     return data_version is not None or dataset in {*list_plugins()} - {*DATASETS}
 
 
@@ -98,20 +106,22 @@ def _preparation(
     vocabulary: str | None,
     data_version: str | None,
 ) -> dict[str, Any]:
-    """The choices that a data set of texts leaves, a user's own data set's version, else none.
+    """Options of a text data set, or the version of a user-defined one; empty for others.
 
-    A vocabulary counts only where it is not the default: files of before there was a choice hold
-    that.
+    The default vocabulary is left out, for data files that are older than this option.
     """
     if data_version not in (None, info.version):
         raise OsoError(
-            f"data set {info.name!r}: version {data_version!r} is wanted, installed is "
-            f"{info.version!r}; write the plan anew"
+            f"data set {info.name!r}: version {data_version!r} required, but {info.version!r} is "
+            "installed; make a new plan"
         )
     if not info.words:
         if (words, oov_words, vocabulary) != (None, None, None):
             texts = ", ".join(name for name, other in DATASETS.items() if other.words)
-            raise OsoError(f"{info.name} has no words to choose; {texts} have")
+            raise OsoError(
+                f"data set {info.name!r}: words, oov_words and vocabulary are for text only; leave "
+                f"them out, or use {texts}"
+            )
         return {} if info.version is None else {"data_version": info.version}
     chosen = {
         "words": info.words[0] if words is None else words,
@@ -123,6 +133,6 @@ def _preparation(
     choices_of |= {"vocabulary": info.vocabularies} if "vocabulary" in chosen else {}
     for name, allowed in choices_of.items():
         if chosen[name] not in allowed:
-            choices = " or ".join(map(str, allowed))
-            raise OsoError(f"{name} {chosen[name]!r}: allowed for {info.name} is {choices}")
+            choices = ", ".join(map(str, allowed))
+            raise OsoError(f"{name}: {chosen[name]!r}; must be one of {choices} for {info.name}")
     return chosen

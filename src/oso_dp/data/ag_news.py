@@ -1,9 +1,8 @@
-"""AG News: news in four classes (Gulli 2005; Zhang, Zhao and LeCun 2015), as word vectors.
+"""AG News: news in four classes (Gulli 2005; Zhang, Zhao and LeCun 2015), as GloVe embeddings.
 
-Galli et al. embed at most the first 25 words of a text in 50 dimensions, with GloVe's vectors
-(appendix); Table 1's parameter count means 15 words, which is the default. An example is the
-vectors of its text's first words, one after the other, as they are published: the paper speaks
-of no normalisation. Where a text has no more words, there are zeros.
+Galli et al. embed at most the first 25 words of a text in 50 dimensions (appendix); Table 1's
+parameter count implies 15 words, which is the default. An example is the concatenation of its first
+words' vectors, padded with zeros; the paper does not mention any normalisation.
 """
 
 from pathlib import Path
@@ -12,27 +11,9 @@ import numpy as np
 
 from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.download import DatasetSource, SourceFile, obtain
+from oso_dp.data.download import DatasetSource, obtain
 from oso_dp.data.glove import GloveVectors, load_vectors
-
-TEST = SourceFile(
-    "test.csv",
-    1_857_427,
-    "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
-)
-SOURCE = DatasetSource(
-    dataset="ag_news",
-    files=(
-        SourceFile(
-            "train.csv",
-            29_470_338,
-            "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
-        ),
-        TEST,
-    ),
-    mirrors=("https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",),
-    suffix="",
-)
+from oso_dp.data.sources import AG_NEWS
 
 
 def build(
@@ -41,14 +22,14 @@ def build(
     words: int = 15,
     oov_words: str = "zeros",
     vocabulary: str = "complete",
-    source: DatasetSource = SOURCE,
+    source: DatasetSource = AG_NEWS,
 ) -> tuple[Arrays, dict]:
-    """Return the arrays and their provenance, with the share of words that have a vector.
+    """Return the arrays and their provenance, which includes the vocabulary coverage.
 
-    Inputs are [n, 50 words]; targets are 0 World, 1 Sports, 2 Business, 3 Sci/Tech. A word
-    without a vector is `zeros`, or is `skipped`, so that the next one takes its place.
-    `source` is a training and a test file. Raises OsoError as `oso_dp.data.download.obtain`,
-    `oso_dp.data.ag_news_csv.parse_news` and `oso_dp.data.glove.load_vectors` do.
+    Inputs are [n, 50 words]; targets are 0 World, 1 Sports, 2 Business, 3 Sci/Tech. An
+    out-of-vocabulary word becomes `zeros`, or is `skipped`, so that the next word takes its place.
+    `source` has a training and a test file. Raises OsoError as `oso_dp.data.download.obtain`,
+    `oso_dp.data.ag_news_csv.parse_news` and `oso_dp.data.glove.load_vectors`.
     """
     fetched = obtain(source, data_dir, cache, parse_news)
     vectors, origin = load_vectors(data_dir, cache, vocabulary)
@@ -60,19 +41,19 @@ def build(
         "vectors": origin,
         "known_words": {},
     }
-    parts = []
-    for part, file in zip(("train", "test"), source.files, strict=True):
+    arrays = []
+    for split, file in zip(("train", "test"), source.files, strict=True):
         texts, classes = parse_news(fetched[file.name].content, fetched[file.name].origin)
-        split = [split_words(text) for text in texts]
-        provenance["known_words"][part] = vocabulary_coverage(split, vectors, words)
-        parts += [embed(split, vectors, words, oov_words == "skipped"), classes]
-    return Arrays(*parts), provenance
+        tokens = [split_words(text) for text in texts]
+        provenance["known_words"][split] = vocabulary_coverage(tokens, vectors, words)
+        arrays += [embed(tokens, vectors, words, oov_words == "skipped"), classes]
+    return Arrays(*arrays), provenance
 
 
 def embed(
     texts: list[list[str]], vectors: GloveVectors, words: int, skip_unknown: bool
 ) -> np.ndarray:
-    """The vectors of each text's first words: float32 [n, 50 words]."""
+    """The concatenated vectors of each text's first words, float32 [n, 50 words]."""
     rows = np.zeros((len(texts), words), np.int32)
     for row, text in zip(rows, texts, strict=True):
         positions = [vectors.index.get(word, 0) for word in text]
@@ -83,6 +64,6 @@ def embed(
 
 
 def vocabulary_coverage(texts: list[list[str]], vectors: GloveVectors, words: int) -> float:
-    """The share of all texts' first words that have a vector."""
+    """The fraction of all texts' first words that are in the vocabulary."""
     known = [word in vectors.index for text in texts for word in text[:words]]
     return sum(known) / len(known)

@@ -1,27 +1,14 @@
-"""A part of AG News: 66,994 of its 120,000 training texts, and its whole test file.
+"""A subset of AG News: 66,994 of its 120,000 training texts, and the complete test file.
 
-The part was gathered from public copies. Some of its texts lack their title, some are in small
-letters, and it is no uniform sample: what comes out is not comparable with the paper's results.
+The subset was collected from public copies. Some texts lack a title, some are in lower case, and it
+is not a uniform sample: results are not comparable with the paper's.
 """
 
 from pathlib import Path
 
 from oso_dp.data import ag_news
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.download import DatasetSource, SourceFile
-
-SOURCE = DatasetSource(
-    dataset="ag_news",
-    files=(
-        SourceFile(
-            "train_partial.csv",
-            15_656_295,
-            "bf92bcaeb6b0bbc323c87bd713dd6bfa32968a6fbd8a40cc6540924112e9491d",
-        ),
-        ag_news.TEST,
-    ),
-    mirrors=(),  # from a local folder only
-)
+from oso_dp.data.sources import AG_NEWS_PARTIAL
 
 
 def build(
@@ -32,4 +19,4 @@ def build(
     vocabulary: str = "subset",
 ) -> tuple[Arrays, dict]:
     """As `oso_dp.data.ag_news.build`; needs a local folder."""
-    return ag_news.build(data_dir, cache, words, oov_words, vocabulary, SOURCE)
+    return ag_news.build(data_dir, cache, words, oov_words, vocabulary, AG_NEWS_PARTIAL)

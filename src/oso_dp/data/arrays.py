@@ -1,9 +1,8 @@
-"""The one form in which every data set reaches training, and its file.
+"""`Arrays`, the form in which every data set reaches training, and the data file (.npz).
 
-A data file is an uncompressed .npz with the four arrays and `provenance`, a JSON string that
-says where they come from and holds a digest of the arrays. The archive's checksums and that
-digest are verified on reading: a damaged file, or one with labels in another order, is refused
-rather than trained on.
+A data file is an uncompressed .npz with the four arrays and `provenance`, a JSON string with their
+sources and a digest. The archive's checksums and the digest are verified on reading, so that a
+damaged file, or one whose labels were reordered, is rejected.
 """
 
 import hashlib
@@ -28,11 +27,23 @@ _HINT = "remove it, and prepare the data set again"
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """One data set, ready for training.
+    """A data set's training and test examples as numpy arrays.
 
-    Inputs are float32 [n, ...], images with values in [0, 1]; targets are int64 [n]. The shape
-    of one example is the same in both parts. Construction raises OsoError if a dtype or shape
-    is wrong, a part is empty, or an input is not finite.
+    Args:
+        train_inputs: float32 [n, ...] with at least one dimension per example; images have shape
+            [n, channels, height, width] and values in [0, 1].
+        train_targets: int64 [n], classes from 0.
+        test_inputs: float32 [m, ...], of the same shape per example.
+        test_targets: int64 [m].
+
+    Raises:
+        OsoError: If a type or shape is wrong, a split is empty, or an input is not finite.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(100, 4)).astype(np.float32)
+        >>> y = (x[:, 0] > 0).astype(np.int64)
+        >>> arrays = Arrays(x[:80], y[:80], x[80:], y[80:])
     """
 
     train_inputs: npt.NDArray[np.float32]
@@ -43,29 +54,29 @@ class Arrays:
     def __post_init__(self) -> None:
         for name in _ARRAY_NAMES:
             if not isinstance(getattr(self, name), np.ndarray):
-                kind = type(getattr(self, name)).__name__
-                raise OsoError(f"{name} is a {kind}; needed: a numpy array")
-        for part in ("train", "test"):
-            inputs = getattr(self, f"{part}_inputs")
-            targets = getattr(self, f"{part}_targets")
-            _require(inputs, f"{part}_inputs", np.dtype(np.float32), inputs.ndim >= 2, "[n, ...]")
-            _require(targets, f"{part}_targets", np.dtype(np.int64), targets.ndim == 1, "[n]")
+                found = type(getattr(self, name)).__name__
+                raise OsoError(f"{name}: {found}; must be a numpy array")
+        for split in ("train", "test"):
+            inputs = getattr(self, f"{split}_inputs")
+            targets = getattr(self, f"{split}_targets")
+            _require(inputs, f"{split}_inputs", np.dtype(np.float32), inputs.ndim >= 2, "[n, ...]")
+            _require(targets, f"{split}_targets", np.dtype(np.int64), targets.ndim == 1, "[n]")
             if len(inputs) != len(targets) or len(inputs) == 0:
                 raise OsoError(
-                    f"{part}_inputs has {len(inputs)} examples and {part}_targets {len(targets)}; "
-                    "as many of both, and at least one, are needed"
+                    f"{split}_inputs: {len(inputs)} examples, {split}_targets: {len(targets)}; "
+                    "must be equal and >= 1"
                 )
             if not np.isfinite(inputs).all():
-                raise OsoError(f"{part}_inputs holds values that are not finite")
+                raise OsoError(f"{split}_inputs: contains NaN or infinity; must be finite")
         if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
             raise OsoError(
-                f"an example has shape {self.train_inputs.shape[1:]} in train_inputs but "
-                f"{self.test_inputs.shape[1:]} in test_inputs"
+                f"train_inputs: shape {self.train_inputs.shape[1:]} per example, test_inputs: "
+                f"{self.test_inputs.shape[1:]}; must be equal"
             )
 
     @cached_property
     def digest(self) -> str:
-        """Hash of all values and shapes, hexadecimal; computed once."""
+        """BLAKE2b hash of all values and shapes, hexadecimal; computed once."""
         digest = hashlib.blake2b()
         for name in _ARRAY_NAMES:
             array = getattr(self, name)
@@ -76,20 +87,20 @@ class Arrays:
 
 def _require(array: np.ndarray, name: str, dtype: np.dtype, shape_ok: bool, shape: str) -> None:
     if array.dtype != dtype or not shape_ok:
-        raise OsoError(f"{name} is {array.dtype} {list(array.shape)}; needed: {dtype} {shape}")
+        raise OsoError(f"{name}: {array.dtype} {list(array.shape)}; must be {dtype} {shape}")
 
 
 _ARRAY_NAMES = tuple(field.name for field in fields(Arrays))
 _ENTRIES = {*_ARRAY_NAMES, "provenance"}
-_DIGEST = "digest"  # in the file's provenance, and of no concern to its readers
+_DIGEST = "digest"  # key in the file's provenance, removed on reading
 _log = logging.getLogger(__name__)
 
 
 def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool = False) -> None:
-    """Write a data file atomically; `provenance` is anything that JSON can hold.
+    """Write a data file atomically; `provenance` must be serialisable as JSON.
 
-    only_owner: nobody but the file's owner may read it.
-    Raises OsoError if the file cannot be written; a file that was there is then untouched.
+    `only_owner`: restrict read permission to the owner. Raises OsoError if the file cannot be
+    written; an existing file is then unchanged.
     """
     text = json.dumps({**provenance, _DIGEST: arrays.digest}, sort_keys=True)
     entries = {name: getattr(arrays, name) for name in _ARRAY_NAMES}
@@ -98,15 +109,15 @@ def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool =
 
 
 def load_arrays(path: Path) -> tuple[Arrays, dict]:
-    """Read a data file and return its arrays and its provenance.
+    """Read and verify a data file; return its arrays and its provenance.
 
-    Raises OsoError, naming the file, if it is missing, truncated, damaged or of another kind.
+    Raises OsoError if the file is missing, truncated, damaged, or of another kind.
     """
     path = Path(path)
     _check_arrays_file(path)
     try:
-        # Numpy stops reading where an array's header tells it to, which may be short of the
-        # checksum at the end of an entry; so all checksums are verified first.
+        # Numpy stops reading where an array's header says that it ends, possibly before the entry's
+        # checksum, so all checksums are verified first.
         with _entries(path) as file:
             damaged = file.zip.testzip()
             if damaged is not None:
@@ -117,29 +128,27 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
             raise OsoError("provenance is not a JSON object")
         stated = provenance.pop(_DIGEST, None)
         if stated is not None and stated != arrays.digest:
-            raise OsoError("its arrays are not those that were prepared: the digest differs")
-    except MemoryError as error:  # which says nothing against the file
-        raise OsoError(f"{path}: memory does not suffice for what it holds") from error
+            raise OsoError("arrays do not match the digest")
+    except MemoryError as error:  # not a fault of the file
+        raise OsoError(f"{path}: not enough memory for its arrays") from error
     except Exception as error:  # a damaged archive fails in too many ways to list
-        raise OsoError(
-            f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}"
-        ) from error
+        raise OsoError(f"{path}: damaged data file ({format_os_error(error)}); {_HINT}") from error
     if stated is None:
-        _log.warning("%s: without a digest, as older versions wrote it; for one, %s", path, _HINT)
+        _log.warning("%s: no digest (written by an older version); to add one, %s", path, _HINT)
     return arrays, provenance
 
 
 @contextmanager
 def _entries(path: Path) -> Iterator[Any]:
-    """Opened here: where the content is no archive, numpy leaves open what it opened."""
+    """The open archive. If the content is no archive, numpy would leave its file open."""
     with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in file.zip.infolist()):
-            raise ValueError("it is compressed")  # it could be of any size
+            raise ValueError("compressed")  # its uncompressed size is unbounded
         yield file
 
 
 def read_provenance(path: Path) -> dict:
-    """Only a data file's provenance; OsoError as by `load_arrays`."""
+    """Read only a data file's provenance; OsoError as by `load_arrays`."""
     _check_arrays_file(path)
     try:
         with _entries(path) as file:
@@ -147,9 +156,7 @@ def read_provenance(path: Path) -> dict:
             provenance.pop(_DIGEST, None)
             return provenance
     except Exception as error:  # as above
-        raise OsoError(
-            f"{path}: not a sound data file ({format_os_error(error)}); {_HINT}"
-        ) from error
+        raise OsoError(f"{path}: damaged data file ({format_os_error(error)}); {_HINT}") from error
 
 
 def _check_arrays_file(path: Path) -> None:
@@ -158,25 +165,24 @@ def _check_arrays_file(path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         raise OsoError(
-            f"{path}: cannot read this data file ({format_os_error(error)}); prepare the data "
-            "set first"
+            f"{path}: cannot read data file ({format_os_error(error)}); prepare the data set first"
         ) from error
-    if not is_arrays_file(path):  # somebody else's, perhaps: nothing to remove
-        raise OsoError(f"{path}: truncated, or not a data file of oso, which `oso data` writes")
+    if not is_arrays_file(path):  # possibly another program's file, so do not suggest removing it
+        raise OsoError(f"{path}: truncated, or not a data file written by `oso data`")
 
 
 def is_arrays_file(path: Path, of: str | None = None) -> bool:
-    """Whether `path` is an archive with the entries of a data file (its arrays unread).
+    """Whether `path` is an archive with the entries of a data file; its arrays are not read.
 
-    of: a data set, and whether it is of this one, as far as it says.
+    `of`: also require that its provenance, if readable, names this data set.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             if set(archive.namelist()) != {f"{name}.npy" for name in _ENTRIES}:
                 return False
-    except Exception:  # as above: whatever goes wrong, it is not one
+    except Exception:  # as above: not a data file
         return False
     try:
         return of is None or read_provenance(path).get("dataset", of) == of
-    except OsoError:  # damaged: to be prepared again
+    except OsoError:  # damaged: it may be overwritten
         return True

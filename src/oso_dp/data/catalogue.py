@@ -1,8 +1,7 @@
-"""What each data set is, known before any of it is on disk.
+"""The catalogue: each data set's public facts (sizes, shapes, metric), known before download.
 
-The study needs the number of training examples n (sampling rate, steps, budget) to plan its
-runs; `oso_dp.data.prepare` then holds the prepared arrays against this list. Nothing heavy is
-imported here: building the workflow's graph reads this file.
+Planning needs the number of training examples n (sampling rate, steps, budget); prepared arrays are
+checked against this list. Imports nothing heavy, since the workflow reads it to build its graph.
 """
 
 from dataclasses import dataclass
@@ -10,23 +9,29 @@ from dataclasses import dataclass
 from oso_dp.errors import OsoError
 
 DIMENSIONS = 50  # of a word's vector
-OOV_WORDS = ("zeros", "skipped")  # what becomes of a word without a vector
+OOV_WORDS = ("zeros", "skipped")  # what replaces an out-of-vocabulary word
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
     """The public facts of one data set.
 
-    `examples` is n, the number of training examples; `input_shape` is the shape of one example
-    (channels first for images); `classes` is the number of different labels; `metric` is what an
-    evaluation reports: `accuracy` of the labels, or `mse` per pixel of the input itself. Texts
-    can be prepared with several numbers of `words`; the first is the default, and `input_shape`'s;
-    and with the vectors of several `vocabularies`; the first is the default.
-    A user's own data set (`oso_dp.data.plugins`) has a `version`, and it may not be public.
+    Attributes:
+        name: Identifier.
+        title: Display name for tables, figures and the report.
+        examples: Number of training examples n.
+        test_examples: Number of test examples.
+        input_shape: Shape of one example, channels first for images.
+        metric: "accuracy" of the labels, or "mse" per pixel of an autoencoder.
+        classes: Number of labels.
+        words: Texts only: allowed numbers of words; the first is the default.
+        vocabularies: Texts only: allowed GloVe vocabularies; the first is the default.
+        version: User-defined data sets only (`oso_dp.data.plugins`).
+        public: Whether the data need no protection.
     """
 
     name: str
-    title: str  # for people: tables, figures, the report
+    title: str
     examples: int
     test_examples: int
     input_shape: tuple[int, ...]
@@ -39,7 +44,7 @@ class DatasetInfo:
 
     @property
     def input_shapes(self) -> list[tuple[int, ...]]:
-        """All shapes in which an example can be prepared."""
+        """All possible shapes of one example."""
         return [(words * DIMENSIONS,) for words in self.words] or [self.input_shape]
 
 
@@ -99,7 +104,7 @@ DATASETS: dict[str, DatasetInfo] = {info.name: info for info in _ALL}
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """Return the entry of one data set; OsoError names the allowed ones if there is none."""
+    """Return the entry of one data set; OsoError if there is none."""
     if name not in DATASETS:
-        raise OsoError(f"unknown data set {name!r}; allowed: {', '.join(DATASETS)}")
+        raise OsoError(f"data set {name!r}: unknown; must be one of {', '.join(DATASETS)}")
     return DATASETS[name]

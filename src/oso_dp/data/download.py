@@ -1,7 +1,6 @@
-"""Raw files from a local folder or from mirrors, each verified by its size and SHA-256.
+"""Raw files from a local folder or downloaded from mirrors, verified by size and SHA-256.
 
-A file is verified by its uncompressed content: a recompressed copy, or one that was unpacked on the
-way, is as good as the original.
+The uncompressed content is verified, so a recompressed or already decompressed copy is accepted.
 """
 
 import gzip
@@ -23,18 +22,18 @@ from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.locks import only_writer
 
-ROUNDS = 2  # over the mirrors
-TIMEOUT_SECONDS = 10.0  # without a byte
-SPEED_SECONDS, MIN_SPEED = 60.0, 10e3  # after so long, in bytes per second
-MAX_EXTRA_BYTES = 1 << 20  # of a compressed file beyond its content's size
-_CHUNK_BYTES = 4096  # small: a chunk that is not full yet is not seen
+ROUNDS = 2  # attempts per mirror
+TIMEOUT_SECONDS = 10.0  # without data
+SPEED_SECONDS, MIN_SPEED = 60.0, 10e3  # minimum bytes per second, checked after this time
+MAX_EXTRA_BYTES = 1 << 20  # a compressed file may be larger than its content by this
+_CHUNK_BYTES = 4096  # small, since progress is checked per full chunk
 _GZIP = b"\x1f\x8b"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One raw file: its name when uncompressed, its uncompressed size in bytes and SHA-256."""
+    """One raw file: its name, size in bytes and SHA-256, all uncompressed."""
 
     name: str
     size: int
@@ -43,7 +42,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """A data set's files, and the URLs of mirrors, which hold `<name><suffix>`."""
+    """A data set's files, and the URLs of mirrors, which have `<name><suffix>`."""
 
     dataset: str
     files: tuple[SourceFile, ...]
@@ -53,14 +52,14 @@ class DatasetSource:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Verified, uncompressed content and where it was found (a path)."""
+    """Verified, uncompressed content and the path that it was read from."""
 
     content: bytes
     origin: str
 
 
 class WrongContentError(Exception):
-    """The content is not the file that was asked for."""
+    """The content is not the requested file."""
 
 
 def obtain(
@@ -72,14 +71,16 @@ def obtain(
     """Return every file of `source` by its name, verified.
 
     Args:
-        data_dir: All files must lie in this folder or in its subfolder named like the data set,
-            each as `<name>.gz` or `<name>`; nothing is downloaded. None: `cache` is completed by
-            `download`.
-        check: Gets each content and its path before the checksum, and may raise an OsoError that
-            says more.
+        source: The files and their mirrors.
+        data_dir: Folder with all files, directly or in its subfolder of the data set's name, each
+            as `<name>.gz` or `<name>`; nothing is downloaded. None: download missing files to
+            `cache`.
+        cache: Folder for downloaded files.
+        check: Called with each content and its path before the checksum is verified; may raise a
+            more specific OsoError.
 
     Raises:
-        OsoError: A local file is missing or wrong (it stays as it is), or no mirror has a file.
+        OsoError: A local file is missing or wrong (it is not changed), or no mirror has a file.
     """
     if data_dir is None:
         download(source, cache)
@@ -88,11 +89,11 @@ def obtain(
 
 
 def download(source: DatasetSource, cache: Path) -> None:
-    """Store in `cache` the files that it lacks, verified. One process at a time downloads."""
+    """Download missing files to `cache` and verify them; one process at a time."""
     if all(_find(cache, file) for file in source.files):
         return
     with only_writer(cache):
-        for leftover in cache.glob(".download-*"):  # of a process that was killed
+        for leftover in cache.glob(".download-*"):  # of a killed process
             shutil.rmtree(leftover, ignore_errors=True)
         for file in source.files:
             if _find(cache, file) is None:
@@ -100,7 +101,7 @@ def download(source: DatasetSource, cache: Path) -> None:
 
 
 def _download(source: DatasetSource, file: SourceFile, cache: Path) -> None:
-    import pooch  # not needed by jobs, nor on a rented machine
+    import pooch  # not needed by training jobs
     import requests
 
     pooch.get_logger().setLevel("WARNING")
@@ -138,13 +139,13 @@ def _download(source: DatasetSource, file: SourceFile, cache: Path) -> None:
     why = "; ".join(f"{mirror}: {failed}" for mirror, failed in failures.items()) or "no mirror"
     raise OsoError(
         f"{source.dataset}: cannot download {file.name}{source.suffix} ({why}); put "
-        f"{_list_names(source)} into a folder and name that folder with data_dir or the "
-        "environment variable OSO_DATA_DIR"
+        f"{_list_names(source)} into a folder, and set data_dir or the environment variable "
+        "OSO_DATA_DIR to it"
     )
 
 
 class _Limit:
-    """What pooch takes for a progress bar: ends a download that is too long or too slow."""
+    """A pooch progress bar that aborts a download that is too large or too slow."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit, self.began, self.total = folder, limit, time.monotonic(), 0
@@ -158,14 +159,14 @@ class _Limit:
             raise WrongContentError(f"too slow ({size} bytes in {elapsed:.0f} s)")
 
     def reset(self) -> None:
-        """Called at the end, as `close` is."""
+        """Called at the end, like `close`."""
 
     close = reset
 
 
 def _find(folder: Path, file: SourceFile) -> Path | None:
     for name in (f"{file.name}.gz", file.name):
-        if os.path.exists(folder / name):  # Path.exists raises where a folder is closed to us
+        if os.path.exists(folder / name):  # Path.exists raises without permission
             return folder / name
     return None
 
@@ -173,13 +174,13 @@ def _find(folder: Path, file: SourceFile) -> Path | None:
 def _local_folder(source: DatasetSource, data_dir: Path) -> Path:
     names = _list_names(source)
     if not os.path.isdir(data_dir):
-        raise OsoError(f"data_dir {data_dir}: no such folder; it must hold {names}")
+        raise OsoError(f"data_dir: {data_dir}; folder not found; must contain {names}")
     for folder in (data_dir / source.dataset, data_dir):
         if any(_find(folder, file) for file in source.files):
             return folder
     instead = ", or leave data_dir unset to download" if source.mirrors else ""
-    where = f"no {source.dataset} file here or in {source.dataset}/"
-    raise OsoError(f"data_dir {data_dir}: {where}; put there {names}{instead}")
+    problem = f"no {source.dataset} file here or in {source.dataset}/"
+    raise OsoError(f"data_dir: {data_dir}; {problem}; add {names}{instead}")
 
 
 def _read_local(
@@ -188,7 +189,7 @@ def _read_local(
     path = _find(folder, file)
     if path is None:
         names = _list_names(source)
-        raise OsoError(f"{folder / file.name}.gz: missing; the folder must hold {names}")
+        raise OsoError(f"{folder / file.name}.gz: missing; the folder must contain {names}")
     limit = file.size + MAX_EXTRA_BYTES
     try:
         raw = read_up_to(path, limit)
@@ -197,11 +198,11 @@ def _read_local(
         verify([content], file)
         return Fetched(content, str(path))
     except OSError as error:
-        raise OsoError(f"{path}: cannot read this file ({format_os_error(error)})") from error
+        raise OsoError(f"{path}: cannot read file ({format_os_error(error)})") from error
     except WrongContentError as error:
         raise OsoError(
-            f"{path}: {error}; replace or remove it, it was left untouched (needed: the "
-            f"{source.dataset} file of {file.size} bytes uncompressed, sha256 {file.sha256})"
+            f"{path}: {error}; must be the {source.dataset} file of {file.size} bytes "
+            f"uncompressed, sha256 {file.sha256}; replace or remove it (it was not changed)"
         ) from error
 
 
@@ -211,7 +212,7 @@ def _list_names(source: DatasetSource) -> str:
 
 
 def read_up_to(path: Path, limit: int) -> bytes:
-    """A regular file's first `limit` bytes, and one more if it has any; OSError otherwise."""
+    """A regular file's first `limit` + 1 bytes at most; OSError for another kind of file."""
     if not path.is_file():
         raise OSError("not a regular file")
     with open(path, "rb") as handle:
@@ -219,8 +220,8 @@ def read_up_to(path: Path, limit: int) -> bytes:
 
 
 def unpacked(raw: bytes, limit: int) -> bytes:
-    """The content of a gzip file, `limit` bytes at most, or of a plain one."""
-    if not raw.startswith(_GZIP):  # browsers and servers unpack unasked
+    """The content of a gzip file (at most `limit` bytes) or of a plain file."""
+    if not raw.startswith(_GZIP):  # browsers and servers may decompress
         return raw
     try:
         return gzip.GzipFile(fileobj=io.BytesIO(raw)).read(limit)
@@ -232,14 +233,14 @@ def _damaged(error: Exception) -> WrongContentError:
     return WrongContentError(f"truncated or damaged gzip file ({format_os_error(error)})")
 
 
-def verify(pieces: Iterable[bytes], file: SourceFile) -> None:
-    """WrongContentError unless the pieces are the content of `file`; reads no more than needed."""
+def verify(chunks: Iterable[bytes], file: SourceFile) -> None:
+    """WrongContentError unless the chunks are the content of `file`; stops at the first excess."""
     size, digest = 0, hashlib.sha256()
-    for piece in pieces:
-        size += len(piece)
+    for chunk in chunks:
+        size += len(chunk)
         if size > file.size:
             raise WrongContentError(f"wrong file (longer than {file.size} bytes)")
-        digest.update(piece)
+        digest.update(chunk)
     if size < file.size:
         raise WrongContentError(f"truncated file ({size} of {file.size} bytes)")
     if digest.hexdigest() != file.sha256:
@@ -247,7 +248,7 @@ def verify(pieces: Iterable[bytes], file: SourceFile) -> None:
 
 
 def _verify_file(path: Path, file: SourceFile) -> bool:
-    """Whether the file is packed; WrongContentError unless its content is that of `file`."""
+    """Whether the file is compressed; WrongContentError unless its content is that of `file`."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(len(_GZIP)) == _GZIP

@@ -1,12 +1,12 @@
-"""A user's own data set: what an installed package offers under an entry point.
+"""Plug-ins: user-defined data sets that installed packages provide by entry points.
 
 The package declares, in its pyproject.toml,
 
     [project.entry-points."oso_dp.data"]
     breast_cancer = "its_module:data_set"
 
-and `data_set` is a `DataSet`. A configuration that says `model: own` under the data set's name
-takes it from there. Nothing else is ever imported by a name that a configuration gives.
+where `data_set` is a `UserDataset`. A configuration uses it by `model: own` under the data set's
+name. Nothing else is ever imported by a name that a configuration contains.
 """
 
 import re
@@ -24,23 +24,43 @@ from oso_dp.metrics import METRICS
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
-GROUP: Final = "oso_dp.data"  # of entry points
-USER_MODEL: Final = "own"  # the value of a configuration's `model` that asks for one
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # of the data set: files are called so
-_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,39}")  # files are called so, too
+GROUP: Final = "oso_dp.data"  # entry point group
+USER_MODEL: Final = "own"  # the configuration's `model` of a plug-in
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # data set names are used in file names
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,39}")  # versions also are
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserDataset:
-    """A data set for the study: what is known of it before it is read, and how to read it.
+    """A user-defined data set and model for a study, provided by an entry point `oso_dp.data`.
 
-    load: gives the four arrays. model: gives a `torch.nn.Module` with fresh weights from torch's
-    global generator; it takes examples [B, *input_shape] and gives outputs [B, classes], or, where
-    the metric is `mse`, the examples again. version: another one whenever the data change.
-    examples, test_examples: the numbers of rows of both parts; a study plans its noise with the
-    first. public: whether nobody needs protection from what a study of these data shows.
+    All values but the result of `load` are treated as public.
 
-    Everything but what `load` gives counts as public. OsoError names a value that cannot be.
+    Args:
+        load: Returns the data as `Arrays`.
+        model: Returns a `torch.nn.Module` with initial weights from torch's global generator. It
+            maps examples [B, *input_shape] to logits [B, classes] or, if `metric` is "mse", to
+            reconstructions [B, *input_shape].
+        version: Letters, digits, `_` and `.`; change it whenever the data change.
+        examples: Number of training examples n, from which the study plans its noise.
+        test_examples: Number of test examples.
+        input_shape: Shape of one example, such as (30,) or (3, 32, 32).
+        classes: Number of classes. Default: 2.
+        metric: "accuracy" (default) or "mse".
+        public: Whether the data need no protection. Default: False.
+
+    Raises:
+        OsoError: For a value that is not allowed.
+
+    Example:
+        >>> data_set = UserDataset(
+        ...     load=load_arrays,
+        ...     model=lambda: torch.nn.Linear(30, 2),
+        ...     version="1",
+        ...     examples=455,
+        ...     test_examples=114,
+        ...     input_shape=(30,),
+        ... )
     """
 
     load: "Callable[[], Arrays]"
@@ -56,27 +76,30 @@ class UserDataset:
     def __post_init__(self) -> None:
         for name in ("load", "model"):
             if not callable(getattr(self, name)):
-                raise OsoError(f"DataSet: {name}: must be a function without arguments")
+                raise OsoError(f"UserDataset: {name}: must be a function without arguments")
         if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
             raise OsoError(
-                f"DataSet: version {self.version!r}: must be a text of letters, digits, _ and ."
+                f"UserDataset: version: {self.version!r}; must be a string of letters, digits, _ "
+                "and ."
             )
         for name in ("examples", "test_examples", "classes"):
             _check_count(name, getattr(self, name))
         if not isinstance(self.input_shape, tuple) or not self.input_shape:
             raise OsoError(
-                f"DataSet: input_shape {self.input_shape!r}: must be the shape of one example, as "
-                "(30,) or (3, 32, 32)"
+                f"UserDataset: input_shape: {self.input_shape!r}; must be the shape of one "
+                "example, such as (30,) or (3, 32, 32)"
             )
         for size in self.input_shape:
             _check_count("input_shape", size)
         if self.metric not in METRICS:
-            raise OsoError(f"DataSet: metric {self.metric!r}: allowed are {', '.join(METRICS)}")
+            raise OsoError(
+                f"UserDataset: metric: {self.metric!r}; must be one of {', '.join(METRICS)}"
+            )
         if not isinstance(self.public, bool):
-            raise OsoError(f"DataSet: public {self.public!r}: allowed are True, False")
+            raise OsoError(f"UserDataset: public: {self.public!r}; must be True or False")
 
     def info(self, name: str) -> DatasetInfo:
-        """What the study plans with."""
+        """The catalogue entry, from which a study is planned."""
         return DatasetInfo(
             name=name,
             title=name,
@@ -92,71 +115,77 @@ class UserDataset:
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
-        raise OsoError(f"DataSet: {name} {value!r}: must be a whole number from 1")
+        raise OsoError(f"UserDataset: {name}: {value!r}; must be an integer >= 1")
 
 
 def list_plugins() -> list[str]:
-    """Of the data sets that installed packages offer."""
+    """The names of all plug-ins."""
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
-@cache  # looking through all installed packages takes a while
+@cache  # scanning all installed packages is slow
 def find_plugin(name: str) -> UserDataset:
-    """The data set that an installed package offers under this name; its module is imported.
+    """Import and return the plug-in of this name.
 
-    OsoError if there is none, or two, or what is there is no `DataSet`.
+    OsoError if there is none, or more than one, or it is not a `UserDataset`.
     """
     if name in DATASETS:
-        raise OsoError(f"data set {name!r}: is the study's own, which has models of its own")
+        raise OsoError(
+            f"data set {name!r}: built in, and cannot have `model: own`; use another name"
+        )
     if not _NAME.fullmatch(name):
         raise OsoError(
-            f"data set {name!r}: must be a name of small letters, digits and _, at most 40"
+            f"data set {name!r}: must be a name of at most 40 lower-case letters, digits and _"
         )
     point = _entry_point(name)
     try:
-        made = point.load()
-    except Exception as error:  # whatever a user's module may do
+        dataset = point.load()
+    except Exception as error:  # user code may raise anything
         raise OsoError(
             f"{_at(name, point)}: cannot be loaded ({_describe_error(error)})"
         ) from error
-    if not isinstance(made, UserDataset):
-        raise OsoError(f"{_at(name, point)}: is a {type(made).__name__}, not an oso_dp.DataSet")
-    return made
+    if not isinstance(dataset, UserDataset):
+        found = type(dataset).__name__
+        raise OsoError(f"{_at(name, point)}: {found}; must be an oso_dp.UserDataset")
+    return dataset
 
 
 def make_dataset_info(name: str, model: str) -> DatasetInfo:
-    """What the study plans with, of its own data set or, where `model` is `OWN`, a user's."""
+    """The catalogue entry of a built-in data set, or a plug-in's if `model` is `USER_MODEL`."""
     return find_plugin(name).info(name) if model == USER_MODEL else dataset_info(name)
 
 
 def load_plugin(name: str) -> "Arrays":
-    """What the data set's `load` gives; OsoError where it fails, or gives something else."""
+    """The arrays of the plug-in's `load`; OsoError if it fails or returns another type."""
     from oso_dp.data.arrays import Arrays
 
     try:
         arrays = find_plugin(name).load()
     except OsoError as error:
         raise OsoError(f"data set {name!r}: {error}") from error
-    except Exception as error:  # whatever a user's function may do
+    except Exception as error:  # user code may raise anything
         raise OsoError(f"data set {name!r}: load() failed ({_describe_error(error)})") from error
     if not isinstance(arrays, Arrays):
         raise OsoError(
-            f"data set {name!r}: load() gave a {type(arrays).__name__}, not oso_dp.Arrays"
+            f"data set {name!r}: load() returned {type(arrays).__name__}; must be oso_dp.Arrays"
         )
     return arrays
 
 
 def _entry_point(name: str) -> EntryPoint:
-    # A package may stand twice on the path, as an installed one does beside its source.
+    # A package may be on the path twice, such as an installed one and its source.
     points = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
     if len(points) == 1:
         return next(iter(points.values()))
     if points:
-        raise OsoError(f"data set {name!r}: installed twice, as {' and '.join(sorted(points))}")
+        raise OsoError(
+            f"data set {name!r}: several packages provide it, as {' and '.join(sorted(points))}; "
+            "uninstall all but one"
+        )
     others = ", ".join(list_plugins()) or "none"
     raise OsoError(
-        f"data set {name!r}: no installed package offers it as an entry point of {GROUP!r} "
-        f"(offered: {others})"
+        f"data set {name!r}: no installed package provides an entry point {GROUP!r} of this name; "
+        f"installed: {others}"
     )
 
 

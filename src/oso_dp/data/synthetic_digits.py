@@ -1,10 +1,9 @@
-"""Glyphs: small images of digits rendered from the fonts that come with matplotlib.
+"""Glyphs: a synthetic data set of small digit images, rendered from matplotlib's fonts.
 
-A data set for trying things out, made on the spot: no file, no network. It looks a little like
-MNIST and is not MNIST; no figure made on it says anything about the paper's. Each example is
-one digit of one font, shifted, turned, scaled and noised at random. The seed is fixed, so that
-the arrays are the same each time; values are rounded to 256 levels, so that a float's last bit
-does not make them differ between machines.
+It needs no files and no network. It resembles MNIST but is not MNIST, and its results are not
+comparable with the paper's. Each example is a digit of one font, randomly shifted, rotated and
+scaled, with noise. The seed is fixed; values are rounded to 256 levels, so that floating-point
+differences between machines do not change the arrays.
 """
 
 from io import BytesIO
@@ -17,18 +16,18 @@ from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 
 SEED = 14
-SIDE = 14  # pixels of an image's side
-HEIGHT = 9.5  # pixels that an unscaled digit is high
-ZOOM = 2  # pixels of a rendered digit, and sampling points, per pixel of an image's side
-CANVAS = 64  # side of a rendered digit's canvas: room for the corners of any image
+SIDE = 14  # image width and height, pixels
+HEIGHT = 9.5  # height of an unscaled digit, pixels
+ZOOM = 2  # rendered pixels, and sampling points, per image pixel along one side
+CANVAS = 64  # width and height of a rendered digit's canvas; contains the corners of any image
 
-SHIFT = 1.0  # pixels, at most, in each direction
-TURN = 12.0  # degrees, at most, either way
+SHIFT = 1.0  # maximum in each direction, pixels
+TURN = 12.0  # maximum rotation in both directions, degrees
 SCALE = (0.85, 1.1)
 INK = (0.7, 1.0)  # brightness of the digit
 NOISE = (0.02, 0.12)  # standard deviation of each pixel's noise
 
-# Those of matplotlib's fonts that have upright or slanted lining digits; its other files hold
+# Those of matplotlib's fonts that have upright or slanted lining digits; the others have
 # mathematical symbols, old-style figures or placeholders.
 FONTS = (
     *(f"DejaVuSans{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -42,8 +41,7 @@ FONTS = (
 def build(data_dir: Path | None = None, cache: Path | None = None) -> tuple[Arrays, dict]:
     """Return the arrays, inputs [n, 1, 14, 14], and their provenance.
 
-    Both arguments are there for the form's sake and not used. Raises OsoError if a font is
-    missing from matplotlib's folder.
+    The arguments are not used. Raises OsoError if a font is missing from matplotlib's folder.
     """
     import matplotlib
     import PIL
@@ -69,7 +67,7 @@ def build(data_dir: Path | None = None, cache: Path | None = None) -> tuple[Arra
 def render_digits(folder: Path) -> np.ndarray:
     """Render each digit in each font of `folder`: float32 [fonts, 10, CANVAS, CANVAS] in [0, 1].
 
-    A digit's box is in the middle of its canvas; all fonts' zeros are equally high.
+    A digit is centred in its canvas; zeros have equal height in all fonts.
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -78,15 +76,15 @@ def render_digits(folder: Path) -> np.ndarray:
     for index, name in enumerate(FONTS):
         path = folder / f"{name}.ttf"
         try:
-            # Given a path, pillow would fall back to fonts of the system that are called alike;
-            # given none, to a shaping library if there is one. Neither may change the pixels.
+            # Given a path, pillow would fall back to system fonts of this name; without a layout
+            # engine, it would use a shaping library, if installed. Neither must change the pixels.
             font = ImageFont.truetype(
                 BytesIO(path.read_bytes()), trial_size, layout_engine=ImageFont.Layout.BASIC
             )
         except OSError as error:
             raise OsoError(
-                f"{path}: cannot read this font; glyphs needs the fonts that matplotlib's own "
-                "package brings along (pip install --force-reinstall matplotlib)"
+                f"{path}: cannot read font; glyphs needs the fonts of matplotlib's package "
+                "(pip install --force-reinstall matplotlib)"
             ) from error
         _, top, _, bottom = font.getbbox("0")
         font = font.font_variant(size=trial_size * HEIGHT * ZOOM / (bottom - top))
@@ -125,17 +123,17 @@ def _draw(
 def _warp(
     canvases: np.ndarray, shift: np.ndarray, turn: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """See each canvas [n, CANVAS, CANVAS] through its affine map: [n, SIDE, SIDE].
+    """Apply an affine map to each canvas: [n, CANVAS, CANVAS] to [n, SIDE, SIDE].
 
-    Each pixel is the mean of ZOOM x ZOOM points, each interpolated bilinearly.
+    Each pixel is the mean of ZOOM x ZOOM bilinearly interpolated points.
     """
     n, points = len(canvases), SIDE * ZOOM
-    axis = (np.arange(points) + 0.5) / ZOOM - SIDE / 2  # pixels from the middle of the image
+    axis = (np.arange(points) + 0.5) / ZOOM - SIDE / 2  # pixels from the centre of the image
     y = axis[np.newaxis, :, np.newaxis] - shift[:, 0, np.newaxis, np.newaxis]
     x = axis[np.newaxis, np.newaxis, :] - shift[:, 1, np.newaxis, np.newaxis]
     cos = (np.cos(turn) * ZOOM / scale)[:, np.newaxis, np.newaxis]
     sin = (np.sin(turn) * ZOOM / scale)[:, np.newaxis, np.newaxis]
-    # From the image back to the canvas, whose first pixel's middle is at 0.
+    # From image coordinates to canvas coordinates, where the first pixel's centre is at 0.
     row = (cos * y - sin * x) + (CANVAS - 1) / 2
     column = (sin * y + cos * x) + (CANVAS - 1) / 2
 

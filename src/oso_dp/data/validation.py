@@ -1,4 +1,4 @@
-"""Prepared data held against the catalogue: the study has planned with its numbers."""
+"""Validation of prepared data against the catalogue, from whose numbers the study was planned."""
 
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,9 @@ from oso_dp.errors import OsoError
 
 
 def load_prepared(path: Path, dataset: str, preparation: dict[str, Any]) -> Arrays:
-    """The data file's arrays, which are of this data set, prepared in this way, and whole.
+    """Load a data file's arrays; OsoError unless they are of this data set and preparation.
 
-    preparation: as the file's provenance has it; empty for images. OsoError names the file and what
-    it holds instead.
+    `preparation`: as in the file's provenance; empty for images.
     """
     arrays, provenance = load_arrays(path)
     check_provenance(str(path), provenance, dataset, preparation)
@@ -27,18 +26,20 @@ def load_prepared(path: Path, dataset: str, preparation: dict[str, Any]) -> Arra
 
 
 def check_provenance(name: str, provenance: dict[str, Any], dataset: str, want: dict) -> None:
-    """OsoError unless a data file with this provenance holds the data set, prepared as wanted."""
+    """OsoError unless the provenance has this data set and preparation."""
     if provenance.get("dataset") != dataset:
-        raise OsoError(f"{name}: holds data set {provenance.get('dataset')!r}, not {dataset!r}")
-    stored = provenance.get("preparation", {})  # images' files of before there was a choice
+        raise OsoError(f"{name}: data set {provenance.get('dataset')!r}; must be {dataset!r}")
+    stored = provenance.get("preparation", {})  # older files of images have none
     if stored != want:
-        raise OsoError(f"{name}: prepared with {stored or 'no choice'}, not with {want or 'none'}")
+        raise OsoError(
+            f"{name}: prepared with options {stored or 'none'}; must be {want or 'none'}"
+        )
 
 
 def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any]) -> None:
-    """OsoError unless the arrays are of the catalogue's sizes, and labels and pixels in range.
+    """OsoError unless sizes are as in the catalogue, and labels and pixels are in range.
 
-    Of a user's own data set: of the declared sizes, and labels below the declared number.
+    For a user-defined data set, sizes and labels are checked against its declaration.
     """
     if info.version is not None:
         _check_user_arrays(arrays, info)
@@ -52,15 +53,15 @@ def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any])
         "smallest target": (min(int(t.min()) for t in targets), 0),
         "largest target": (max(int(t.max()) for t in targets), info.classes - 1),
     }
-    for quantity, (is_, expected) in counts.items():
-        if is_ != expected:
-            raise OsoError(f"{info.name}: {quantity} is {is_}, the catalogue says {expected}")
+    for quantity, (found, expected) in counts.items():
+        if found != expected:
+            raise OsoError(f"{info.name}: {quantity}: {found}; must be {expected}")
     if info.words:
         return
-    for part in (arrays.train_inputs, arrays.test_inputs):
-        low, high = float(part.min()), float(part.max())
+    for inputs in (arrays.train_inputs, arrays.test_inputs):
+        low, high = float(inputs.min()), float(inputs.max())
         if low < 0 or high > 1:
-            raise OsoError(f"{info.name}: pixels from {low:g} to {high:g}; must be from 0 to 1")
+            raise OsoError(f"{info.name}: pixels from {low:g} to {high:g}; must be in [0, 1]")
 
 
 def _check_user_arrays(arrays: Arrays, info: DatasetInfo) -> None:
@@ -69,15 +70,15 @@ def _check_user_arrays(arrays: Arrays, info: DatasetInfo) -> None:
         "test_examples": (len(arrays.test_targets), info.test_examples),
         "input_shape": (arrays.train_inputs.shape[1:], info.input_shape),
     }
-    for name, (is_, declared) in sizes.items():
-        if is_ != declared:
-            raise OsoError(f"data set {info.name!r}: {name} is {is_}, declared is {declared}")
+    for name, (found, declared) in sizes.items():
+        if found != declared:
+            raise OsoError(f"data set {info.name!r}: {name}: {found}; declared as {declared}")
     if info.metric != "accuracy":
         return
-    for part, targets in {"train": arrays.train_targets, "test": arrays.test_targets}.items():
-        least, most = int(targets.min()), int(targets.max())
-        if least < 0 or most >= info.classes:
+    for split, targets in {"train": arrays.train_targets, "test": arrays.test_targets}.items():
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= info.classes:
             raise OsoError(
-                f"data set {info.name!r}: {part}_targets from {least} to {most}; with the declared "
-                f"classes {info.classes} they must be 0 to {info.classes - 1}"
+                f"data set {info.name!r}: {split}_targets from {low} to {high}; must be 0 to "
+                f"{info.classes - 1}, as classes is declared as {info.classes}"
             )

@@ -1,4 +1,4 @@
-"""Looks at what training must not see: the true gradient. For public data: nothing here is private.
+"""Diagnostics that compare sanitized with true gradients. For public data only: not private.
 
-Its numbers explain the methods. They come from no budget, and no method may use them.
+The results explain the methods; no method may use them.
 """

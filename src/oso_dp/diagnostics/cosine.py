@@ -1,14 +1,14 @@
-"""The cosine between the true and the sanitized gradient, over C (Galli et al. 2024, Figure 1).
+"""Cosine similarity of the true and the sanitized gradient over C (Galli et al. 2024, Figure 1).
 
-A real run goes first. At some of its steps t, the gradient at theta_t is then released with many
-clipping thresholds, through the same mechanism, and compared with what a release hides:
+A run is trained first. At some of its steps t, the gradient at theta_t is released with many
+clipping thresholds, by the same mechanism, and compared with
 
-- the batch's own mean gradient (equation 1), which only the clip and the noise keep it from;
-- the mean over all training examples, of which the batch is a sample.
+- the batch's mean gradient (equation 1), which shows the effect of clipping and noise;
+- the mean gradient over all training examples, of which the batch is a sample.
 
-The paper shows a CNN for character recognition, 20 realizations of the mechanism, and does not say
-which data, C, rho or noise it trained with. So the releases have the run's own noise, and then
-hardly any, at the same parameters.
+The paper shows a CNN for character recognition and 20 realizations of the mechanism, and does not
+state its data, C, rho or noise. So gradients are released with the run's noise, and with almost
+none, at the same parameters.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from oso_dp.training.user_task import make_user_problem
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Runs
 
-STEPS = (100, 250, 500, 750, 950)  # the paper's t
-REALISATIONS = 20  # the paper's
+STEPS = (100, 250, 500, 750, 950)  # as in the paper
+REALISATIONS = 20  # as in the paper
 THRESHOLDS = tuple(float(f"{c:.6g}") for c in np.geomspace(1e-2, 1e2, 13))  # the paper's range
 TINY_NOISE = 0.01  # a noise multiplier
-_BATCH = 500  # examples per pass over all of them
+_BATCH = 500  # examples per forward pass
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Cosines at one step, noise and C; mean and standard deviation over the realisations."""
+    """Cosines at one step, noise and C: mean and standard deviation over realizations."""
 
     step: int  # t
     noise_multiplier: float  # of the releases
@@ -68,10 +68,19 @@ def measure_similarities(
     realisations: int = REALISATIONS,
     noise_multipliers: Sequence[float] | None = None,
 ) -> list[Similarity]:
-    """Train one run up to the last of `steps`, and compare gradients at each of them.
+    """Train a run up to the last of `steps`, and compare gradients at each of them.
 
-    noise_multipliers: of the releases, which have batches and noise of their own; by default the
-        task's. Raises OsoError if the run diverges before the last of `steps`.
+    Args:
+        task: The training task.
+        run: The run.
+        arrays: The data, which must be public.
+        steps: At which steps to compare.
+        thresholds: Clipping thresholds C of the releases.
+        realisations: Number of releases per step, noise and threshold.
+        noise_multipliers: Of the releases. Default: the task's.
+
+    Raises:
+        OsoError: If the run diverges before the last of `steps`.
     """
     seen: dict[int, tuple[Tensor, float | None]] = {}
 
@@ -83,8 +92,8 @@ def measure_similarities(
 
     last = max(steps)
     levels = [task.noise_multiplier] if noise_multipliers is None else noise_multipliers
-    probe = Probe(task, run, arrays, realisations)  # before the training: it refuses what it cannot
-    training = study_training(task, [run], arrays, watch)  # whose schedule is that of all its steps
+    probe = Probe(task, run, arrays, realisations)  # first, since it validates the task
+    training = study_training(task, [run], arrays, watch)  # has the schedule of the complete run
     while training.alive and training.state.step < last:
         training.take_step()
     if not training.alive:
@@ -99,18 +108,18 @@ def measure_similarities(
 
 
 class Probe:
-    """Releases gradients at given parameters, and remembers the true ones."""
+    """Releases gradients at given parameters, and computes the true ones."""
 
     def __init__(self, task: StudyTask, run: Run, arrays: Arrays, realisations: int) -> None:
-        # In float32, whatever the run has: what is looked at is what clip and noise do.
+        # In float32 for any task: the subject is the effect of clipping and noise.
         problem = make_user_problem(replace(task, precision="float32"), [run], arrays)
         indices = torch.arange(len(problem.examples), device=problem.initial_parameters.device)
         self.code = problem.code
         (self.inputs,), (self.targets,), _ = problem.examples.batch(indices[None])
         self.run, self.batch_size, self.realisations = run, task.batch_size, realisations
         self.mechanisms: dict[float, Mechanism] = {}  # by noise multiplier
-        self.released = 0  # releases so far: each has a step of its own
-        self.whole: tuple[int, Tensor] | None = None
+        self.released = 0  # releases so far; each has its own step number
+        self.data_sum: tuple[int, Tensor] | None = None
 
     def compare(
         self,
@@ -120,17 +129,17 @@ class Probe:
         threshold: float,
         noise: float,
     ) -> Similarity:
-        if self.whole is None or self.whole[0] != step:
-            self.whole = (
+        if self.data_sum is None or self.data_sum[0] != step:
+            self.data_sum = (
                 step,
                 self._sum(parameters, torch.arange(len(self.inputs), device=self.inputs.device)),
             )
         self.released += 1
         pairs = [
-            self._release(place, parameters, threshold, noise) for place in range(self.realisations)
+            self._release(index, parameters, threshold, noise) for index in range(self.realisations)
         ]
         batch = np.array([cosine_between(released, true) for released, true in pairs])
-        data = np.array([cosine_between(released, self.whole[1]) for released, _ in pairs])
+        data = np.array([cosine_between(released, self.data_sum[1]) for released, _ in pairs])
         return Similarity(
             step,
             noise,
@@ -144,7 +153,7 @@ class Probe:
         )
 
     def _release(
-        self, place: int, parameters: Tensor, threshold: float, noise: float
+        self, index: int, parameters: Tensor, threshold: float, noise: float
     ) -> tuple[Tensor, Tensor]:
         """The sanitized mean and the true sum over one batch, [P] each."""
 
@@ -153,13 +162,13 @@ class Probe:
 
         mechanism = self._mechanism(noise)
         query = ClippedGradient(noise, parameters.new_full((self.realisations,), threshold))
-        one = slice(place, place + 1)
+        one = slice(index, index + 1)
         answers = mechanism.release(one, self.released, (query,), gradients)
         batches, present = mechanism.random_numbers.batches(mechanism.run_ids[one], self.released)
         return answers[ClippedGradient][0], self._sum(parameters, batches[0][present[0]])
 
     def _mechanism(self, noise: float) -> Mechanism:
-        """Of that noise multiplier; seeded, so that a batch can be drawn again to look at it."""
+        """The mechanism with this noise; seeded, so that its batches can be drawn again."""
         if noise not in self.mechanisms:
             self.mechanisms[noise] = Mechanism(
                 [f"{self.run.run_id} cosine {noise!r} {i}" for i in range(self.realisations)],
@@ -171,11 +180,11 @@ class Probe:
         return self.mechanisms[noise]
 
     def _sum(self, parameters: Tensor, batch: Tensor) -> Tensor:
-        """The true sum over these examples (indices), a few at a time."""
+        """The true gradient sum over these examples (indices)."""
         total = torch.zeros_like(parameters, dtype=torch.float64)
-        for part in batch.split(_BATCH):
-            taken = torch.ones(1, len(part), dtype=torch.bool, device=part.device)
-            total += self._gradients(parameters, part).plain_sums(taken)[0]
+        for chunk in batch.split(_BATCH):
+            present = torch.ones(1, len(chunk), dtype=torch.bool, device=chunk.device)
+            total += self._gradients(parameters, chunk).plain_sums(present)[0]
         return total
 
     def _gradients(self, parameters: Tensor, batch: Tensor) -> BatchGradients:

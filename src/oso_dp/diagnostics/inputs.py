@@ -1,4 +1,4 @@
-"""What a probe works on: a private cohort of a plan, and the data that it was planned for."""
+"""Reads a diagnostic's inputs: a private cohort of a plan, and its data."""
 
 from pathlib import Path
 
@@ -11,24 +11,24 @@ from oso_dp.study.plan import read_plan
 
 
 def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str, Arrays]:
-    """The cohort of that name, the plan's device, and the data.
+    """The cohort of this name, the plan's device, and the data.
 
-    OsoError for a cohort without privacy, one whose randomness says that its data need protection,
-    and data of another data set or size than planned.
+    OsoError for a cohort that is not private or whose data are not public, and for data that differ
+    from the plan.
     """
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
     if not chosen.is_private:
-        raise OsoError(f"cohort {cohort}: has no privacy, so there is nothing to compare")
+        raise OsoError(f"cohort {cohort}: not private; must be trained with a private method")
     if not chosen.is_public:
         raise OsoError(
-            f"{plan}: {chosen.dataset} is not public, and this looks at the data without privacy; "
-            "allowed is public data"
+            f"{plan}: data set {chosen.dataset!r} is not public; must be public, since diagnostics "
+            "are not private"
         )
     if chosen.randomness != "seeded":
         raise OsoError(
-            f"{plan}: randomness system says that the data need protection, and this looks at them "
-            "without privacy; of public data, plan with randomness seeded"
+            f"{plan}: randomness: system; must be seeded (for public data), since diagnostics are "
+            "not private"
         )
     check_budget([chosen])
     arrays = load_prepared(data, chosen.dataset, chosen.preparation)

@@ -1,4 +1,4 @@
-"""From a probe to a CSV file that says where it comes from."""
+"""Writes the results of diagnostics, with their provenance, to CSV files."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,9 +20,9 @@ from oso_dp.training.task import StudyTask
 def write_similarities(
     path: Path, cohort: Cohort, task: StudyTask, similarities: Sequence[Similarity]
 ) -> None:
-    """One row per step, noise and threshold, with the run that was probed and what computed it."""
+    """Write one row per step, noise and threshold, with the run and its provenance."""
     run = cohort.runs[0]
-    probed = {
+    run_columns = {
         **{name: getattr(cohort, name) for name in ("dataset", "model", "method", "k", "epsilon")},
         **{name: getattr(run, name) for name in ("run_id", "seed", "learning_rate")},
     }
@@ -32,17 +32,17 @@ def write_similarities(
         "package_version": oso_dp.__version__,
         "code_hash": code_hash(),
     }
-    _write(path, pd.DataFrame([probed | asdict(row) | source for row in similarities]), 6)
+    _write(path, pd.DataFrame([run_columns | asdict(row) | source for row in similarities]), 6)
 
 
 def write_signs(path: Path, cohort: Cohort, run: Run, steps: Sequence[StepSigns]) -> None:
-    """One row per step, with the run's identity and the code's; short, since there are many.
+    """Write one row per step, with the run's id and the code hash.
 
-    Rows of other runs that the file holds are kept. OsoError for a file that is no such table.
+    Rows of other runs in the file are kept. OsoError if the file is another kind of table.
     """
-    probed = {name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")}
-    probed |= {"run_id": run.run_id, "code_hash": code_hash()}
-    table = pd.DataFrame([probed | asdict(step) for step in steps])
+    run_columns = {name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")}
+    run_columns |= {"run_id": run.run_id, "code_hash": code_hash()}
+    table = pd.DataFrame([run_columns | asdict(step) for step in steps])
     if path.exists():
         stored = _stored(path, list(table))
         table = pd.concat([stored[stored["run_id"] != run.run_id], table])
@@ -56,13 +56,13 @@ def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
         raise OsoError(f"{path}: not a CSV table ({' '.join(str(error).split())})") from None
     if list(stored) != columns:
         raise OsoError(
-            f"{path}: holds another table; name a file of `oso diagnose signs`, or a new one"
+            f"{path}: another kind of table; must be written by `oso diagnose signs`, or not exist"
         )
     return stored
 
 
 def _write(path: Path, table: pd.DataFrame, digits: int) -> None:
-    """Measured numbers with so many digits; a run's budget is none of them, and keeps its own."""
+    """Write measured numbers with `digits` significant digits, but epsilon exactly."""
     exact = table["epsilon"].map(lambda epsilon: f"{epsilon:.15g}", na_action="ignore")
     table = table.assign(epsilon=exact.astype(object))
     text = table.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n")

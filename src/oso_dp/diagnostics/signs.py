@@ -1,8 +1,7 @@
-"""What Online's two signs are made of, step by step (Galli et al. 2024, equations 20 and 21).
+"""Online's two adaptation signs, step by step (Galli et al. 2024, equations 20 and 21).
 
-A real run goes on as it would. At each step t its method takes the signs of g~_t . q~_{t-1} and of
-g~_t . g~_{t-1}, which are sanitized. Beside them stand the same products of the sums that the
-mechanism hid: without noise, of the same batches, at the same parameters.
+At each step t, the method uses the signs of g~_t . q~_{t-1} and of g~_t . g~_{t-1}, which are
+sanitized. They are compared with the products without noise, for the same batches and parameters.
 """
 
 import math
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepSigns:
-    """One step t >= 2. Products are given as cosines: they have the signs, and no unit.
+    """One step t >= 2. Products are given as cosines, which have the same signs and no unit.
 
-    A `_z` is the product without noise in standard deviations of what the noise adds to it: the
-    sign is + with probability Phi(z) if the noise of the step before is independent of g_t.
+    A `_z` is the product without noise divided by the standard deviation of the noise's
+    contribution: the sign is + with probability Phi(z) if the noise of the previous step is
+    independent of g_t.
     """
 
     step: int  # t
@@ -39,17 +39,17 @@ class StepSigns:
     learning_rate: float  # rho_t
     direction: float  # of g~_t and q~_{t-1}: its sign moves C
     gradient: float  # of g~_t and g~_{t-1}: its sign moves rho
-    true_direction: float  # the same two without noise; true_* and all below are private in no way
+    true_direction: float  # without noise; this and all below are not private
     true_gradient: float
     direction_z: float
     gradient_z: float
     true_two_apart: float  # of g_t and g_{t-2}, without noise; NaN at t = 2
-    clipped: float  # share of the batch whose gradients are longer than C_t
+    clipped: float  # fraction of the batch's gradients with norm above C_t
 
 
 @dataclass(frozen=True)
 class _Release:
-    """What a step released and what it hid, as sums over the batch: each vector float64 [P]."""
+    """A step's sums over the batch, sanitized and true; each vector is float64 [P]."""
 
     threshold: float
     learning_rate: float
@@ -60,22 +60,21 @@ class _Release:
 
 
 def measure_signs(task: StudyTask, run: Run, arrays: Arrays, steps: int) -> Iterator[StepSigns]:
-    """Train one run for `steps` steps; give each of them, from the second on, when it is taken.
+    """Train a run for `steps` steps; yield each step from the second on.
 
-    Raises OsoError for a method that asks for other sums than Online does, and for a run that
-    diverges.
+    Raises OsoError for a method whose queries differ from Online's, and if the run diverges.
     """
-    releases: list[_Release] = []  # of this step and the two before
+    releases: list[_Release] = []  # of this step and the previous two
 
     def watch(state: State, answers: "Answers") -> None:
         del releases[:-2]
         releases.append(_release(task, state, answers, code.last))
 
-    # The last gradients are then those of this run.
+    # With width 1, the engine's last gradients are those of this run.
     training = study_training(replace(task, width=1), [run], arrays, watch)
-    asked = tuple(type(query) for query in task.method.queries(training.state))
-    if asked != (ClippedGradient, ClippedDirection):
-        raise OsoError(f"method {task.method.name}: takes no signs of sums; online does")
+    queries = tuple(type(query) for query in task.method.queries(training.state))
+    if queries != (ClippedGradient, ClippedDirection):
+        raise OsoError(f"method: {task.method.name}; must be online, which has adaptation signs")
     training.code = code = RecordingEngine(training.code)
     while training.state.step < steps:
         training.take_step()
@@ -86,7 +85,7 @@ def measure_signs(task: StudyTask, run: Run, arrays: Arrays, steps: int) -> Iter
 
 
 class RecordingEngine(GradientEngine):
-    """A training's gradient code that keeps the last batch's gradients, and their exact sums."""
+    """A gradient engine that records the last batch's gradients."""
 
     def __init__(self, code: GradientEngine) -> None:
         super().__init__(code.model, code.loss, code.precision)
@@ -100,7 +99,7 @@ class RecordingEngine(GradientEngine):
 
 
 class RecordingGradients(BatchGradients):
-    """`weights` and `sums` of the last call, [R, J, B] and [R, J, P]."""
+    """Records `weights` [R, J, B] and `sums` [R, J, P] of the last `weighted_sums`."""
 
     weights: Tensor
     sums: Tensor
@@ -115,7 +114,7 @@ def _release(
 ) -> _Release:
     batch_size = task.batch_size
     one, queries = slice(0, 1), task.method.queries(state)
-    # Both queries are made of two parts: the gradients up to C, and unit vectors of those beyond.
+    # Both queries have two components: the gradients with norm up to C, and unit vectors of others.
     short, units = gradients.sums.double().unbind(dim=1)
     gradient, direction = (
         query.combined(short, units, one)[0]
@@ -157,8 +156,8 @@ def _compare(step: int, releases: Sequence[_Release]) -> StepSigns:
 
 
 def _in_noise(now: _Release, before: _Release, index: int) -> float:
-    """g_t . q_{t-1} (index 1) or g_t . g_{t-1} (0), true, by the noise's standard deviation."""
+    """True g_t . q_{t-1} (index 1) or g_t . g_{t-1} (0), divided by the noise's deviation."""
     a, b = now.true[0], before.true[index]
-    of_a, of_b = now.noise[0], before.noise[index]
-    variance = of_b**2 * (a @ a) + of_a**2 * (b @ b) + len(a) * (of_a * of_b) ** 2
+    std_a, std_b = now.noise[0], before.noise[index]
+    variance = std_b**2 * (a @ a) + std_a**2 * (b @ b) + len(a) * (std_a * std_b) ** 2
     return float(a @ b / variance.sqrt())

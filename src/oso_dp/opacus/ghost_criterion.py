@@ -1,7 +1,7 @@
-"""The criterion of ghost mode: a loss per example, whose backward pass is one, not two.
+"""The criterion of ghost clipping: a per-sample loss that needs one backward pass instead of two.
 
-Opacus's own goes back a second time, with the loss of each example times its clipping weight. Here
-the first pass left all that the weighted sums need (`model_hooks.GhostLayers`).
+Opacus runs a second backward pass on the losses times their clipping weights. Here the first pass
+stores the factors from which the weighted sums are computed (`per_sample_gradients`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from oso_dp.opacus.model_hooks import per_sample_gradient
 
 
 class GhostLoss(DPTensorFastGradientClipping):
-    """The losses of a batch, [B]. Sums and multiples of such losses are such losses again."""
+    """Per-sample losses of a batch, [B]. Sums and multiples of them are `GhostLoss` again."""
 
     def backward(self) -> None:
-        """Leave each example's gradient, in factors or whole, at the parameters."""
+        """Store each example's gradient, dense or factored, at the parameters."""
         losses = self.loss_per_sample
         reduced = losses.mean() if self.loss_reduction == "mean" else losses.sum()
         reduced.backward()
         for parameter in self.optimizer.params:
-            parameter.grad = None  # of the whole batch, not sanitized
+            parameter.grad = None  # the batch's gradient, which is not sanitized
             held = per_sample_gradient(parameter)
             if held is not None and held.size != len(losses):
                 raise OsoError(
                     f"criterion: returned {len(losses)} losses for a batch of {held.size} "
-                    "examples; it must return one of each example"
+                    "examples; must return one loss per example"
                 )
 
     def _like(self, result: DPTensorFastGradientClipping) -> GhostLoss:
@@ -61,77 +61,77 @@ class GhostLoss(DPTensorFastGradientClipping):
 
 
 class GhostCriterion(DPLossFastGradientClipping):
-    """The user's criterion, called for a loss per example; OsoError if it returns another shape."""
+    """The user's criterion, called for per-sample losses; OsoError if their shape is not [B]."""
 
-    tried = False  # whether it mixes examples, with a batch of two or more
+    checked = False  # that it does not mix examples, on a batch of two or more
 
     def __call__(self, *args: Any, shape: Any = None, **kwargs: Any) -> GhostLoss:
         loss = super().__call__(*args, shape=shape, **kwargs)
         losses: torch.Tensor = loss.loss_per_sample
         if losses.dim() != 1:
             raise OsoError(
-                f"criterion: returned losses of shape {tuple(losses.shape)} under reduction='none';"
-                " it must return one loss of each example, [B]"
+                f"criterion: returned losses of shape {tuple(losses.shape)} with reduction='none'; "
+                "must return one loss per example, [B]"
             )
-        whole = self.module.example_count in (None, len(losses))  # else `backward` says so
-        if whole and not self.tried and len(losses) > 1:
-            self._try(args, shape, kwargs, len(losses))
-            self.tried = True  # one that was refused is tried, and refused, again
+        has_all = self.module.example_count in (None, len(losses))  # else `backward` raises
+        if has_all and not self.checked and len(losses) > 1:
+            self._check_mixing(args, shape, kwargs, len(losses))
+            self.checked = True  # a rejected criterion is checked, and rejected, again
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
 
-    def _try(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
-        """OsoError if, of made-up outputs, the first or last loss depends on another example.
+    def _check_mixing(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
+        """OsoError if, on random outputs, the first or last loss depends on another example.
 
-        The last one, too: a loss may lean on the examples before it. Row i of each tensor must be
-        example i's, as many rows as losses or a multiple of them.
+        The last loss is checked because a loss may depend on earlier examples only. Each tensor
+        must have one row (or the same number of rows) per loss, in the order of the examples.
         """
         devices = [a.device for a in tree_leaves(args) if torch.is_tensor(a) and a.is_cuda]
 
-        def losses(of: Any) -> torch.Tensor:
+        def losses(arguments: Any) -> torch.Tensor:
             torch.manual_seed(0)
-            positional, named = of
+            positional, named = arguments
             result = super(GhostCriterion, self).__call__(*positional, shape=shape, **named)
             per_example: torch.Tensor = result.loss_per_sample
             return per_example
 
-        def made_up(value: Any) -> Any:
+        def random_like(value: Any) -> Any:
             if not torch.is_tensor(value) or not value.requires_grad:
                 return value
             return torch.randn_like(value).requires_grad_()
 
-        def alike(value: Any, place: int) -> Any:
-            """This example's rows for all; a scalar or a table stays."""
+        def repeat_example(value: Any, index: int) -> Any:
+            """This example's rows in place of all; a scalar or a table stays."""
             if not torch.is_tensor(value) or value.dim() == 0 or len(value) % size:
                 return value
-            return torch.cat([value.detach()[_rows(value, place, size)]] * size)
+            return torch.cat([value.detach()[_rows(value, index, size)]] * size)
 
         with torch.random.fork_rng(devices=devices), torch.enable_grad():
             torch.manual_seed(0)
-            of = tree_map(made_up, (args, kwargs))
-            outputs = [v for v in tree_leaves(of) if torch.is_tensor(v) and v.requires_grad]
-            whole = losses(of)
-            for place in (0, size - 1):
-                parts = torch.autograd.grad(
-                    whole[place], outputs, allow_unused=True, retain_graph=True
+            arguments = tree_map(random_like, (args, kwargs))
+            outputs = [v for v in tree_leaves(arguments) if torch.is_tensor(v) and v.requires_grad]
+            in_batch = losses(arguments)
+            for index in (0, size - 1):
+                gradients = torch.autograd.grad(
+                    in_batch[index], outputs, allow_unused=True, retain_graph=True
                 )
-                moved = [_others(part, place, size) for part in parts if part is not None]
-                other = losses(tree_map(partial(alike, place=place), of))[place]
-                same = torch.allclose(whole[place], other, rtol=1e-3, atol=1e-6, equal_nan=True)
-                if not same or any(one.any() for one in moved):
+                leaks = [_others(g, index, size) for g in gradients if g is not None]
+                alone = losses(tree_map(partial(repeat_example, index=index), arguments))[index]
+                same = torch.allclose(in_batch[index], alone, rtol=1e-3, atol=1e-6, equal_nan=True)
+                if not same or any(leak.any() for leak in leaks):
                     raise OsoError(
-                        "criterion: an example's loss depends on the other examples of its batch; "
-                        "ghost mode needs one loss of each example alone"
+                        "criterion: an example's loss depends on other examples of its batch; "
+                        "ghost mode needs per-sample losses that are independent of each other"
                     )
 
 
-def _rows(values: torch.Tensor, place: int, size: int) -> slice:
-    """Those of the example at this place, of as many rows as examples or a multiple of them."""
+def _rows(values: torch.Tensor, index: int, size: int) -> slice:
+    """The rows of one of `size` examples."""
     count = len(values) // size
-    return slice(count * place, count * (place + 1))
+    return slice(count * index, count * (index + 1))
 
 
-def _others(part: torch.Tensor, place: int, size: int) -> torch.Tensor:
-    """Where a gradient is not zero but in the rows of the example at this place."""
-    moved = part != 0  # NaN is not, either
-    moved[_rows(part, place, size)] = False
-    return moved
+def _others(gradient: torch.Tensor, index: int, size: int) -> torch.Tensor:
+    """Where a gradient is not zero outside of one example's rows."""
+    nonzero = gradient != 0  # also true of NaN
+    nonzero[_rows(gradient, index, size)] = False
+    return nonzero

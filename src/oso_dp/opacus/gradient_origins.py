@@ -1,8 +1,8 @@
-"""Where parameters' gradients come from: the layers whose per-example gradients are taken, or not.
+"""Detects gradients that do not come from the hooked layers, such as those of a weight penalty.
 
-A loss may add a term of the parameters, as a weight penalty. It has no per-example gradient, so it
-would have no effect, without a word. The values do not tell it from rounding, but the graph does: a
-parameter's gradient must be what the layers' own nodes send to it, and nothing else.
+A term of the loss that depends on the parameters alone has no per-sample gradient, so it would
+silently have no effect. Values cannot tell it from rounding, but the autograd graph can: a
+parameter's gradient must be the sum of what the hooked layers' nodes send to it.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from torch.utils._pytree import tree_leaves
 class GradientOrigins:
     """Watches one backward pass.
 
-    parameters: those whose gradients are compared. `foreign`: one that got something else.
+    `foreign`: a parameter that received a gradient from elsewhere, None if there is none.
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.foreign: Tensor | None = None
         self._sent: dict[int, list[Tensor]] = defaultdict(list)
         self._nodes: set[Any] = set()
-        self._own = {id(parameter) for parameter in parameters}
+        self._parameters = {id(parameter) for parameter in parameters}
         self._handles = [
             parameter.register_hook(partial(self._compare, parameter)) for parameter in parameters
         ]
 
     def add_layer(self, outputs: Any) -> None:
-        """Note what is sent from a layer's outputs, and from all that they were computed from."""
+        """Record the gradients that flow from a layer's outputs and from their ancestors."""
         nodes = [value.grad_fn for value in tree_leaves(outputs) if torch.is_tensor(value)]
         while nodes:
             node = nodes.pop()
             if node is None or node in self._nodes:
                 continue
             self._nodes.add(node)
-            places = []
-            for place, (following, _) in enumerate(node.next_functions):
+            targets = []
+            for index, (following, _) in enumerate(node.next_functions):
                 variable = getattr(following, "variable", None)
                 if variable is None:
                     nodes.append(following)
-                elif id(variable) in self._own:
-                    places.append((place, id(variable)))
-            if places:
-                node.register_hook(partial(self._note, places))
+                elif id(variable) in self._parameters:
+                    targets.append((index, id(variable)))
+            if targets:
+                node.register_hook(partial(self._record, targets))
 
     def close(self) -> None:
-        """Watch no more."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._nodes.clear()
         self._sent.clear()
 
-    def _note(self, places: list[tuple[int, int]], gradients: Any, _: Any) -> None:
-        for place, parameter in places:
-            if gradients[place] is not None:
-                self._sent[parameter].append(gradients[place])
+    def _record(self, targets: list[tuple[int, int]], gradients: Any, _: Any) -> None:
+        for index, parameter in targets:
+            if gradients[index] is not None:
+                self._sent[parameter].append(gradients[index])
 
     def _compare(self, parameter: Tensor, gradient: Tensor) -> None:
         sent = self._sent.pop(id(parameter), [])
@@ -71,10 +71,10 @@ class GradientOrigins:
             self.foreign = parameter
 
 
-def find_parameter(values: Sequence[Any]) -> bool:
-    """Whether tensors among these were computed from a parameter that requires a gradient."""
-    tensors = [one.data if isinstance(one, PackedSequence) else one for one in values]
-    nodes: list[Any] = [one.grad_fn for one in tensors if torch.is_tensor(one)]
+def depend_on_parameters(values: Sequence[Any]) -> bool:
+    """Whether a tensor among these was computed from a parameter that requires a gradient."""
+    tensors = [value.data if isinstance(value, PackedSequence) else value for value in values]
+    nodes: list[Any] = [tensor.grad_fn for tensor in tensors if torch.is_tensor(tensor)]
     seen: set[Any] = set()
     while nodes:
         node = nodes.pop()
@@ -88,10 +88,10 @@ def find_parameter(values: Sequence[Any]) -> bool:
 
 
 def _differ(gradient: Tensor, sent: list[Tensor]) -> bool:
-    """By more than the order in which they are added makes; numbers that are none do not."""
+    """Whether they differ by more than the order of summation explains; NaN does not count."""
     if gradient.is_sparse:
         return False
     rounding = 8 * len(sent) * torch.finfo(gradient.dtype).eps
-    most = sum(float(one.abs().max()) for one in sent if one.numel())
+    scale = sum(float(part.abs().max()) for part in sent if part.numel())
     difference = (gradient - reduce(torch.add, sent)).abs()
-    return bool((difference > rounding * most).any())
+    return bool((difference > rounding * scale).any())

@@ -1,8 +1,7 @@
-"""From exact sums of one logical batch to answers: ledger, noise, division by the expected size.
+"""The Gaussian mechanism on a logical batch: ledger entry, noise, division by the expected size.
 
-The counterpart of `oso_dp.privacy.mechanism` for batches that Opacus's loader drew. Noise comes
-from the generator that the user gave, from one that the system seeds, or, under secure_mode, from
-the system.
+The counterpart of `oso_dp.privacy.mechanism` for batches that Opacus's loader draws. Noise comes
+from the user's generator, from one that the system seeds, or, under secure_mode, from the system.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ ONE_RUN = slice(0, 1)
 
 
 class Noise:
-    """Gaussian noise by Opacus's own function, parameter by parameter as in its optimizer."""
+    """Gaussian noise by Opacus's function, parameter by parameter as in its optimizer."""
 
     def __init__(self, generator: torch.Generator | None, secure_mode: bool) -> None:
         self.generator, self.secure_mode = generator, secure_mode
 
     def __call__(self, name: str, deviation: float, like: Sequence[Tensor]) -> Tensor:
-        """One vector as long as `like`'s tensors together; `name`: of the query that it is for."""
+        """One vector for all tensors of `like`; `name` is the query's."""
         return torch.cat(
             [
                 _generate_noise(deviation, reference, self.generator, self.secure_mode).flatten()
@@ -41,15 +40,18 @@ class Noise:
         )
 
     def reseed(self, device: torch.device) -> None:
-        """From here on other noise than after any earlier start, whatever seed the script sets."""
+        """Draw fresh noise from here on, independent of any seed that the script sets."""
         if not self.secure_mode:
             self.generator = torch.Generator(device)
             self.generator.seed()
 
 
 def seeded_generator(device: torch.device) -> torch.Generator:
-    """With a seed of the system's: runs under one global seed of torch's would share their noise,
-    and the difference of what two of them release would have none."""
+    """A generator that the system seeds.
+
+    Runs under one global torch seed would share their noise, and the difference of what two of them
+    release would be noiseless.
+    """
     return torch.Generator(device).manual_seed(secrets.randbits(63))
 
 
@@ -66,14 +68,28 @@ def sanitize(
 ) -> Answers:
     """Sanitized means, [1, P] or [1], by the query's key.
 
-    `totals`: the exact sums of this worker, in the order of the queries. `noise_multiplier`: what
-    the step may cost. `batch_size`: the expected one, of all workers. `shapes`: the parameters', in
-    the order of P. `record`: the accountant's entry. Before anything is noised, both ledgers have
-    the step. OsoError if the queries cost more than the step may.
+    The step is in both ledgers before any noise is added.
+
+    Args:
+        queries: The step's queries.
+        totals: This worker's sums before noise, in the order of the queries.
+        noise_multiplier: nu of the whole step: all queries together.
+        batch_size: The expected batch size over all workers.
+        shapes: The parameters' shapes, in the order of P.
+        noise: Draws the noise.
+        ledger: Gets the step's queries.
+        record: Adds the step to Opacus's accountant.
+        distributed: Whether to sum over workers; rank 0 adds the noise.
+
+    Raises:
+        OsoError: If the queries together cost more than one release at `noise_multiplier`.
     """
     multipliers = [query.noise_multiplier for query in queries]
     if combined_noise_multiplier(multipliers) < noise_multiplier * (1 - 1e-9):
-        raise OsoError(f"noise multipliers {multipliers}: cost more than {noise_multiplier:g}")
+        raise OsoError(
+            f"noise multipliers {multipliers}: together cost more than a step at "
+            f"noise_multiplier {noise_multiplier:g}"
+        )
     ledger.record(tuple(SumQuery(query.name, query.noise_multiplier) for query in queries))
     record()
     answers = {}

@@ -1,8 +1,7 @@
-"""A method of the study that drives an Opacus run: its sums, and what it learns from answers.
+"""Adapts a `Method` of `oso_dp.methods` to one Opacus run.
 
-The method is the very one of `oso_dp.methods`. The study's `State` holds one run here (R = 1), no
-parameters, since a torch optimizer moves those, and as learning rate the factor by which the
-optimizer's own rate is multiplied: 1 at the start.
+The method's `State` has one run (R = 1) and no parameters, since a torch optimizer updates those.
+Its learning rate is the factor (initially 1) by which the optimizer's learning rate is multiplied.
 """
 
 from __future__ import annotations
@@ -21,10 +20,16 @@ if TYPE_CHECKING:
 
 
 class MethodAdapter:
-    """C, the factor of rho, and the method's memory.
+    """Holds C, the learning rate's factor and the method's buffers.
 
-    `threshold`: C_0. `quantile`: gamma, NaN if the method has none. `batch_size`: expected, of all
-    workers. `size`: P. `dtype`, `device`: of the sanitized answers.
+    Args:
+        method: The method.
+        threshold: Initial clipping threshold C_0.
+        quantile: gamma, NaN if the method has none.
+        batch_size: Expected batch size over all workers.
+        size: Number of trained parameters P.
+        dtype: Data type of the sanitized answers.
+        device: Device of the sanitized answers.
     """
 
     def __init__(
@@ -52,31 +57,31 @@ class MethodAdapter:
 
     @property
     def threshold(self) -> float:
-        """C of the next step."""
+        """Clipping threshold C of the next step."""
         return float(self.state.threshold)
 
     @property
     def factor(self) -> float:
-        """What the optimizer's rate is multiplied by in the next step: rho_t over its rate."""
+        """Factor of the optimizer's learning rate in the next step."""
         return float(self.state.learning_rate)
 
     def queries(self, noise_multiplier: float) -> tuple[Query, ...]:
-        """The sums of a step that may cost `noise_multiplier`; the first is the gradient."""
+        """The queries of a step at `noise_multiplier`; the first is the gradient."""
         self.state.noise_multiplier = noise_multiplier
         return self.method.queries(self.state)
 
     def learn(self, answers: Answers) -> None:
-        """Move C and the factor, after a step with the old ones."""
+        """Update C and the factor after a step that used the old ones."""
         self.state.step += 1
         self.method.adapt_hyperparameters(self.state, answers)
 
     def synchronize(self) -> None:
-        """Take rank 0's C and factor: in workers whose values differ, the clip would, too."""
+        """Take rank 0's C and factor, so that all workers clip at the same threshold."""
         for value in (self.state.threshold, self.state.learning_rate):
             torch.distributed.broadcast(value, 0)
 
     def content(self) -> dict[str, Any]:
-        """For a checkpoint: sanitized values and public constants only."""
+        """The state for a checkpoint: sanitized values and public constants only."""
         state = self.state
         return {
             "method": self.method.name,
@@ -87,12 +92,12 @@ class MethodAdapter:
         }
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Go on from `content`; OsoError, and nothing is changed, if it is of something else."""
+        """Load `content`; OsoError, and no change, if it does not fit this method or model."""
         state = self.state
         try:
             if content["method"] != self.method.name:
                 raise OsoError(
-                    f"state_dict: is of method {content['method']!r}, not {self.method.name!r}"
+                    f"state_dict: method {content['method']!r}; must be {self.method.name!r}"
                 )
             step = int(content["step"])
             threshold = content["threshold"].to(state.threshold).view(1)
@@ -100,15 +105,15 @@ class MethodAdapter:
             memory = {name: value.to(state.threshold) for name, value in content["memory"].items()}
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise OsoError(
-                f"state_dict: key 'oso_dp' is not readable ({type(error).__name__}: {error})"
+                f"state_dict: key 'oso_dp' cannot be read ({type(error).__name__}: {error})"
             ) from None
         lengths = {value.shape[-1] for value in memory.values() if value.dim() == 2}
         if others := lengths - {self.size}:
             raise OsoError(
-                f"state_dict: its last answers have {max(others)} numbers, the optimizer's "
-                f"parameters {self.size}"
+                f"state_dict: buffers have {max(others)} values; the optimizer's parameters "
+                f"have {self.size}"
             )
         if not (threshold > 0).all() or not (threshold.isfinite() & factor.isfinite()).all():
-            raise OsoError("state_dict: threshold and factor must be finite, the threshold above 0")
+            raise OsoError("state_dict: threshold and factor must be finite, and threshold > 0")
         state.step, state.threshold, state.learning_rate = step, threshold, factor
         state.buffers = memory

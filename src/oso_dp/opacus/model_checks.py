@@ -1,16 +1,14 @@
-"""Whether Opacus's hooks are right about a model: tried on made-up examples, before training.
+"""Checks before training that a model keeps examples apart, on random inputs.
 
-The counterpart of `oso_dp.gradients.independence_checks`. The clip bounds one example in a sum only
-if what the hooks take for its gradient is all of it, and nobody else's. So each example's gradient
-by plain differentiation, alone, is held against what the hooks leave of a batch of three.
+Clipping bounds an example's contribution only if its per-sample gradient is complete and depends on
+no other example. So each example's gradient, computed alone by autograd, is compared with the
+per-sample gradients that Opacus's hooks compute in a batch of three. A forward pass must not change
+the model either (`oso_dp.gradients.pure_forward`).
 
-Nor may a forward pass change the model (`oso_dp.gradients.pure_forward`).
-
-Of the real examples only the first one's shape and type are looked at. Where they do not say how
-the model is called (a collate function of its own, examples that are no pairs, inputs that are no
-numbers, the batch in the second dimension), or the model does not run on random numbers, nothing is
-tried, and a warning says so. Of a model that draws random numbers the gradients are not tried, only
-whether an example's outputs depend on the others.
+Only the first real example is read, for its shape and type. The check is skipped, with a warning,
+if these do not say how the model is called (custom collate function, examples that are not tuples,
+non-tensor inputs, batch_first=False), if the model does not run on random inputs, or if it is
+large. For a model that draws random numbers, only its outputs are checked.
 """
 
 from __future__ import annotations
@@ -29,19 +27,19 @@ from oso_dp.gradients import check_forward_is_pure
 from oso_dp.opacus.model_hooks import WRAPPERS, per_sample_gradient, wrap_model
 from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 
-EXAMPLES, TOLERANCE, LARGEST = 3, 1e-6, 20_000_000
+EXAMPLES, TOLERANCE, MAX_PARAMETERS = 3, 1e-6, 20_000_000
 
 
 def check_independence(
     module: nn.Module, loader: DataLoader, mode: str, batch_first: bool, trained: set[int]
 ) -> bool:
-    """OsoError if an example's gradient in a batch is another than alone; False: not tried.
+    """OsoError if an example's gradient differs between a batch and alone; False if not checked.
 
-    `trained`: identities of the parameters that the optimizer moves.
+    `trained`: `id`s of the parameters that the optimizer updates.
     """
     if isinstance(module, WRAPPERS):
         module = module.module
-    if sum(p.numel() for p in module.parameters()) > LARGEST:
+    if sum(p.numel() for p in module.parameters()) > MAX_PARAMETERS:
         return False
     names = {name for name, p in module.named_parameters() if id(p) in trained}
     devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
@@ -59,7 +57,7 @@ def check_independence(
 def _reference_gradients(
     module: nn.Module, loader: DataLoader, batch_first: bool, names: set[str]
 ) -> tuple[nn.Module, Tensor, Tensor, Tensor] | None:
-    """A copy of the model, a batch, what its outputs are multiplied by, gradients alone [B, P]."""
+    """A copy of the model, a batch, output weights, and gradients computed alone [B, P]."""
     dim = 0 if batch_first else 1
     try:
         example = _example(loader) if dim == 0 else None
@@ -68,7 +66,7 @@ def _reference_gradients(
         first = next(p for p in module.parameters() if p.is_floating_point())
         example = example.to(first if example.is_floating_point() else first.device)
         check_forward_is_pure(module, example, argument="module")
-        inputs = _made_up(example)
+        inputs = _random_batch(example)
         model = copy.deepcopy(module).double()
         _perturb(model)
         for layer in model.modules():
@@ -77,13 +75,13 @@ def _reference_gradients(
         outputs, again = model(inputs), model(inputs)
         if not torch.is_tensor(outputs) or outputs.shape[dim] != EXAMPLES:
             return None
-        if not torch.equal(outputs, again):  # it draws random numbers
+        if not torch.equal(outputs, again):  # the model draws random numbers
             _check_mixing(model, inputs, dim)
             return None
         directions = torch.randn_like(outputs)
         rows = []
-        for place in range(EXAMPLES):
-            one, direction = inputs.narrow(dim, place, 1), directions.narrow(dim, place, 1)
+        for index in range(EXAMPLES):
+            one, direction = inputs.narrow(dim, index, 1), directions.narrow(dim, index, 1)
             model.zero_grad()
             (model(one) * direction).sum().backward()
             rows.append(_flat(model, names))
@@ -91,12 +89,12 @@ def _reference_gradients(
         return model, inputs, directions, torch.stack(rows)
     except OsoError:
         raise
-    except Exception:  # whatever a model may do with numbers that mean nothing
+    except Exception:  # a user's model may raise anything on random inputs
         return None
 
 
 def _perturb(model: nn.Module) -> None:
-    """Away from where it starts: a layer of zeros would hide all that stands before it."""
+    """Move the parameters off their initial values: a layer of zeros hides those before it."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point():
@@ -105,35 +103,35 @@ def _perturb(model: nn.Module) -> None:
 
 
 def _check_mixing(model: nn.Module, inputs: Tensor, dim: int) -> None:
-    """OsoError if the first or last example's outputs, of equal draws, depend on the others.
+    """OsoError if, with one seed, the first or last example's outputs depend on the others.
 
-    The last one's, too: they may lean on the examples before it.
+    The last example is checked because outputs may depend on earlier examples only.
     """
 
-    def outputs(of: Tensor) -> Tensor:
+    def outputs(batch: Tensor) -> Tensor:
         torch.manual_seed(1)
-        made: Tensor = model(of)
-        return made
+        result: Tensor = model(batch)
+        return result
 
     once, again = outputs(inputs), outputs(inputs)
     if not torch.equal(once, again):
         raise OsoError(
-            "module: equal inputs give other outputs, also after torch.manual_seed; draw random "
-            "numbers by torch alone, so that the model can be tried"
+            "module: outputs for equal inputs differ after torch.manual_seed; draw random numbers "
+            "with torch only, so that the model can be checked"
         )
-    for place in (0, EXAMPLES - 1):
-        in_batch, alone = once.narrow(dim, place, 1), inputs.narrow(dim, place, 1)
-        alike = outputs(torch.cat([alone] * EXAMPLES, dim=dim)).narrow(dim, place, 1)
-        size = float(in_batch.abs().max())
-        if not torch.allclose(in_batch, alike, rtol=TOLERANCE, atol=TOLERANCE * size):
+    for index in (0, EXAMPLES - 1):
+        in_batch, example = once.narrow(dim, index, 1), inputs.narrow(dim, index, 1)
+        alone = outputs(torch.cat([example] * EXAMPLES, dim=dim)).narrow(dim, index, 1)
+        scale = float(in_batch.abs().max())
+        if not torch.allclose(in_batch, alone, rtol=TOLERANCE, atol=TOLERANCE * scale):
             raise OsoError(
-                "module: an example's outputs depend on the other examples of its batch; the model "
+                "module: an example's outputs depend on other examples of its batch; the model "
                 "mixes examples"
             )
 
 
 def _example(loader: DataLoader) -> Tensor | None:
-    """The first example's input, as a batch of one; None where nothing says how it is called.
+    """The first example's input, as a batch of one; None if it is unclear how to call the model.
 
     Opacus's loader always stacks along the first dimension.
     """
@@ -147,7 +145,7 @@ def _example(loader: DataLoader) -> Tensor | None:
     return example if torch.is_tensor(example) else None
 
 
-def _made_up(example: Tensor) -> Tensor:
+def _random_batch(example: Tensor) -> Tensor:
     shape = (EXAMPLES, *example.shape[1:])
     if example.is_floating_point():
         return torch.randn(shape, dtype=torch.double).to(example.device)
@@ -182,13 +180,13 @@ def _compare(
         raise
     except Exception as error:
         line = " ".join(str(error).split())
-        raise OsoError(f"module: grad_sample_mode {mode!r} fails on it: {line}") from error
+        raise OsoError(f"module: fails in grad_sample_mode {mode!r}: {line}") from error
     sizes = [p.numel() for p in trained]
     together = PerSampleGradients(held, sizes, torch.double, alone.device)
     if together.size != EXAMPLES:
         raise OsoError(
-            f"module: its layers see {together.size} examples where a batch has {EXAMPLES}; row i "
-            "of each layer's input must be example i's"
+            f"module: layers see {together.size} examples in a batch of {EXAMPLES}; row i of each "
+            "layer's input must belong to example i"
         )
     weights = torch.eye(EXAMPLES, dtype=torch.double, device=alone.device)[None]
     with torch.no_grad():
@@ -199,7 +197,7 @@ def _compare(
     lengths = alone.norm(dim=1)
     if not same or not torch.allclose(norms, lengths, rtol=TOLERANCE, atol=TOLERANCE * scale):
         raise OsoError(
-            f"module: in grad_sample_mode {mode!r}, an example's gradient in a batch is another "
-            "than alone; the model mixes examples, or a layer of it is not supported"
+            f"module: in grad_sample_mode {mode!r}, an example's gradient in a batch differs from "
+            "its gradient alone; the model mixes examples, or has an unsupported layer"
         )
     hooked.cleanup()

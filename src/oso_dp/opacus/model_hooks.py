@@ -1,10 +1,10 @@
-"""Opacus's wrapped models, as this room needs them in each grad_sample_mode.
+"""Opacus's wrapped models (hooks that compute per-sample gradients) for each grad_sample_mode.
 
-Three things differ from Opacus's own. An empty batch leaves gradients of no example, whichever way
-the others' are found (its functorch mode stops there, and so does its attention). In ghost mode a
-layer's inputs and output gradients are kept (`held_gradients`) where Opacus keeps norms alone: then
-two weighted sums need no second and third backward pass. In the other modes that goes for
-Embedding, whose padding Opacus forgets.
+They differ from Opacus's in three points. An empty batch gives per-sample gradients of 0 examples
+in every mode; Opacus's functorch mode and its attention layer fail on it. In ghost mode, a layer's
+inputs and output gradients are stored (`per_sample_gradients`) instead of norms only, so that two
+weighted sums need one backward pass instead of three. In the other modes this holds for Embedding,
+whose `padding_idx` Opacus ignores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.gradient_origins import GradientOrigins, find_parameter
+from oso_dp.opacus.gradient_origins import GradientOrigins, depend_on_parameters
 from oso_dp.opacus.per_sample_gradients import (
     ConvFactors,
     Dense,
@@ -41,27 +41,30 @@ from oso_dp.opacus.per_sample_gradients import (
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)
 WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
-Parts = Iterator[tuple[Any, PerSampleGradient]]  # by parameter
+Gradients = Iterator[tuple[Any, PerSampleGradient]]  # by parameter
 
 
 class PerExampleHooks:
-    """Beside Opacus's hooks. `ruled`: the layers whose factors are kept; others' gradients are."""
+    """Mixin for Opacus's hooks.
+
+    `layer_rules`: layer types whose gradients are stored as factors; others' are stored densely.
+    """
 
     layer_rules: ClassVar[set[type[nn.Module]]] = {nn.Embedding}
     batch_first: bool
     hooks_enabled: bool
-    empty = False  # the batch has no example, and one of zeros stands in for its shapes
-    is_placeholder = False  # the same of a call that may be none of training
-    # A wrapped model shows the user's own attributes, which names here must not hide.
+    empty = False  # the batch is empty, and a placeholder example of zeros gives its shapes
+    is_placeholder = False  # the same, for a call in training or evaluation
+    # A wrapped model exposes the user's attributes, which names here must not hide.
     _module: nn.Module
     was_called = False  # in training mode, since the last step
-    example_count: int | None = None  # of that call, if an input tells
-    batch_inputs: Tensor | None = None  # that input, or what it is a view of
-    calls = 0  # of training, so far
-    origins: GradientOrigins | None = None  # of the gradients of that call, of some calls
+    example_count: int | None = None  # batch size of that call, None if unknown
+    batch_inputs: Tensor | None = None  # its input, or the base of which it is a view
+    calls = 0  # in training mode, so far
+    origins: GradientOrigins | None = None  # watches that call's backward pass, in some calls
     learning: Sequence[Tensor] = ()  # the parameters that required a gradient in that call
     trained_inputs = False  # the inputs of that call were computed from a parameter
-    versions_before: Sequence[tuple[Tensor, int]] = ()  # of the parameters, of the call that runs
+    versions_before: Sequence[tuple[Tensor, int]] = ()  # parameters and their write counts
 
     def watch_calls(self) -> None:
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
@@ -69,14 +72,14 @@ class PerExampleHooks:
         hooks.append(self._module.register_forward_hook(self.after_forward))
 
     def before_forward(self, model: nn.Module, args: Any, kwargs: Any) -> Any:
-        """OsoError if two batches would run into one: row i would be of two examples.
+        """OsoError if an earlier batch has no backward pass yet: row i would mix two examples.
 
-        Of a batch of nobody that the model does not take, made-up inputs.
+        For an empty batch that the model does not accept, returns placeholder inputs.
         """
         dim = 0 if self.batch_first else 1
         training = torch.is_grad_enabled() and any(layer.training for layer in model.modules())
         training = training and self.hooks_enabled
-        leaves = tree_leaves((args, kwargs), is_leaf=lambda one: isinstance(one, PackedSequence))
+        leaves = tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, PackedSequence))
         self.is_placeholder = _is_empty(leaves, dim) and not _accepts(model, args, kwargs)
         parameters = list(model.parameters())
         if training:
@@ -86,18 +89,18 @@ class PerExampleHooks:
             first, count = _first(leaves, dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
-            self.trained_inputs = find_parameter(leaves)
-            self.learning = [one for one in parameters if one.requires_grad]
+            self.trained_inputs = depend_on_parameters(leaves)
+            self.learning = [parameter for parameter in parameters if parameter.requires_grad]
             self._watch_origins()
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _placeholder((args, kwargs), dim) if self.is_placeholder else None
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
-        """OsoError if the call wrote to a parameter. Of a stand-in only the shapes are left."""
-        changed = [one for one, version in self.versions_before if count_writes(one) != version]
+        """OsoError if the call wrote to a parameter. Outputs of a placeholder become empty."""
+        changed = [p for p, version in self.versions_before if count_writes(p) != version]
         self.versions_before = ()
         for name, parameter in model.named_parameters() if changed else ():
-            if any(parameter is one for one in changed):
+            if any(parameter is p for p in changed):
                 raise OsoError(MSG_IN_PLACE.format(name))
         if not self.is_placeholder:
             return None
@@ -105,23 +108,23 @@ class PerExampleHooks:
         return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
 
     def check_count(self, size: int) -> None:
-        """OsoError unless so many per-example gradients are those of the last call's examples."""
+        """OsoError unless `size` is the number of examples of the last call."""
         if not self.was_called:
-            raise OsoError("model: call the model itself, once for each batch, not its parts alone")
+            raise OsoError("model: was not called; call the model itself, not only its layers")
         if self.example_count not in (None, size):
             raise OsoError(
-                f"model: its layers see {size} examples where the batch has "
-                f"{self.example_count}; row i of each layer's input must be example i's"
+                f"model: layers see {size} examples in a batch of {self.example_count}; row i of "
+                "each layer's input must belong to example i"
             )
 
     def forget_batch(self) -> None:
-        """Drop all that a batch left."""
+        """Drop the batch's gradients and records."""
         clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
         self._close_origins()
 
     def check_gradients(self) -> None:
-        """OsoError if the last call's loss gave a gradient to more than the examples' layers."""
+        """OsoError if a gradient of the last call does not come from a hooked layer."""
         foreign = None if self.origins is None else self.origins.foreign
         for name, parameter in self._module.named_parameters() if foreign is not None else ():
             if parameter is foreign:
@@ -130,7 +133,7 @@ class PerExampleHooks:
             raise OsoError(MSG_INPUTS)
 
     def capture_activations_hook(self, *arguments: Any) -> None:
-        # Opacus's ghost hooks refuse tied parameters here; these are held as in hooks mode.
+        # Opacus's ghost hooks reject tied parameters; here they are stored as in hooks mode.
         GradSampleHooks.capture_activations_hook(self, *arguments)
         if self.origins is not None:
             self.origins.add_layer(arguments[-1])
@@ -155,7 +158,7 @@ class PerExampleHooks:
             GradSampleHooks.capture_backprops_hook(self, *arguments)
 
     def set_grad_sample_to_none(self) -> None:
-        """What the model's own zero_grad calls."""
+        """Called by the model's zero_grad."""
         for parameter in self._module.parameters():
             parameter.grad_sample = parameter.held = None  # type: ignore[attr-defined]
 
@@ -166,7 +169,7 @@ class PerExampleHooks:
         super().cleanup()  # type: ignore[misc]
 
     def _watch_origins(self) -> None:
-        """In calls 1, 2, 4, 8, ...: most losses have the same terms in each."""
+        """Watch calls 1, 2, 4, 8, ...: most losses have the same terms in every call."""
         self._close_origins()
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
@@ -200,50 +203,50 @@ class PerExampleHooks:
 
 
 class HookedModule(PerExampleHooks, GradSampleModule):
-    """A model whose parameters get `grad_sample`."""
+    """A wrapped model whose parameters get `grad_sample`."""
 
 
 class ModuleHooks(PerExampleHooks, GradSampleHooks):
-    """The same, beside a model that is not wrapped."""
+    """The same for wrap_model=False."""
 
 
 class GhostModule(PerExampleHooks, GradSampleModuleFastGradientClipping):
-    """A model whose parameters get `held`, or `grad_sample` where no factors are known."""
+    """A wrapped model whose parameters get `held` (factors), or else `grad_sample`."""
 
 
 class GhostHooks(PerExampleHooks, GradSampleHooksFastGradientClipping):
-    """The same, beside a model that is not wrapped."""
+    """The same for wrap_model=False."""
 
 
 def wrap_model(
     module: nn.Module, mode: str, batch_first: bool, loss_reduction: str, wrap_model: bool
 ) -> HookedModule | ModuleHooks | GhostModule | GhostHooks:
-    """The model with hooks; `mode` is one of MODES."""
+    """Return the model with hooks; `mode` is one of MODES."""
     common: dict[str, Any] = {"batch_first": batch_first, "loss_reduction": loss_reduction}
-    made: HookedModule | ModuleHooks | GhostModule | GhostHooks
+    hooked: HookedModule | ModuleHooks | GhostModule | GhostHooks
     if mode == GHOST:
-        made = (GhostModule if wrap_model else GhostHooks)(module, **common)
+        hooked = (GhostModule if wrap_model else GhostHooks)(module, **common)
     else:
         plain = HookedModule if wrap_model else ModuleHooks
-        made = plain(module, **common, force_functorch=mode == FUNCTORCH)
-    made.watch_calls()
-    return made
+        hooked = plain(module, **common, force_functorch=mode == FUNCTORCH)
+    hooked.watch_calls()
+    return hooked
 
 
 def store_gradient(parameter: Any, held: PerSampleGradient) -> None:
-    """OsoError if the parameter has gradients of an earlier backward pass in this step."""
+    """Store it; OsoError if the parameter has one of an earlier backward pass of this step."""
     if getattr(parameter, "held", None) is not None:
         raise OsoError(MSG_USED_TWICE)
     parameter.held = held
 
 
 def per_sample_gradient(parameter: nn.Parameter) -> PerSampleGradient | None:
-    """What the last backward pass left at a parameter; None if it did not reach the parameter."""
+    """A parameter's gradients of the last backward pass; None if that did not reach it."""
     held: PerSampleGradient | None = getattr(parameter, "held", None)
     samples = getattr(parameter, "grad_sample", None)
     if isinstance(samples, list) or (held is not None and samples is not None):
         raise OsoError(MSG_USED_TWICE)
-    if hasattr(parameter, "_current_grad_sample"):  # the graph of another batch is still open
+    if hasattr(parameter, "_current_grad_sample"):  # another batch has no backward pass yet
         raise OsoError(MSG_PENDING)
     if held is not None or samples is None:
         return held
@@ -251,10 +254,10 @@ def per_sample_gradient(parameter: nn.Parameter) -> PerSampleGradient | None:
 
 
 def clear_gradients(module: nn.Module) -> None:
-    """Drop all that a batch left at a model, also at layers that its loss did not reach."""
+    """Drop a batch's activations and gradients, also at layers that the loss did not reach."""
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
-            if name in vars(layer):  # a wrapper shows its inner layer's, too
+            if name in vars(layer):  # a wrapper exposes its inner layer's
                 delattr(layer, name)
     for parameter in module.parameters():
         parameter.grad_sample = None  # type: ignore[attr-defined]
@@ -265,35 +268,36 @@ def clear_gradients(module: nn.Module) -> None:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """In what norms and sums are taken: float32 or better."""
+    """The data type of norms and sums: float32 or better."""
     return torch.promote_types(dtype, torch.float32)
 
 
 MSG_USED_TWICE = (
-    "loss.backward: was called twice in one step, so that one example could count twice; take the "
-    "batch in one call of the model, or split it with BatchMemoryManager"
+    "loss.backward: called twice in one step; an example could count twice; call the model once "
+    "per batch, or split the batch with BatchMemoryManager"
 )
 MSG_FOREIGN_GRADIENT = (
-    "loss: parameter {!r} gets a gradient that is no example's (a weight penalty, a part called "
-    "aside), which would have no effect; for a penalty use the optimizer's weight_decay"
+    "loss: parameter {!r} gets a gradient that belongs to no example (a weight penalty, a layer "
+    "called outside of the model), which would have no effect; use the optimizer's weight_decay "
+    "for a penalty"
 )
 MSG_INPUTS = (
-    "model: its inputs are computed from a parameter that requires a gradient and would learn "
-    "without noise; make it part of the module, or freeze it by requires_grad_(False)"
+    "model: inputs are computed from a parameter that requires a gradient and would be trained "
+    "without noise; make it part of the module, or freeze it with requires_grad_(False)"
 )
 MSG_IN_PLACE = (
-    "module: its forward pass changes parameter {!r}, past the clip and the noise; compute with a "
+    "module: the forward pass changes parameter {!r}, bypassing clipping and noise; compute with a "
     "changed copy"
 )
 MSG_PENDING = (
-    "model: a forward pass in training mode was left without its backward pass; take a batch in "
-    "one call, or split it with BatchMemoryManager, and evaluate with model.eval() or under "
+    "model: an earlier forward pass in training mode has no backward pass; call the model once per "
+    "batch, or split the batch with BatchMemoryManager; evaluate with model.eval() or under "
     "torch.no_grad()"
 )
 
 
 def count_writes(tensor: Tensor) -> int:
-    """How often torch wrote to it."""
+    """How often torch wrote to the tensor in place."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -303,8 +307,9 @@ def _is_empty(leaves: Sequence[Any], dim: int) -> bool:
 
 
 def _accepts(model: nn.Module, args: Any, kwargs: Any) -> bool:
-    """Whether the model runs on a batch of no examples; some of Opacus's layers do not."""
-    inner: Any = model.module if isinstance(model, WRAPPERS) else model  # workers must not wait
+    """Whether the model runs on an empty batch; some of Opacus's layers do not."""
+    # The inner module: a distributed wrapper would wait for the other workers.
+    inner: Any = model.module if isinstance(model, WRAPPERS) else model
     try:
         with torch.no_grad():
             inner.forward(*args, **kwargs)
@@ -314,20 +319,20 @@ def _accepts(model: nn.Module, args: Any, kwargs: Any) -> bool:
 
 
 def _placeholder(arguments: Any, dim: int) -> Any:
-    """One example of zeros in the place of none."""
+    """An empty batch with one example of zeros added."""
 
-    def of(value: Any) -> Any:
+    def fill(value: Any) -> Any:
         if not torch.is_tensor(value) or value.dim() <= dim or value.shape[dim] > 0:
             return value
         shape = list(value.shape)
         shape[dim] = 1
         return value.new_zeros(shape)
 
-    return tree_map(of, arguments)
+    return tree_map(fill, arguments)
 
 
 def _first(leaves: Sequence[Any], dim: int) -> tuple[Tensor | None, int | None]:
-    """The first tensor of the batch, and its number of examples."""
+    """The first tensor with a batch dimension, and its number of examples."""
     for value in leaves:
         if isinstance(value, PackedSequence):
             return value.data, int(value.batch_sizes[0])
@@ -337,27 +342,27 @@ def _first(leaves: Sequence[Any], dim: int) -> tuple[Tensor | None, int | None]:
 
 
 def _close(module: Any) -> None:
-    """After the last of a layer's calls in a batch."""
+    """Clean up after the last of a layer's calls in a batch."""
     if not module.activations and "max_batch_len" in vars(module):
         del module.max_batch_len
 
 
 def _has_factors(module: Any) -> bool:
-    direct_parameters = [p for p in module.parameters(recurse=False) if p.requires_grad]
-    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in direct_parameters):
+    parameters = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in parameters):
         return False  # tied: its gradient is a sum of several products
     if isinstance(module, nn.Embedding):
         return not (module.scale_grad_by_freq or module.sparse)
     return not isinstance(getattr(module, "padding", None), str)
 
 
-def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Parts:
+def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Gradients:
     dtype = accumulation_dtype(module.weight.dtype)
     inputs = inputs.to(dtype).reshape(len(inputs), -1, inputs.shape[-1])
     outputs = outputs.to(dtype).reshape(len(outputs), -1, outputs.shape[-1])
-    places, numbers = outputs.shape[1], module.weight.numel()
-    # Held are whichever are fewer.
-    if places > 1 and numbers <= places * (inputs.shape[2] + outputs.shape[2]):
+    length, size = outputs.shape[1], module.weight.numel()
+    # Store whichever is smaller: dense gradients or factors.
+    if length > 1 and size <= length * (inputs.shape[2] + outputs.shape[2]):
         yield module.weight, Dense(outputs.mT @ inputs, dtype)
     else:
         yield module.weight, LinearFactors(inputs, outputs)
@@ -365,34 +370,34 @@ def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Parts:
         yield module.bias, Dense(outputs.sum(dim=1), dtype)
 
 
-def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Parts:
+def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Gradients:
     dtype = accumulation_dtype(module.weight.dtype)
     inputs, outputs = inputs.to(dtype), outputs.to(dtype)
-    weight, places = module.weight, math.prod(outputs.shape[2:])
+    weight, positions = module.weight, math.prod(outputs.shape[2:])
     if module.bias is not None:
         yield module.bias, Dense(outputs.flatten(2).sum(dim=2), dtype)
     if not weight.requires_grad:
         return
 
-    def form(inputs: Tensor, outputs: Tensor) -> Tensor:
+    def compute_dense(inputs: Tensor, outputs: Tensor) -> Tensor:
         return compute_conv_grad_sample(module, [inputs], outputs)[weight]
 
     if len(outputs) * weight.numel() <= inputs.numel() + outputs.numel():
-        yield weight, Dense(form(inputs, outputs), dtype)
+        yield weight, Dense(compute_dense(inputs, outputs), dtype)
         return
-    patches = inputs.shape[1] * math.prod(weight.shape[2:]) * places
+    patches = inputs.shape[1] * math.prod(weight.shape[2:]) * positions
     bytes_each = (patches + weight.numel()) * dtype.itemsize
-    yield weight, ConvFactors(inputs, outputs, form, weight.numel(), bytes_each)
+    yield weight, ConvFactors(inputs, outputs, compute_dense, weight.numel(), bytes_each)
 
 
-def _embedding(module: nn.Embedding, inputs: Tensor, outputs: Tensor) -> Parts:
+def _embedding(module: nn.Embedding, inputs: Tensor, outputs: Tensor) -> Gradients:
     outputs = outputs.to(accumulation_dtype(module.weight.dtype))
     outputs = outputs.reshape(len(inputs), math.prod(inputs.shape[1:]), outputs.shape[-1])
     words = inputs.reshape(len(inputs), outputs.shape[1])
     yield module.weight, EmbeddingFactors(words, outputs, module.num_embeddings, module.padding_idx)
 
 
-RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Parts]] = {
+RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Gradients]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,

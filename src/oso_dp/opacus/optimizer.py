@@ -1,8 +1,9 @@
-"""Opacus's optimizer with a method of the study in it: several sums, of which one moves theta.
+"""Opacus's `DPOptimizer` with adaptive clipping.
 
-A step: take the sums that the method asks for, over the logical batch (all of its physical
-batches, see `signal_skip_step`); sanitize them; let the torch optimizer move theta by the sanitized
-gradient, with its own rate times the method's factor; let the method move C and that factor.
+A step computes the sums that the method queries over the logical batch (all of its physical
+batches, see `signal_skip_step`), sanitizes them, updates the parameters by the torch optimizer with
+the sanitized gradient at its learning rate times the method's factor, and lets the method update C
+and that factor.
 """
 
 from __future__ import annotations
@@ -45,25 +46,29 @@ if TYPE_CHECKING:
 ONE_RUN = slice(0, 1)
 KEY = "oso_dp"  # in a state_dict
 MSG_OTHER_BATCHES = (
-    "optimizer.step: nobody has looped over the loader that make_private returned; epsilon is that "
-    "of its Poisson batches, and of no other loader's"
+    "optimizer.step: the loader that make_private returned has not been iterated over; epsilon is "
+    "valid for its Poisson batches only"
 )
 MSG_SCALED = (
-    "GradScaler: its scale moves every example's gradient across the threshold; use bfloat16 "
-    "autocast, which needs none"
+    "GradScaler: not supported, since scaled gradients exceed the clipping threshold; use bfloat16 "
+    "autocast, which needs no scaler"
 )
 
 
 class AdaptiveDPOptimizer(DPOptimizer):
-    """A torch optimizer behind the study's clipping, noise and adaptation.
+    """A torch optimizer with clipping, noise and adaptation of C by a `Method`.
 
-    `noise_multiplier`: nu, what a whole step costs; the accountant reads it, and a noise scheduler
-    may move it. `max_grad_norm`: C; to be read only, the method moves it. `learning_rate_factor`:
-    what each group's rate is multiplied by; a scheduler's rates stay as the scheduler has them.
-    `ledger`: what was released. `batch_size`: expected, of all workers.
+    Attributes:
+        noise_multiplier: nu of a whole step, all queries together; the accountant reads it, and a
+            noise scheduler may change it.
+        max_grad_norm: C of the next step; read-only, since the method updates it.
+        learning_rate_factor: Factor of each parameter group's learning rate. The groups' `lr` stay
+            as a learning rate scheduler sets them.
+        ledger: The steps released so far.
+        batch_size: Expected batch size over all workers.
     """
 
-    _step_supports_amp_scaling = True  # so that a GradScaler shows itself, as `grad_scale`
+    _step_supports_amp_scaling = True  # so that a GradScaler sets `grad_scale`, which is rejected
 
     def __init__(
         self,
@@ -92,7 +97,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self.distributed = distributed
         workers = torch.distributed.get_world_size() if distributed else 1
         self.batch_size = round(expected_batch_size * workers)
-        self.trained = self.params  # in the order of P
+        self.trained = self.params  # in the order of the parameter vector [P]
         self._private = {id(parameter) for parameter in self.trained}
         first = self.trained[0]
         self.dtype, self.device = accumulation_dtype(first.dtype), first.device
@@ -105,10 +110,10 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self.process = os.getpid()
         self._totals: list[Tensor] | None = None
         self._rows = 0  # of the logical batch, so far
-        self._inputs: list[Tensor] = []  # the same
-        self._used = WeakIdKeyDictionary()  # inputs of earlier steps, with their versions
-        self._run = secrets.token_hex()  # tells its own states from those of other optimizers
-        self._released = 0  # steps since it was made, or a state was loaded
+        self._inputs: list[Tensor] = []  # of the logical batch, so far
+        self._used = WeakIdKeyDictionary()  # inputs of earlier steps, with their write counts
+        self._run = secrets.token_hex()  # distinguishes its states from other optimizers'
+        self._released = 0  # steps since construction, or since a state was loaded
         self._answers: Answers = {}
         self.driver = MethodAdapter(
             method,
@@ -121,21 +126,20 @@ class AdaptiveDPOptimizer(DPOptimizer):
         )
 
     def watch(self, hooks: PerExampleHooks, batches: TrackedSampler) -> None:
-        """Whose gradients these are, of which batches."""
+        """Set the model's hooks and the sampler of its batches."""
         self.hooks, self.batches = hooks, batches
         batches.begin = self.start_over
 
     def start_over(self) -> None:
-        """Drop what was left of a logical batch: with the next one, examples could count twice."""
-        self._forget_pieces()
+        """Drop an unfinished logical batch: with the next one, examples could count twice."""
+        self._clear_logical_batch()
         self._step_skip_queue.clear()
         self._is_last_step_skipped = False
         if self.hooks is not None:
             self.hooks.forget_batch()
 
     def attach_step_hook(self, fn: Callable[[DPOptimizer], None]) -> None:
-        """The first one is the accountant's and stays; a later one is called after each step's
-        gradient is sanitized."""
+        """Set the accountant's hook (first call) or one that runs after sanitizing (later)."""
         if self.account is None:
             self.account = fn
         else:
@@ -148,7 +152,9 @@ class AdaptiveDPOptimizer(DPOptimizer):
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
         if hasattr(self, "driver"):
-            raise OsoError("max_grad_norm: the method moves it; it takes no scheduler beside that")
+            raise OsoError(
+                "max_grad_norm: cannot be set; the method adapts it; remove the scheduler"
+            )
 
     @property
     def learning_rate_factor(self) -> float:
@@ -156,40 +162,40 @@ class AdaptiveDPOptimizer(DPOptimizer):
 
     @property
     def accumulated_iterations(self) -> int:
-        """A step is one Poisson batch, in however many pieces."""
+        """Always 1: a step is one Poisson batch, however many physical batches it has."""
         return 1
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
         if do_skip and self.hooks is not None and _reduces_in_backward(self.hooks._module):
             raise OsoError(
-                "DistributedDataParallel: its workers would wait for each other in pieces of a "
-                "batch; for BatchMemoryManager, wrap the model with Opacus's "
+                "DistributedDataParallel: not supported with BatchMemoryManager, since its workers "
+                "would wait for each other in each physical batch; wrap the model with Opacus's "
                 "DifferentiallyPrivateDistributedDataParallel"
             )
         super().signal_skip_step(do_skip)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Drop the gradients of a backward pass. Sums of skipped steps stay, for the last one."""
+        """Drop the last backward pass's gradients; the sums of skipped steps stay."""
         for parameter in self.trained:
             parameter.held = None
         super().zero_grad(set_to_none)
 
     def clip_and_accumulate(self) -> None:
-        """Add the sums over this physical batch to those of the logical one."""
+        """Add this physical batch's sums to those of the logical batch."""
         if [id(p) for p in self.params] != [id(p) for p in self.trained]:
             raise OsoError(
-                "optimizer: its trained parameters are others than when make_private was called; "
-                "freeze and unfreeze before that"
+                "optimizer: the trained parameters have changed since make_private; freeze and "
+                "unfreeze parameters before make_private"
             )
         if self.hooks is not None and any(id(p) not in self._private for p in self.hooks.learning):
             check_all_private(self.hooks._module, self.trained)
         held = [per_sample_gradient(parameter) for parameter in self.trained]
-        if all(one is None for one in held):
+        if all(gradient is None for gradient in held):
             raise OsoError(
-                "optimizer.step: there was no backward pass since the last step; an empty batch "
-                "takes one like any other"
+                "optimizer.step: no backward pass since the last step; call loss.backward() for "
+                "each batch, also for an empty one"
             )
-        # A weight that a product rounds could let an example exceed C.
+        # Reduced precision (TF32) rounds clipping weights, so an example could exceed C.
         with torch.no_grad(), use_float32(self.device):
             gradients = PerSampleGradients(held, self.sizes, self.dtype, self.device)
             if self.hooks is not None:
@@ -208,7 +214,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
             self.hooks.forget_batch()
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
-        """Leave the sanitized gradient at the parameters, unless this step is to be skipped."""
+        """Set the parameters' `grad` to the sanitized gradient; False if the step is skipped."""
         self.clip_and_accumulate()
         self._is_last_step_skipped = self._check_skip_next_step()
         if self._is_last_step_skipped:
@@ -219,7 +225,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
             self.batches.use(self._rows)
         for inputs in self._inputs:
             self._used[inputs] = count_writes(inputs)
-        self._forget_pieces()
+        self._clear_logical_batch()
         queries = self.driver.queries(self.noise_multiplier)
         with torch.no_grad():
             self._answers = sanitize(
@@ -234,22 +240,23 @@ class AdaptiveDPOptimizer(DPOptimizer):
                 self.distributed,
             )
             (gradient,) = self._answers[queries[0].key]
-            # A copy: whoever changes p.grad in place must not change what the method remembers.
+            # A copy: in-place changes of p.grad must not change the method's buffers.
             scale = self.batch_size if self.loss_reduction == "sum" else 1
-            parts = (gradient * scale).split(self.sizes)
-            for parameter, part in zip(self.trained, parts, strict=True):
-                parameter.grad = part.view_as(parameter).to(parameter.dtype)
+            gradients = (gradient * scale).split(self.sizes)
+            for parameter, grad in zip(self.trained, gradients, strict=True):
+                parameter.grad = grad.view_as(parameter).to(parameter.dtype)
             self._clear_others()
         if self.step_hook is not None:
             self.step_hook(self)
         return True
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One step, or, where it is to be skipped, the sums of a physical batch."""
+        """Take a step, or only add a physical batch's sums if the step is to be skipped."""
         check_process(self.process, "optimizer.step")
         if closure is not None:
             raise OsoError(
-                "optimizer.step: takes no closure, which would see the batch more than once"
+                "optimizer.step: closure is not supported, since it would use the batch more than "
+                "once"
             )
         if hasattr(self, "grad_scale"):
             raise OsoError(MSG_SCALED)
@@ -266,33 +273,37 @@ class AdaptiveDPOptimizer(DPOptimizer):
         return outcome
 
     def state_dict(self) -> dict[str, Any]:
-        """The torch optimizer's, and under `oso_dp` C, the factor of rho, the last answers."""
+        """The torch optimizer's state; key `oso_dp` has the method's state and the ledger."""
         content = {**self.driver.content(), "ledger": self.ledger.to_json(), "run": self._run}
         return {**self.original_optimizer.state_dict(), KEY: content}
 
     def ledger_of(self, state_dict: Mapping[str, Any]) -> Ledger:
-        """A state's ledger; OsoError if this optimizer may not go on from it."""
+        """A state's ledger; OsoError if this optimizer must not resume from it."""
         if KEY not in state_dict:
-            raise OsoError(f"state_dict: has no key {KEY!r}; it is of another optimizer")
+            raise OsoError(f"state_dict: has no key {KEY!r}; it belongs to another optimizer")
         ledger = Ledger.from_json(str(state_dict[KEY].get("ledger")))
         if ledger.sampling != self.ledger.sampling:
             raise OsoError(
-                f"state_dict: was trained at sampling rate {ledger.sampling.rate:g}, not "
-                f"{self.ledger.sampling.rate:g}"
+                f"state_dict: sampling rate {ledger.sampling.rate:g}; must be "
+                f"{self.ledger.sampling.rate:g}, as of the loader"
             )
         is_same_run = state_dict[KEY].get("run") == self._run
         if self.ledger.step_count > ledger.step_count or (self._released and not is_same_run):
-            whose = "the state has" if is_same_run else "another run's state has"
+            owner = "the state" if is_same_run else "the state of another run"
             raise OsoError(
-                f"state_dict: this optimizer has released {self.ledger.step_count} steps, {whose} "
-                f"{ledger.step_count}; what was released counts: load it into a new engine, and "
-                "add both epsilons"
+                f"state_dict: this optimizer has released {self.ledger.step_count} steps, {owner} "
+                f"{ledger.step_count}; released steps count towards epsilon: load the state into a "
+                "new engine, and add both epsilons"
             )
         return ledger
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a `state_dict`, with fresh noise; OsoError if it is of something else, or
-        leaves out steps that this optimizer has released: it has fewer, or is of another run."""
+        """Resume from a `state_dict`, with fresh noise.
+
+        Raises:
+            OsoError: If the state does not fit, or lacks steps that this optimizer has released
+                (it has fewer steps, or belongs to another run).
+        """
         ledger = self.ledger_of(state_dict)
         content = state_dict[KEY]
         rest = {name: value for name, value in state_dict.items() if name != KEY}
@@ -307,46 +318,45 @@ class AdaptiveDPOptimizer(DPOptimizer):
             self.original_optimizer.load_state_dict(before)
             raise
         self.ledger, self._released = ledger, 0
-        self._forget_pieces()
+        self._clear_logical_batch()
         self.noise.reseed(self.device)
         if self.batches is not None and not self.secure_mode:
             self.batches.reseed()
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise OsoError(
-            "optimizer: a private optimizer cannot be copied or pickled: the copy would draw the "
-            "same noise; use its state_dict, or make_private for each training"
+            "optimizer: cannot be copied or pickled, since the copy would draw the same noise; use "
+            "state_dict, or call make_private for each training"
         )
 
     def _check_rows(self, rows: int) -> None:
-        """OsoError if no batch that the script has left can have so many rows."""
+        """OsoError if no unused batch can have this number of rows."""
         if self.batches is None or not self.batches.begun:
             return
         sizes, count = self.batches.sizes, self.batches.handed_out
         if not sizes:
             raise OsoError(
-                f"optimizer.step: step {count + 1} has no batch of its own: the loader has handed "
-                f"out {count}; take a new batch of the loader for each step"
+                f"optimizer.step: step {count + 1}, but the loader has yielded {count} batches; "
+                "take a new batch from the loader for each step"
             )
         if rows > sizes[-1]:
             raise OsoError(
-                f"optimizer.step: a step has {rows} rows; its largest batch drawn had "
-                f"{sizes[-1]} examples: one example may have one row, and a step one batch"
+                f"optimizer.step: {rows} rows; the largest unused batch has {sizes[-1]} examples; "
+                "an example must have one row, and a step one batch"
             )
 
     def _check_inputs(self, inputs: Tensor | None) -> None:
-        """OsoError for the very tensor of an earlier step, unless it was written to since then."""
+        """OsoError for the tensor of an earlier step, unless it has been written to since."""
         if inputs is None or self.batches is None or not self.batches.begun:
             return
         if self._used.get(inputs) == count_writes(inputs):
             raise OsoError(
-                "optimizer.step: the model's input is that of an earlier step; take a new batch of "
-                "the loader for each step"
+                "optimizer.step: the model's input is that of an earlier step; take a new batch "
+                "from the loader for each step"
             )
         self._inputs.append(inputs)
 
-    def _forget_pieces(self) -> None:
-        """Of a logical batch."""
+    def _clear_logical_batch(self) -> None:
         self._totals, self._rows, self._inputs = None, 0, []
 
     def _record(self) -> None:
@@ -355,7 +365,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
             self.account(self)
 
     def _clear_others(self) -> None:
-        """What an earlier backward pass left at a parameter that is frozen now is not sanitized."""
+        """Clear unsanitized gradients at parameters that are frozen now."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if id(parameter) not in self._private:
@@ -375,4 +385,4 @@ class AdaptiveDPOptimizer(DPOptimizer):
 
 
 def _reduces_in_backward(model: nn.Module) -> bool:
-    return any(isinstance(part, DistributedDataParallel) for part in model.modules())
+    return any(isinstance(module, DistributedDataParallel) for module in model.modules())

@@ -1,13 +1,11 @@
-"""What is held of a batch's per-example gradients between Opacus's backward pass and the step.
+"""Per-sample gradients of a batch between Opacus's backward pass and the optimizer's step.
 
-Parameter by parameter: the gradients themselves (`Samples`, what Opacus computes), or the factors
-that they are products of (`OuterProducts`, `Kernels`, `TokenRows`), which ghost mode keeps instead.
-Either way there are norms, and as many weighted sums as are asked for, without another backward
-pass.
+A parameter's gradients are stored densely (`Dense`, as Opacus computes them) or, in ghost mode, as
+the factors of which they are products (`LinearFactors`, `ConvFactors`, `EmbeddingFactors`). Both
+give norms and any number of weighted sums without another backward pass.
 
-Here a value of a single example is seen, as in the rooms `gradients` and `privacy`. All arithmetic
-is in the optimizer's precision (float32 or better), whatever autocast computed in: what arrives is,
-by definition, each example's gradient, and norm and sum must be of the very same one.
+These values are unsanitized. All arithmetic is in the optimizer's precision (float32 or better),
+also under autocast: the norm and the sum must be of exactly the same gradient.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ from oso_dp.gradients.rounding_bounds import norm_upper_bound, outer_product_nor
 
 
 class PerSampleGradient(ABC):
-    """Of one parameter with p numbers, the gradients of `size` examples."""
+    """Gradients of `size` examples with respect to one parameter of p values."""
 
     size: int
 
     @abstractmethod
     def norms(self) -> Tensor:
-        """float64 [B]: a float32 norm of a long row is too small, and lets its example through."""
+        """float64 [B]: a float32 norm of a long row is too small, and would not be clipped."""
 
     @abstractmethod
     def sums(self, weights: Tensor) -> Tensor:
@@ -39,7 +37,7 @@ class PerSampleGradient(ABC):
 
     @abstractmethod
     def blank(self, examples: Tensor) -> None:
-        """Make the gradients of these examples (bool [B]) zero, whatever they hold."""
+        """Set the gradients of these examples (bool [B]) to zero, also NaN and infinity."""
 
 
 class Dense(PerSampleGradient):
@@ -60,7 +58,7 @@ class Dense(PerSampleGradient):
 
 
 class Factored(PerSampleGradient):
-    """A gradient as a product of what entered the layer and what came back to its output."""
+    """Gradients as products of a layer's inputs and its output gradients."""
 
     def __init__(self, inputs: Tensor, outputs: Tensor) -> None:
         self.size = len(outputs)
@@ -68,23 +66,23 @@ class Factored(PerSampleGradient):
 
     def blank(self, examples: Tensor) -> None:
         self.outputs = _blank(self.outputs, examples)
-        if self.inputs.is_floating_point():  # zero times infinity would be no number
+        if self.inputs.is_floating_point():  # zero times infinity is NaN
             self.inputs = _blank(self.inputs, examples)
 
     def _weighted(self, weights: Tensor) -> list[Tensor]:
-        """The outputs times each row of weights [J, B]."""
+        """The output gradients times each row of weights [J, B]."""
         shape = [-1] + [1] * (self.outputs.dim() - 1)
         return [self.outputs * row.view(shape) for row in weights]
 
 
 class LinearFactors(Factored):
-    """A Linear layer's weight: inputs [B, T, i], outputs' gradients [B, T, o], T places each."""
+    """A Linear layer's weight: inputs [B, T, i] and output gradients [B, T, o] at T positions."""
 
     def norms(self) -> Tensor:
-        """Never below the norm of what `sums` adds for the example, also where places cancel."""
+        """Never below the norm of what `sums` adds, also where positions cancel."""
         size, length, width = self.outputs.shape
-        of_places = (row_norms(values.flatten(0, 1)) for values in (self.inputs, self.outputs))
-        terms = outer_product_norms(*of_places).view(size, length)
+        factor_norms = (row_norms(values.flatten(0, 1)) for values in (self.inputs, self.outputs))
+        terms = outer_product_norms(*factor_norms).view(size, length)
         if length == 1:
             return terms[:, 0]
         outputs, inputs = self.outputs.double(), self.inputs.double()
@@ -99,52 +97,51 @@ class LinearFactors(Factored):
 
 
 class ConvFactors(Factored):
-    """A convolution's kernel of p numbers: inputs [B, c, ...], outputs' gradients [B, o, ...].
+    """A convolution's kernel of p values: inputs [B, c, ...], output gradients [B, o, ...].
 
-    `form`: of b examples of both, the kernels [b, ...]; `bytes_each`: what that lays out for one.
-    They are formed in portions, the same each time: what was measured is, to the bit, what is
-    summed.
+    `compute_dense` gives the kernel gradients [b, ...] of b examples, with `bytes_each` bytes per
+    example. Norms and sums use the same chunks, so that both see bit-identical gradients.
     """
 
     def __init__(
         self,
         inputs: Tensor,
         outputs: Tensor,
-        form: Callable[[Tensor, Tensor], Tensor],
-        numbers: int,
+        compute_dense: Callable[[Tensor, Tensor], Tensor],
+        values: int,
         bytes_each: int,
     ) -> None:
         super().__init__(inputs, outputs)
-        self.form, self.numbers, self.bytes_each = form, numbers, bytes_each
+        self.compute_dense, self.values, self.bytes_each = compute_dense, values, bytes_each
 
     def norms(self) -> Tensor:
         norms = self.outputs.new_empty(self.size, dtype=torch.float64)
-        for part, kernels in self._portions():
-            norms[part] = row_norms(kernels)
+        for chunk, kernels in self._chunks():
+            norms[chunk] = row_norms(kernels)
         return norms
 
     def sums(self, weights: Tensor) -> Tensor:
-        total = weights.new_zeros(len(weights), self.numbers)
-        for part, kernels in self._portions():
-            total.addmm_(weights[:, part], kernels)
+        total = weights.new_zeros(len(weights), self.values)
+        for chunk, kernels in self._chunks():
+            total.addmm_(weights[:, chunk], kernels)
         return total
 
-    def _portions(self) -> Iterator[tuple[slice, Tensor]]:
-        for part in chunks(self.outputs, self.bytes_each):
-            yield part, self.form(self.inputs[part], self.outputs[part]).flatten(1)
+    def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
+        for chunk in chunks(self.outputs, self.bytes_each):
+            yield chunk, self.compute_dense(self.inputs[chunk], self.outputs[chunk]).flatten(1)
 
 
 class EmbeddingFactors(Factored):
-    """An Embedding's table [v, d]: words [B, T] (inputs), their gradients [B, T, d] (outputs)."""
+    """An Embedding's table [v, d]: tokens [B, T] (inputs), output gradients [B, T, d]."""
 
     def __init__(self, inputs: Tensor, outputs: Tensor, words: int, padding: int | None) -> None:
-        if padding is not None:  # it is never learned
+        if padding is not None:  # its row is never trained
             outputs = outputs.masked_fill((inputs == padding)[..., None], 0.0)
         super().__init__(inputs, outputs)
         self.words = words
 
     def norms(self) -> Tensor:
-        """As in OuterProducts: rows of one word may cancel."""
+        """As in LinearFactors: rows of one token may cancel."""
         size, length, width = self.outputs.shape
         terms = row_norms(self.outputs.flatten(0, 1)).view(size, length).sum(dim=1)
         outputs = self.outputs.double()
@@ -153,10 +150,10 @@ class EmbeddingFactors(Factored):
         return norm_upper_bound(squares, terms, length, width, self.outputs.dtype)
 
     def sums(self, weights: Tensor) -> Tensor:
-        places, width = self.inputs.flatten(), self.outputs.shape[-1]
+        tokens, width = self.inputs.flatten(), self.outputs.shape[-1]
         tables = self.outputs.new_zeros(len(weights), self.words, width)
         for table, weighted in zip(tables, self._weighted(weights), strict=True):
-            table.index_add_(0, places, weighted.reshape(-1, width))
+            table.index_add_(0, tokens, weighted.reshape(-1, width))
         return tables.flatten(1)
 
 
@@ -165,10 +162,10 @@ def _blank(values: Tensor, examples: Tensor) -> Tensor:
 
 
 class PerSampleGradients:
-    """All parameters' together: what `oso_dp.privacy.mechanism` asks of gradient code, for R = 1.
+    """Per-sample gradients of all parameters: the `BatchGradients` interface for one run (R = 1).
 
-    `held` by parameter, None for one that no example reached; `sizes`: their numbers p; `dtype`
-    and `device`: those of the sums. OsoError if the layers saw different numbers of examples.
+    `held` by parameter, None for one that the loss does not depend on; `sizes`: their numbers of
+    values p. OsoError if the layers saw different numbers of examples.
     """
 
     def __init__(
@@ -178,27 +175,27 @@ class PerSampleGradients:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        counts = {one.size for one in held if one is not None}
+        counts = {gradient.size for gradient in held if gradient is not None}
         if len(counts) > 1:
             raise OsoError(
-                f"model: its layers see {' and '.join(map(str, sorted(counts)))} examples of one "
-                "batch; row i of each layer's input must be example i's"
+                f"model: layers see {' and '.join(map(str, sorted(counts)))} examples in one "
+                "batch; row i of each layer's input must belong to example i"
             )
         self.held, self.sizes, self.dtype, self.device = held, sizes, dtype, device
         self.size = counts.pop() if counts else 0
-        self._norms = self._measured()
+        self._norms = self._compute_norms()
 
-    def _measured(self) -> Tensor:
-        parts = [one.norms().to(self.device) for one in self.held if one is not None]
-        if not parts:
+    def _compute_norms(self) -> Tensor:
+        by_parameter = [g.norms().to(self.device) for g in self.held if g is not None]
+        if not by_parameter:
             return torch.zeros(self.size, dtype=self.dtype, device=self.device)
-        norms = torch.linalg.vector_norm(torch.stack(parts), dim=0)
+        norms = torch.linalg.vector_norm(torch.stack(by_parameter), dim=0)
         norms = norms.masked_fill(~(norms <= LARGEST_NORM), math.inf)
         unusable = norms == math.inf
         if unusable.any():  # such an example contributes nothing, not even zero times NaN
-            for one in self.held:
-                if one is not None:
-                    one.blank(unusable)
+            for gradient in self.held:
+                if gradient is not None:
+                    gradient.blank(unusable)
         return norms.to(self.dtype)
 
     def norms(self) -> Tensor:
@@ -206,19 +203,19 @@ class PerSampleGradients:
         return self._norms[None]
 
     def layer_norms(self) -> Mapping[str, Tensor]:
-        raise ValueError("no query of this room is about a group of layers")
+        raise ValueError("layer groups: not supported by the Opacus drop-in")
 
     def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
         """sum_i weights[0, j, i] g_i for weights [1, J, B], as [1, J, P]."""
         (rows,) = weights
         parts = [
-            self._zeros(len(rows), size) if one is None else one.sums(rows).to(self.device)
-            for one, size in zip(self.held, self.sizes, strict=True)
+            self._zeros(len(rows), size) if held is None else held.sums(rows).to(self.device)
+            for held, size in zip(self.held, self.sizes, strict=True)
         ]
         return torch.cat(parts, dim=1)[None]
 
     def plain_sums(self, present: Tensor) -> Tensor:
-        raise ValueError("no query of this room goes without norms")
+        raise ValueError("sums without clipping: not supported by the Opacus drop-in")
 
     def _zeros(self, rows: int, size: int) -> Tensor:
         return torch.zeros(rows, size, dtype=self.dtype, device=self.device)

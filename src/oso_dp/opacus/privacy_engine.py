@@ -1,4 +1,4 @@
-"""`make_private` with a method of the study: Opacus's PrivacyEngine, and what it returns."""
+"""Opacus's `PrivacyEngine` with adaptive clipping: Online, FixedQuantile and AUTO-S."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from oso_dp.opacus.validation import (
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
 
-_MAX_STEPS_FOR_PRV = 100.0  # epsilon
+_MAX_EPSILON_FOR_PRV = 100.0
 NO_QUANTILE = float("nan")
-NOT_TRIED = (
-    "module: nobody could try whether it keeps the examples of a batch apart, as the guarantee "
-    "needs; docs/user/opacus.md says for which models and loaders that is so"
+MSG_NOT_CHECKED = (
+    "module: not checked whether it mixes the examples of a batch, which would void the guarantee; "
+    "docs/user/opacus.md lists the models and loaders that cannot be checked"
 )
-# What `make_private` takes as Opacus's does, beside the objects and the noise; with its defaults.
+# Opacus's further arguments of `make_private`, with its defaults.
 DEFAULTS: dict[str, Any] = {
     "batch_first": True,
     "loss_reduction": "mean",
@@ -61,13 +61,21 @@ DEFAULTS: dict[str, Any] = {
 
 
 class AdaptivePrivacyEngine(PrivacyEngine):
-    """A PrivacyEngine whose optimizer clips, noises and adapts as a method of the study does.
+    """Opacus's `PrivacyEngine` whose optimizer clips and adapts by a `Method` of `oso_dp.methods`.
 
-    `accountant`: prv or rdp. OsoError, one line, for whatever Opacus or the method cannot do.
+    Use a subclass, such as `OnlinePrivacyEngine`.
+
+    Args:
+        accountant: "prv" (default) or "rdp".
+        secure_mode: Whether noise and batches come from a cryptographically secure generator;
+            needs the package torchcsprng.
+
+    Raises:
+        OsoError: For an unknown accountant, or if torchcsprng is missing.
     """
 
     method_name: ClassVar[str]
-    extra: ClassVar[set[str]] = set()  # arguments of make_private beside the method's settings
+    extra: ClassVar[set[str]] = set()  # arguments of make_private beside the method's options
 
     def __init__(self, *, accountant: str = "prv", secure_mode: bool = False) -> None:
         check_engine(accountant, secure_mode)
@@ -85,11 +93,29 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         max_grad_norm: float,
         **arguments: Any,
     ) -> Any:
-        """Opacus's make_private, with the same arguments and results.
+        """Make a model, an optimizer and a loader private, as Opacus's `make_private` does.
 
-        `noise_multiplier`: nu, of a whole step, all its sums together. `max_grad_norm`: C_0.
-        `arguments`: those of DEFAULTS, and the method's own settings by name.
-        Returns (model, optimizer, loader), in ghost mode (model, optimizer, criterion, loader).
+        Args:
+            module: The model, not yet wrapped.
+            optimizer: A torch optimizer over all trainable parameters of the model.
+            criterion: The loss function; needed in ghost mode only, and checked if given.
+                Default: cross entropy.
+            data_loader: A plain `DataLoader`; replaced by one with Poisson sampling at rate
+                1 / len(data_loader).
+            noise_multiplier: nu of a whole step, all queries of the method together.
+            max_grad_norm: Initial clipping threshold C_0.
+            **arguments: Opacus's further arguments (`batch_first`, `loss_reduction`,
+                `poisson_sampling`, `clipping`, `noise_generator`, `grad_sample_mode`, `wrap_model`,
+                `rand_on_empty`) and the method's options by name.
+
+        Returns:
+            (model, optimizer, loader); in ghost mode (model, optimizer, criterion, loader).
+
+        Raises:
+            OsoError: For an argument, model, optimizer or loader that is not supported.
+
+        Warns:
+            UserWarning: If it cannot be checked whether the model mixes examples.
         """
         explicit_options = {
             name: value for name, value in arguments.items() if name not in DEFAULTS
@@ -105,12 +131,12 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         check_examples(data_loader.dataset)
         check_criterion(criterion, mode, reduction, module)
         method, quantile = self._method(explicit_options, optimizer)
-        # OsoError where the second sum alone would cost more than a step may.
+        # OsoError if the method's second query alone costs more than the whole step.
         method.split_noise(noise_multiplier, expected_size(data_loader))
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not check_independence(module, data_loader, mode, shared["batch_first"], trained):
-            warnings.warn(NOT_TRIED, stacklevel=2)
-        made = super().make_private(
+            warnings.warn(MSG_NOT_CHECKED, stacklevel=2)
+        result = super().make_private(
             module=module,
             optimizer=optimizer,
             criterion=nn.CrossEntropyLoss(reduction=reduction) if criterion is None else criterion,
@@ -120,13 +146,13 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             method=method,
             quantile=quantile,
             sample_rate=1 / len(data_loader),
-            whole_batch=expected_size(data_loader),
+            expected_batch=expected_size(data_loader),
         )
-        model, private_optimizer = made[0], made[1]
-        private_optimizer.watch(model, made[-1].batch_sampler)
+        model, private_optimizer = result[0], result[1]
+        private_optimizer.watch(model, result[-1].batch_sampler)
         self.optimizers.append(private_optimizer)
-        model.allow_grad_accumulation()  # the optimizer refuses it, in all modes by one line
-        return made
+        model.allow_grad_accumulation()  # the optimizer rejects it, in all modes by one message
+        return result
 
     def make_private_with_epsilon(
         self,
@@ -142,9 +168,27 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         epsilon_tolerance: float = 0.01,
         **arguments: Any,
     ) -> Any:
-        """`make_private` with the noise at which so many epochs cost at most `target_epsilon`.
+        """Call `make_private` with the noise at which training costs at most `target_epsilon`.
 
-        OsoError, too, if this engine has accounted for steps before: the budget is for all of them.
+        Args:
+            module: See `make_private`.
+            optimizer: See `make_private`.
+            criterion: See `make_private`.
+            data_loader: See `make_private`.
+            target_epsilon: The privacy budget, > 0 (and <= 100 with accountant "prv").
+            target_delta: delta of the budget, between 0 and 1.
+            epochs: Number of loops over the loader, >= 1.
+            max_grad_norm: Initial clipping threshold C_0.
+            epsilon_tolerance: How far below the budget epsilon may be; at most a tenth of the
+                budget counts.
+            **arguments: See `make_private`.
+
+        Returns:
+            As `make_private`.
+
+        Raises:
+            OsoError: As `make_private`; also for a budget that no noise meets, and if this engine
+                has released steps before, since the budget covers all of its steps.
         """
         check_number("target_epsilon", target_epsilon, gt=0)
         check_number("target_delta", target_delta, gt=0, lt=1)
@@ -154,9 +198,8 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         if len(self.accountant) > 0:
             spent = self.get_epsilon(target_delta)
             raise OsoError(
-                f"target_epsilon {target_epsilon:g}: this engine's {len(self.accountant)} steps "
-                f"have spent {format_spent_epsilon(spent)} already; make an engine for each "
-                "training"
+                f"target_epsilon: {target_epsilon:g}; this engine has already spent epsilon "
+                f"{format_spent_epsilon(spent)}; make a new engine for each training"
             )
         steps = int(epochs * len(data_loader))
         check_target(target_epsilon, target_delta, len(data_loader), steps, self.accountant)
@@ -179,24 +222,31 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         )
 
     def get_epsilon(self, delta: float) -> float:
-        """Of all steps so far, 0 before the first; by prv no more than rdp, and no less than PLD.
+        """Return the epsilon of all steps so far; 0 before the first.
 
-        OsoError for a delta that is not between 0 and 1 or that prv does not resolve, and if some
-        steps are in the optimizers' ledgers alone.
+        With accountant "prv", the result is at most that of "rdp" and at least that of a PLD
+        accountant.
+
+        Args:
+            delta: delta, between 0 and 1.
+
+        Raises:
+            OsoError: For a delta outside of (0, 1) or below what the prv accountant resolves, and
+                if the accountant lacks steps of the optimizers' ledgers.
         """
         check_number("delta", delta, gt=0, lt=1)
         released = sum(optimizer.ledger.step_count for optimizer in self.optimizers)
-        booked = sum(steps for *_, steps in self.accountant.history)
-        if released > booked:
+        accounted = sum(steps for *_, steps in self.accountant.history)
+        if released > accounted:
             raise OsoError(
-                f"get_epsilon: the optimizers' ledgers have {released} steps, the accountant "
-                f"{booked}; load the accountant's state, too (load_checkpoint loads both)"
+                f"get_epsilon: the optimizers' ledgers have {released} steps, the accountant has "
+                f"{accounted}; also load the accountant's state (load_checkpoint loads both)"
             )
         if not self.accountant.history:
             return 0.0
         if self.accountant.mechanism() == "prv":
             return compute_epsilon_of_releases(convert_history(self.accountant), delta, "prv")
-        with np.errstate(over="ignore"):  # infinite is a true bound
+        with np.errstate(over="ignore"):  # infinity is a valid bound
             return max(0.0, float(super().get_epsilon(delta)))
 
     def load_checkpoint(
@@ -208,7 +258,11 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         torch_load_kwargs: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> Any:
-        """Opacus's; a state that the optimizer may not go on from changes nothing, either."""
+        """Load model, accountant and optimizer as Opacus does.
+
+        Raises:
+            OsoError: If the optimizer must not resume from the state; then nothing is changed.
+        """
         before = copy.deepcopy((module.state_dict(), self.accountant.state_dict()))
         try:
             return super().load_checkpoint(
@@ -218,7 +272,7 @@ class AdaptivePrivacyEngine(PrivacyEngine):
                 torch_load_kwargs=torch_load_kwargs,
                 **arguments,
             )
-        except OsoError:  # of the optimizer, which comes last
+        except OsoError:  # from the optimizer, which is loaded last
             module.load_state_dict(before[0])
             self.accountant.load_state_dict(before[1])
             raise
@@ -226,12 +280,14 @@ class AdaptivePrivacyEngine(PrivacyEngine):
     def _method(
         self, explicit_options: dict[str, Any], optimizer: torch.optim.Optimizer
     ) -> tuple[Method, float]:
-        """The method with its settings, and gamma (NaN where there is none)."""
-        kind = find_method(self.method_name)
+        """The method with its options, and gamma (NaN if it has none)."""
+        method_class = find_method(self.method_name)
         # max_grad_norm is the initial threshold.
         without = ("initial_threshold",)
-        settings = make_options(kind.Options, explicit_options, "make_private", self.extra, without)
-        return kind(settings, 0.0), NO_QUANTILE
+        options = make_options(
+            method_class.Options, explicit_options, "make_private", self.extra, without
+        )
+        return method_class(options, 0.0), NO_QUANTILE
 
     def _prepare_model(self, module: nn.Module, **arguments: Any) -> Any:
         return wrap_model(
@@ -254,12 +310,12 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         noise_generator: torch.Generator | None = None,
         clipping: str = "flat",
         grad_sample_mode: str = "hooks",
-        whole_batch: int,
+        expected_batch: int,
         **arguments: Any,
     ) -> AdaptiveDPOptimizer:
-        # Opacus rounds n times 1 / L, which is one too few for some L: 0 for batches of one.
+        # Opacus rounds n / L down, which is one too few for some L: 0 for batches of one.
         workers = torch.distributed.get_world_size() if arguments["distributed"] else 1
-        arguments["expected_batch_size"] = whole_batch / workers
+        arguments["expected_batch_size"] = expected_batch / workers
         generator = self.secure_rng if self.secure_mode else noise_generator
         if generator is None:
             first = next(p for g in optimizer.param_groups for p in g["params"] if p.requires_grad)
@@ -275,11 +331,23 @@ class AdaptivePrivacyEngine(PrivacyEngine):
 
 
 class OnlinePrivacyEngine(AdaptivePrivacyEngine):
-    """Online (Galli et al. 2024): C, and for SGD the learning rate, tune themselves.
+    """Online sensitivity optimization (Galli et al. 2024): adapts C and, with SGD, learning rates.
 
-    make_private takes, beside the usual, `threshold_rate` (rho_c), `learning_rate_rate` (rho_r) and
+    Further arguments of `make_private`: `threshold_rate` (rho_c), `learning_rate_rate` (rho_r) and
     `query_noise_ratio` (nu_q / nu). Equation (21) is derived for SGD: with another optimizer, or
-    with weight decay, dampening or Nesterov's momentum, C alone is adapted.
+    with weight decay, dampening or Nesterov momentum, only C is adapted.
+
+    Example:
+        >>> engine = OnlinePrivacyEngine()
+        >>> model, optimizer, loader = engine.make_private_with_epsilon(
+        ...     module=model,
+        ...     optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        ...     data_loader=loader,
+        ...     target_epsilon=2.0,
+        ...     target_delta=1e-5,
+        ...     epochs=10,
+        ...     max_grad_norm=0.1,
+        ... )
     """
 
     method_name = "online"
@@ -290,18 +358,18 @@ class OnlinePrivacyEngine(AdaptivePrivacyEngine):
         if not is_plain_sgd(optimizer):
             if explicit_options.get("learning_rate_rate", 0.0) != 0.0:
                 raise OsoError(
-                    f"learning_rate_rate: equation (21) is not derived for this "
-                    f"{type(optimizer).__name__}; leave it out, and C alone is adapted"
+                    f"learning_rate_rate: not supported for this {type(optimizer).__name__}, since "
+                    "equation (21) is derived for plain SGD; leave it out to adapt C only"
                 )
             explicit_options = {**explicit_options, "learning_rate_rate": 0.0}
         return super()._method(explicit_options, optimizer)
 
 
 class FixedQuantilePrivacyEngine(AdaptivePrivacyEngine):
-    """FixedQuantile (Andrew et al. 2021): C follows the `quantile` of the gradient norms.
+    """Adaptive clipping (Andrew et al. 2021): C tracks a quantile of the gradient norms.
 
-    make_private takes, beside the usual, `quantile` (gamma, 0.5), `quantile_rate` (eta_C) and
-    `count_noise` (sigma_b as a share of the expected batch size).
+    Further arguments of `make_private`: `quantile` (gamma, default 0.5), `quantile_rate` (eta_C)
+    and `count_noise` (sigma_b as a fraction of the expected batch size).
     """
 
     method_name = "fixed_quantile"
@@ -318,7 +386,10 @@ class FixedQuantilePrivacyEngine(AdaptivePrivacyEngine):
 
 
 class AutoSPrivacyEngine(AdaptivePrivacyEngine):
-    """AUTO-S (Bu et al. 2023): each gradient is divided by its norm plus `stabiliser`."""
+    """Automatic clipping, AUTO-S (Bu et al. 2023): C g / (|g| + stabiliser) for each gradient g.
+
+    Further argument of `make_private`: `stabiliser`.
+    """
 
     method_name = "auto_s"
 
@@ -326,22 +397,22 @@ class AutoSPrivacyEngine(AdaptivePrivacyEngine):
 def check_target(
     epsilon: float, delta: float, batches: int, steps: int, accountant: IAccountant
 ) -> None:
-    """OsoError for a budget so large that Opacus's search for its noise does not end.
+    """OsoError for a budget that Opacus's calibration cannot meet, or a delta too small for PRV.
 
-    And for a delta that the accountant does not resolve.
+    For too large a budget, Opacus's search for the noise multiplier does not terminate.
     """
-    if accountant.mechanism() == "prv" and epsilon > _MAX_STEPS_FOR_PRV:
+    if accountant.mechanism() == "prv" and epsilon > _MAX_EPSILON_FOR_PRV:
         raise OsoError(
-            f"target_epsilon {epsilon:g}: accountant prv takes minutes and gigabytes above "
-            f"{_MAX_STEPS_FOR_PRV:g}; rdp does not"
+            f"target_epsilon: {epsilon:g}; must be <= {_MAX_EPSILON_FOR_PRV:g} with accountant "
+            "prv, which needs minutes and gigabytes above; use accountant rdp"
         )
     if accountant.mechanism() == "prv":
         check_prv(delta, steps, name="target_delta")
-    most = Search(PoissonSampling(1 / batches), steps, 1).epsilon(SMALLEST_NOISE, delta)
-    if epsilon > most:
+    max_epsilon = Search(PoissonSampling(1 / batches), steps, 1).epsilon(SMALLEST_NOISE, delta)
+    if epsilon > max_epsilon:
         raise OsoError(
-            f"target_epsilon {epsilon:g}: must be at most {most:.4g}, which {steps} steps cost "
-            f"with the least noise multiplier that is looked for, {SMALLEST_NOISE:g}"
+            f"target_epsilon: {epsilon:g}; must be <= {max_epsilon:.4g}, the cost of {steps} steps "
+            f"at the smallest noise multiplier, {SMALLEST_NOISE:g}"
         )
 
 
@@ -350,7 +421,7 @@ def calibrate_noise_multiplier(
 ) -> float:
     """A noise multiplier whose steps cost at most epsilon, as `get_epsilon` computes it.
 
-    Opacus's; by prv, rdp's where that is smaller or where Opacus's costs more by PLD.
+    This is Opacus's; with prv, that of rdp if it is smaller, or if Opacus's costs more by PLD.
     """
     rdp, sampling = math.inf, PoissonSampling(1 / batches)
     try:
@@ -364,7 +435,7 @@ def calibrate_noise_multiplier(
         )
     except (RuntimeError, ValueError) as error:
         if accountant != "prv":
-            raise OsoError(f"target_epsilon {epsilon:g}: {error}") from error
+            raise OsoError(f"target_epsilon: {epsilon:g}; {error}") from error
         found = math.inf
     if accountant == "prv":
         rdp = Search(sampling, steps, 1).noise_multiplier(epsilon, delta)
@@ -377,21 +448,21 @@ def calibrate_noise_multiplier(
 
 
 def convert_history(accountant: IAccountant) -> Counter[tuple[PoissonSampling, float]]:
-    """What was booked, by sampling and noise multiplier."""
-    booked: Counter[tuple[PoissonSampling, float]] = Counter()
+    """The accountant's numbers of steps, by sampling and noise multiplier."""
+    counts: Counter[tuple[PoissonSampling, float]] = Counter()
     for nu, rate, steps in accountant.history:
-        booked[PoissonSampling(rate), nu] += steps
-    return booked
+        counts[PoissonSampling(rate), nu] += steps
+    return counts
 
 
 def expected_size(loader: DataLoader) -> int:
-    """Of a Poisson batch, of all workers."""
+    """Expected batch size over all workers."""
     examples: Any = loader.dataset
     return int(len(examples) / len(loader))
 
 
 def is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step is rho times the gradient, or its plain momentum: SGD as in Algorithm 1."""
+    """Whether this is SGD as in Algorithm 1, with or without plain momentum."""
     plain = ("weight_decay", "dampening", "nesterov")
     return type(optimizer) is torch.optim.SGD and not any(
         group[name] for group in optimizer.param_groups for name in plain

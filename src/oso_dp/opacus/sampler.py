@@ -1,14 +1,13 @@
-"""Opacus's Poisson batches, with seven things mended.
+"""Opacus's Poisson samplers, with these differences:
 
-Whoever leaves a loop over them early leaves half a batch behind: each new loop says that it begins.
-A worker's empty batch is a batch, where Opacus leaves it out, and the workers would wait for ever.
-The draws come from a generator of their own, which no seed of the script's sets, and each worker's
-from another one: with equal draws, two examples would always be in the same batches.
-The sizes of the batches that were handed out and not yet used are known, so that a step without a
-batch of its own stands out, and one of more rows than any of them has examples.
-A forked process, or a copy, does not draw its parent's batches again.
-And the uniform numbers are float64: there are 2^24 float32 ones, of which a small rate takes more
-than its share.
+- Each loop over the loader resets the optimizer, so that a loop that ends early leaves no batch.
+- A worker's empty batch is yielded; Opacus skips it, and the other workers would wait forever.
+- The sampler has its own generator, which is independent of the script's seeds, and each worker has
+  a different one: with equal draws, two examples would always be in the same batches.
+- The sizes of batches that no step has used are recorded, so that a step without a new batch, or
+  with more rows than any of these, is detected.
+- A forked process, or a copy, cannot draw its parent's batches again.
+- Uniform numbers are float64: float32 has 2^24 values, too few for small sampling rates.
 """
 
 from __future__ import annotations
@@ -34,11 +33,13 @@ from oso_dp.opacus.mechanism import seeded_generator
 
 
 class TrackedSampler(ABC):
-    """Batches that are announced, counted and drawn in one process.
+    """A Poisson sampler that counts its batches and works in one process only.
 
-    `begin` is called before the first batch of each loop; `begun`: whether there was a loop.
-    `handed_out`: the number of batches that the script has got. `sizes`: those of the batches
-    among them that no step has used, in ascending order.
+    Attributes:
+        begin: Called before the first batch of each loop.
+        begun: Whether there was a loop.
+        handed_out: The number of batches that the script has received.
+        sizes: Sizes of those batches that no step has used, ascending.
     """
 
     begin: Callable[[], None] | None = None
@@ -47,45 +48,45 @@ class TrackedSampler(ABC):
     sample_rate: float
 
     def prepare(self) -> None:
-        """Count from here on, for this process."""
+        """Start counting in this process."""
         self.handed_out, self.process = 0, os.getpid()
         self.sizes: list[int] = []
-        self.fetched: deque[int] | None = None  # of the loop that begins: sizes fetched ahead
+        self.fetched: deque[int] | None = None  # sizes of the next loop's prefetched batches
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._counted(self.fetched)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise OsoError(
-            "data_loader: a private loader cannot be copied or pickled: the copy would draw the "
-            "same batches; call make_private for each training"
+            "data_loader: cannot be copied or pickled, since the copy would draw the same batches; "
+            "call make_private for each training"
         )
 
     def reseed(self) -> None:
-        """From here on other batches than after any earlier start."""
+        """Draw fresh batches from here on."""
         self.generator = torch.Generator()
         self.generator.seed()
 
     def hand_out(self, size: int) -> None:
-        """Note that the script has got a batch of so many examples."""
+        """Record that the script has received a batch of `size` examples."""
         self.handed_out += 1
         insort(self.sizes, size)
 
     def use(self, rows: int) -> None:
-        """Take the smallest batch that can have so many rows from those that no step has used.
+        """Mark the smallest unused batch with at least `rows` examples as used.
 
-        So the batches that are left are never fewer, or smaller, than those that the script has
-        left, whichever of them it takes.
+        The recorded batches are then never fewer or smaller than the script's unused ones,
+        whichever of them it used.
         """
         del self.sizes[bisect_left(self.sizes, rows)]
 
     def _sample_mask(self, count: int) -> Tensor:
-        """Which of so many examples are in a batch, bool."""
+        """Which of `count` examples are in a batch, bool [count]."""
         uniform = torch.rand(count, generator=self.generator, dtype=torch.float64)
         return uniform < self.sample_rate
 
     def _counted(self, fetched: deque[int] | None) -> Iterator[list[int]]:
-        """Batches; `fetched`: gets their sizes, if the loader tells when it hands them out."""
+        """Batches; if `fetched` is given, it gets their sizes, else they count as handed out."""
         check_process(self.process, "data_loader")
         self.begun = True
         if self.begin is not None:
@@ -99,11 +100,11 @@ class TrackedSampler(ABC):
 
     @abstractmethod
     def _batches(self) -> Iterator[list[int]]:
-        """Those of one loop."""
+        """The batches of one loop."""
 
 
 class PoissonSampler(TrackedSampler, UniformWithReplacementSampler):
-    """Of one process."""
+    """For one process."""
 
     def _batches(self) -> Iterator[list[int]]:
         for _ in range(self.steps):
@@ -111,20 +112,20 @@ class PoissonSampler(TrackedSampler, UniformWithReplacementSampler):
 
 
 class DistributedPoissonSampler(TrackedSampler, DistributedUniformWithReplacementSampler):
-    """Of one of several workers, among which the examples are dealt out."""
+    """For one of several workers, which have disjoint subsets of the examples."""
 
     def _batches(self) -> Iterator[list[int]]:
-        places = torch.arange(self.total_size)
-        if self.shuffle:  # in all workers alike
+        indices = torch.arange(self.total_size)
+        if self.shuffle:  # equally in all workers
             shared = torch.Generator().manual_seed(self.shuffle_seed + self.epoch)
-            places = torch.randperm(self.total_size, generator=shared)
-        worker_places = places[self.rank :: self.num_replicas]
+            indices = torch.randperm(self.total_size, generator=shared)
+        worker_indices = indices[self.rank :: self.num_replicas]
         for _ in range(self.num_batches):
-            yield worker_places[self._sample_mask(len(worker_places))].tolist()
+            yield worker_indices[self._sample_mask(len(worker_indices))].tolist()
 
 
 class CountedLoader(DPDataLoader):
-    """Batches that workers fetch ahead count when the script gets them, not when they are drawn."""
+    """Counts prefetched batches when the script receives them, not when they are drawn."""
 
     def __iter__(self) -> Any:
         if self.num_workers == 0:
@@ -139,7 +140,7 @@ class CountedLoader(DPDataLoader):
 
 
 class HandedOut:
-    """An iterator of workers' batches that reports each one that it hands out."""
+    """An iterator over prefetched batches that records each one that it yields."""
 
     def __init__(self, iterator: Any, batches: TrackedSampler, fetched: deque[int]) -> None:
         self.iterator, self.batches, self.fetched = iterator, batches, fetched
@@ -156,11 +157,11 @@ class HandedOut:
         return batch
 
 
-def check_process(process: int, what: str) -> None:
-    """OsoError in another process than the one of this number, which called `make_private`."""
+def check_process(process: int, name: str) -> None:
+    """OsoError unless this is the process (by its id) that called `make_private`."""
     if os.getpid() != process:
         raise OsoError(
-            f"{what}: this process was forked after make_private and would repeat the noise and "
+            f"{name}: this process was forked after make_private and would repeat the noise and "
             "batches of its parent; call make_private in the forked process"
         )
 
@@ -168,31 +169,31 @@ def check_process(process: int, what: str) -> None:
 def install_sampler(
     loader: DataLoader, batches: int, secure_mode: bool = False
 ) -> PoissonSampler | DistributedPoissonSampler:
-    """Put batches of this room, so many in a loop, in the place of those of Opacus's loader.
+    """Replace the sampler of Opacus's loader by one of this module, with `batches` in a loop.
 
-    secure_mode: whether its generator is cryptographic, and so another one in each worker.
+    `secure_mode`: the generator is cryptographic, and so different in each worker.
     """
-    past: Any = loader.batch_sampler
-    worker_places: PoissonSampler | DistributedPoissonSampler
-    # Opacus makes int(1 / rate) batches, which rounding makes one too few for some numbers of them.
-    # Then loader and accountant would have two sampling rates.
-    if isinstance(past, DistributedUniformWithReplacementSampler):
-        worker_places = DistributedPoissonSampler(
-            total_size=past.total_size,
-            sample_rate=past.sample_rate,
-            generator=past.generator,
+    replaced: Any = loader.batch_sampler
+    sampler: PoissonSampler | DistributedPoissonSampler
+    # Opacus makes int(1 / rate) batches, which rounding makes one too few for some rates; loader
+    # and accountant would then have different sampling rates.
+    if isinstance(replaced, DistributedUniformWithReplacementSampler):
+        sampler = DistributedPoissonSampler(
+            total_size=replaced.total_size,
+            sample_rate=replaced.sample_rate,
+            generator=replaced.generator,
             steps=batches,
         )
-        if not secure_mode:  # a script seeds its workers' loaders alike
-            worker_places.reseed()
+        if not secure_mode:  # scripts seed the loaders of all workers equally
+            sampler.reseed()
     else:
-        worker_places = PoissonSampler(
-            num_samples=past.num_samples,
-            sample_rate=past.sample_rate,
-            generator=past.generator or seeded_generator(torch.device("cpu")),
+        sampler = PoissonSampler(
+            num_samples=replaced.num_samples,
+            sample_rate=replaced.sample_rate,
+            generator=replaced.generator or seeded_generator(torch.device("cpu")),
             steps=batches,
         )
-    worker_places.prepare()
+    sampler.prepare()
     loader.__class__ = CountedLoader
-    vars(loader)["batch_sampler"] = worker_places  # a DataLoader forbids it by its __setattr__
-    return worker_places
+    vars(loader)["batch_sampler"] = sampler  # DataLoader.__setattr__ forbids it
+    return sampler

@@ -1,1 +1,1 @@
-"""Stored runs trained again, and held against what was stored."""
+"""Reruns: trains stored runs again and compares the results (`oso verify`)."""

@@ -1,4 +1,4 @@
-"""A sample of stored runs, and one of them trained again."""
+"""Selects a random sample of stored runs and trains them again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.study.from_row import make_run
 from oso_dp.training.job import run_job
 
-_THREADS = re.compile(r"\((\d+) threads?\)$")  # of a CPU's name in the column `device`
+_THREADS = re.compile(r"\((\d+) threads?\)$")  # in the column `device`
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A row that can be trained again: its run, and how long that took the first time."""
+    """A row that can be trained again, and its run."""
 
     row: Mapping[str, Any]
     cohort: PlannedCohort
@@ -41,26 +41,26 @@ class StoredRun:
 
 
 def select_repeatable(runs: pd.DataFrame) -> list[StoredRun]:
-    """Of the table `runs` those rows whose values give their identity, in its order.
+    """The rows of the table `runs` that can be trained again, in its order.
 
-    Left out are rows of the format's first version that nobody can explain, of a user's own data,
-    which are not here, and of noise that was never seeded.
+    Rows of schema version 1 without run options, of user-defined data sets, and with unseeded noise
+    are left out.
     """
-    known = []
-    whole = runs.astype(object).where(runs.notna(), None)
-    for row in whole.to_dict("records"):
+    repeatable = []
+    rows = runs.astype(object).where(runs.notna(), None)
+    for row in rows.to_dict("records"):
         if row["settings"] is None:
             continue
         cohort, run = make_run({str(name): value for name, value in row.items()})
         if cohort.data_version is None and cohort.randomness == "seeded":
-            known.append(StoredRun(row, cohort, run))
-    return known
+            repeatable.append(StoredRun(row, cohort, run))
+    return repeatable
 
 
 def order_by_random_sample(stored: Sequence[StoredRun], seed: int) -> list[StoredRun]:
-    """All of them, in a random order that the seed decides; not the order of the table."""
-    by_identity = sorted(stored, key=lambda one: one.run.run_id)
-    return random.Random(seed).sample(by_identity, len(by_identity))
+    """All runs in a random order, which depends on the seed and not on the table's order."""
+    by_id = sorted(stored, key=lambda run: run.run.run_id)
+    return random.Random(seed).sample(by_id, len(by_id))
 
 
 def verify(
@@ -70,13 +70,13 @@ def verify(
     seconds: float,
     clock: Callable[[], float],
 ) -> Iterator[tuple[StoredRun, Comparison]]:
-    """Train as many of these again, in this order, as are expected to fit into the time.
+    """Train runs again, in this order, as long as they are expected to fit into `seconds`.
 
-    At least one: the first. What does not fit any more is passed over. `clock`: in seconds.
+    The first is always trained; a run that does not fit is skipped. `clock`: in seconds.
     """
     began, spent, expected = clock(), 0.0, 0.0
     for number, one in enumerate(order):
-        pace = spent / expected if expected else 1.0  # this machine against those of before
+        pace = spent / expected if expected else 1.0  # relative to the stored times
         if number and clock() - began + pace * one.seconds > seconds:
             continue
         started = clock()
@@ -86,7 +86,7 @@ def verify(
 
 
 def _rerun(one: StoredRun, evaluations: pd.DataFrame, arrays: Arrays) -> Comparison:
-    """On as many threads as the first time, where its row says so."""
+    """Train a run again, on the number of threads of its row."""
     threads = _THREADS.search(str(one.row["device"]))
     before = torch.get_num_threads()
     torch.set_num_threads(int(threads[1]) if threads else 1)
@@ -106,7 +106,7 @@ def _rerun(one: StoredRun, evaluations: pd.DataFrame, arrays: Arrays) -> Compari
 def _train_again(
     one: StoredRun, arrays: Arrays, columns: pd.Index, times: float = 1.0
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """The row and the evaluations (with these columns) of this run at a multiple of its rate."""
+    """Row and evaluations of the run, at `times` its learning rate."""
     run = replace(one.run, learning_rate=one.run.learning_rate * times)
     with tempfile.TemporaryDirectory(prefix="oso-verify-") as folder:
         rows = run_job(one.cohort, [run], arrays, Path(folder))
@@ -115,12 +115,12 @@ def _train_again(
 
 
 def select_datasets(stored: Sequence[StoredRun], datasets: Sequence[str]) -> list[StoredRun]:
-    """Those of these data sets, or of all; OsoError for one of which there is none."""
+    """The runs of these data sets, or all if none is given; OsoError for one without runs."""
     known = sorted({one.cohort.dataset for one in stored})
     for name in datasets:
         if name not in known:
             raise OsoError(
-                f"--dataset {name}: no stored run of it can be trained again; allowed are "
+                f"--dataset: {name}; has no run that can be trained again; must be one of "
                 f"{', '.join(known) or 'none'}"
             )
     return [one for one in stored if not datasets or one.cohort.dataset in datasets]

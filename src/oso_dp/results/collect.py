@@ -17,7 +17,7 @@ import pandas as pd
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.locks import only_writer
-from oso_dp.results.protected import protected
+from oso_dp.results.checks import protected
 from oso_dp.results.read import (
     PENDING,
     Results,

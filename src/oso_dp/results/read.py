@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, check_regular, format_os_error
-from oso_dp.results import column_rules, evaluated, row_claims
+from oso_dp.results import checks
 from oso_dp.results.schema import (
     EVALUATIONS,
     KEYS,
@@ -59,9 +59,8 @@ class Results:
 def read_results(folder: Path) -> Results:
     """Read a folder, all of it or nothing, also while another command changes it.
 
-    OsoError names a file that is missing, cut off or of another schema; a value that no training
-    writes (see `column_rules`, `row_claims`); a run that stands there twice, has no identity, or
-    lacks its row or its evaluations, as where a part is missing (`evaluated`).
+    OsoError names a file that is missing, cut off or of another schema, or what is wrong with a
+    row (`oso_dp.results.checks`).
     """
 
     def read() -> Results:
@@ -80,28 +79,15 @@ def check_clear(folder: Path, results: Results) -> None:
 
     folder: that the results are of, or shall be.
     """
-    schema = pa.schema([EVALUATIONS.field(name) for name in (*KEYS["evaluations"], "metric")])
+    schema = pa.schema([EVALUATIONS.field(name) for name in KEYS["evaluations"]])
     evaluations = pa.Table.from_pandas(results.evaluations, schema, preserve_index=False)
     _check_clear(folder, results.runs, evaluations)
 
 
 def _check_clear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
-    _raise_error(folder / "runs.parquet", _unclear(runs) or row_claims.complaint(runs))
-    _raise_error(folder / "evaluations.parquet", evaluated.complaint(runs, evaluations))
-
-
-def _unclear(runs: pd.DataFrame) -> str | None:
-    """Each row must say what it is about, and no two the same."""
-    if unnamed := int(runs["run_id"].isna().sum()):
-        return f"{unnamed} rows without run_id"
-    repeated = runs["run_id"].duplicated()
-    if not repeated.any():
-        return None
-    run = runs.loc[repeated, "run_id"].iloc[0]
-    return (
-        f"run {run} stands there more than once "
-        f"({int(repeated.sum())} rows repeat another's run_id)"
-    )
+    _raise_error(folder / "runs.parquet", checks.identities_complaint(runs))
+    _raise_error(folder / "runs.parquet", checks.runs_complaint(runs))
+    _raise_error(folder / "evaluations.parquet", checks.evaluations_complaint(runs, evaluations))
 
 
 def _raise_error(path: Path, complaint: str | None) -> None:
@@ -151,7 +137,7 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     for column in sorted(_NAMES & {*table.column_names}):
         for name in pc.unique(table[column]).drop_null().to_pylist():
             check_name(name, f"{path}: {column}")
-    _raise_error(path, column_rules.complaint(table, kind))
+    _raise_error(path, checks.column_complaint(table, kind))
 
 
 def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 Column names are a promise: others read these files. A value that does not apply is null.
 The format's version is stored in each file's metadata and checked when it is read; rows of older
 versions are filled up then (see oso_dp.results.migrations). What a column may hold says
-oso_dp.results.column_rules.
+oso_dp.results.checks.
 """
 
 import pyarrow as pa

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.files import format_os_error
-from oso_dp.results.protected import protected
+from oso_dp.results.checks import protected
 
 _MEASURED = ["run_id", "step", "split", "value"]
 _RECEIPT = "collected.txt"  # what `oso collect` said: the store, then what it holds

@@ -1,6 +1,7 @@
-"""Writing one table of results, whole or not at all."""
+"""Writing one file of results, whole or not at all."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
-from oso_dp.results.read import PENDING, read_columns
+from oso_dp.locks import only_writer
+from oso_dp.results.read import PENDING, is_store, read_columns
 from oso_dp.results.schema import SCHEMAS
 
 
@@ -39,3 +41,13 @@ def write_table(path: Path, kind: str, rows: pd.DataFrame | list[dict[str, Any]]
     table = table.replace_schema_metadata(schema.metadata)
     with atomic_write(path) as file:
         pq.write_table(table, file, compression="zstd")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around the writing of one file: alone in its folder, if that is a results store."""
+    if is_store(path.parent):
+        with only_writer(path.parent):
+            yield
+    else:
+        yield

@@ -19,9 +19,8 @@ from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.locks import only_writer
 from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_number
-from oso_dp.results.other_search import refuse_other_search_among
+from oso_dp.results.conflicts import refuse_other_search_among, refuse_spent
 from oso_dp.results.read import is_store
-from oso_dp.results.spent import refuse_spent
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
 from oso_dp.scheduler.scheduling import Scheduler
 from oso_dp.scheduler.shard_store import ShardStore, list_stores
@@ -47,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 def _minutes(text: str) -> float:
     if value := real_number(0, MAX_MINUTES)(text):
         return value
-    raise OptionError(f"{text[:80]}: must be a number above 0")
+    raise OptionError(f"{text[:80]}; must be a number > 0")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -57,22 +56,26 @@ def make_parser() -> argparse.ArgumentParser:
     add("--minutes", type=_minutes, required=True, help="the deadline, from the command's start")
     add("--results", type=path, required=True, help="folder for the finished runs")
     add("--plan", type=path, nargs="+", default=[Path("results/plan.json")], help="by `oso plan`")
-    add("--existing", type=path, nargs="+", help="stores whose runs are not trained again")
+    add("--existing", type=path, nargs="+", help="stores whose runs are skipped")
     add("--data", type=path, default=Path("build/data"), help="folder of the .npz files")
-    add("--prepare", action="store_true", help="make the .npz files that are missing")
+    add("--prepare", action="store_true", help="create missing .npz files")
     add("--data-dir", type=path, help="folder with the raw files, for --prepare")
-    add("--skip-missing", action="store_true", help="leave out data sets without a file")
+    add("--skip-missing", action="store_true", help="skip data sets without a file")
     add("--filter", nargs="+", default=[], help="patterns METHOD/DATASET, as '*/ag_news'")
-    add("--priorities", type=path, help="what goes first, as config/priorities.toml")
+    add("--priorities", type=path, help="file of priorities, as config/priorities.toml")
     add("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
-    add("--parallel-runs", type=integer(1, MAX_PARALLEL_RUNS), help="of a cohort, at once")
+    add(
+        "--parallel-runs",
+        type=integer(1, MAX_PARALLEL_RUNS),
+        help="runs of a cohort that are trained together",
+    )
     add("--quiet", action="store_true", help="no lines before the first run; for further processes")
-    add("--threads", type=integer(1, MAX_AT_ONCE), help="of the CPU (all cores)")
+    add("--threads", type=integer(1, MAX_AT_ONCE), help="CPU threads (all cores)")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train; the exit status is 0 also if runs are left (`oso_dp.exit_codes`)."""
+    """Train; the exit status is 0 even if runs are left (`oso_dp.exit_codes`)."""
 
     def run() -> None:
         began, options = time.monotonic(), make_parser().parse_args(arguments)
@@ -86,17 +89,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_scheduler(
     options: argparse.Namespace, deadline: float, interrupts: SignalRecorder
 ) -> Scheduler:
-    """OsoError for options that no campaign can follow."""
+    """OsoError for invalid or conflicting options."""
     say: Say = (lambda line: None) if options.quiet else _say
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise OsoError("--device cuda: no CUDA device is visible here; allowed is cpu")
+        raise OsoError("--device: cuda; no CUDA device is visible; must be cpu")
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(options.threads or torch.get_num_threads())
     plans = [read_plan(path) for path in options.plan]
     cohorts = [cohort for plan in plans for cohort in plan.cohorts]
     check_one_budget(cohorts)
-    jobs, every = list_jobs(plans, options.filter), list_jobs(plans)
-    priorities = read_priorities(options.priorities, every) if options.priorities else []
+    jobs, all_jobs = list_jobs(plans, options.filter), list_jobs(plans)
+    priorities = read_priorities(options.priorities, all_jobs) if options.priorities else []
     existing = options.existing or sorted({p.parent for p in options.plan if is_store(p.parent)})
     store = ShardStore(options.results, existing)
     places = {shard: "--existing" for folder in existing for shard in list_stores(folder)}
@@ -105,8 +108,8 @@ def make_scheduler(
         refuse_spent({k: f"another folder under `{v}`" for k, v in places.items()}, plan.cohorts)
     jobs = _without_conflicts(jobs, [options.results, *existing], say)
     jobs = _with_data([job for job in jobs if _is_missing(job, store)], options, say)
-    usual = CPU_PARALLEL_RUNS if device == "cpu" else {}
-    other = 1 if device == "cpu" else GPU_PARALLEL_RUNS
+    by_model = CPU_PARALLEL_RUNS if device == "cpu" else {}
+    default = 1 if device == "cpu" else GPU_PARALLEL_RUNS
     users = {job.cohort.data_file: job.cohort for job in jobs}
     code = Path(oso_dp.__file__)
 
@@ -119,12 +122,14 @@ def make_scheduler(
         if interrupts.came or (store.progress / "stop").exists():
             raise InterruptedByUser(f"{interrupts.came or store.progress / 'stop'}: stopped")
         if not code.exists():
-            raise OsoError(f"{code}: this checkout is gone; complete runs are kept, start again")
+            raise OsoError(
+                f"{code}: no longer exists; complete runs are kept; start the campaign again"
+            )
 
     scheduler = Scheduler(
         rank_runs(jobs, priorities, {run for one in cohorts for run in paper_best_runs(one)}),
         {dataset: s for plan in plans for dataset, s in plan.seconds_per_step.items()},
-        {k: options.parallel_runs or usual.get(v.model, other) for k, v in users.items()},
+        {k: options.parallel_runs or by_model.get(v.model, default) for k, v in users.items()},
         store,
         load_arrays,
         deadline,
@@ -147,7 +152,7 @@ def _is_missing(job: Job, store: ShardStore) -> bool:
 
 
 def _without_conflicts(jobs: Sequence[Job], folders: Sequence[Path], say: Say) -> list[Job]:
-    """The jobs without those of which a folder holds another search; a line for each of these."""
+    """The jobs without those that conflict with another search in a folder; reports each."""
     kept = []
     for job in jobs:
         stores = {folder: list_stores(folder, f"{job.cohort.name}.*") for folder in folders}

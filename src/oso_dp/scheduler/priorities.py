@@ -29,7 +29,7 @@ THREE_DIGITS = 5e-3  # relative; neighbouring points of a grid differ by much mo
 
 
 class Job(NamedTuple):
-    """A cohort of a plan, which is given by its name. A run of two plans is in a job of each."""
+    """A cohort and the name of its plan. A run of two plans is in a job of each."""
 
     plan: str
     cohort: PlannedCohort
@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Priority:
-    """An entry of the file: the values that each of its keys allows."""
+    """An entry of the file: the allowed values by key."""
 
     allowed: dict[str, tuple[Any, ...]]
 
@@ -62,7 +62,7 @@ def list_jobs(plans: Sequence[Plan], patterns: Sequence[str] = ()) -> list[Job]:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             known = ", ".join(sorted({*names}))
-            raise OsoError(f"--filter {pattern}: matches no cohort of the plans; they have {known}")
+            raise OsoError(f"--filter: {pattern}; matches no cohort; must match one of {known}")
     return [
         job
         for job, name in zip(jobs, names, strict=True)
@@ -86,7 +86,7 @@ def rank_runs(
 
 
 def read_priorities(path: Path, jobs: Sequence[Job]) -> list[Priority]:
-    """The file's entries, without those of plans that are not among the jobs.
+    """The file's entries, without those for plans that have no jobs here.
 
     OsoError names an entry with an unknown key, a wrong value or no matching run.
     """
@@ -97,7 +97,7 @@ def read_priorities(path: Path, jobs: Sequence[Job]) -> list[Priority]:
         raise OsoError(f"{path}: cannot be read as TOML ({format_os_error(error)})") from None
     entries = content.pop("first", None)
     if content or not isinstance(entries, list) or not entries:
-        raise OsoError(f"{path}: must hold tables [[first]], and nothing else")
+        raise OsoError(f"{path}: must have only tables [[first]]")
     plans, found = {job.plan for job in jobs}, []
     names = ", ".join(sorted(plans))
     for number, entry in enumerate(entries, start=1):
@@ -107,23 +107,23 @@ def read_priorities(path: Path, jobs: Sequence[Job]) -> list[Priority]:
             continue
         if not any(priority.matches(job, run) for job in jobs for run in job.cohort.runs):
             text = "; ".join(f"{k} = {', '.join(map(str, v))}" for k, v in priority.allowed.items())
-            raise OsoError(f"{where} ({text}): matches no run of {names}")
+            raise OsoError(f"{where}: {text}; matches no run of {names}")
         found.append(priority)
     if not found:
-        raise OsoError(f"{path}: all entries are for other plans than {names}")
+        raise OsoError(f"{path}: no entry is for the plans {names}")
     return found
 
 
 def _read_entry(where: str, entry: Any) -> dict[str, tuple[Any, ...]]:
     if not isinstance(entry, dict) or not entry:
-        raise OsoError(f"{where}: must name at least one of {', '.join(KEYS)}")
+        raise OsoError(f"{where}: must have at least one of the keys {', '.join(KEYS)}")
     allowed = {key: tuple(v) if isinstance(v, list) else (v,) for key, v in entry.items()}
     for key, values in allowed.items():
         if key not in KEYS:
-            raise OsoError(f"{where}: {key}: unknown key; allowed are {', '.join(KEYS)}")
+            raise OsoError(f"{where}: {key}: unknown key; must be one of {', '.join(KEYS)}")
         too_large = any(isinstance(one, int) and abs(one) > MAX_NUMBER for one in values)
         if too_large or not values or {type(one) for one in values} - {*KEYS[key]}:
             kind = "text" if KEYS[key] == (str,) else f"a number up to {MAX_NUMBER:.0e}"
             shown = repr(entry[key])[:80]
-            raise OsoError(f"{where}: {key} = {shown}: must be {kind}, or a list of such")
+            raise OsoError(f"{where}: {key}: {shown}; must be {kind}, or a list of such")
     return allowed

@@ -1,4 +1,4 @@
-"""Which group of runs trains next, until the deadline comes or no run is left."""
+"""The scheduler: selects and trains the next group of runs until the deadline or no run is left."""
 
 import math
 import shutil
@@ -18,9 +18,9 @@ from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name
 
 SLACK = 1.05  # factor on an estimated time
-SETTLED_SECONDS, SETTLED_SHARE = 1.0, 0.02  # of steps, and of the time left, for a measurement
+WARMUP_SECONDS, WARMUP_FRACTION = 1.0, 0.02  # of a measurement; the latter of the time left
 POLL_SECONDS, STATUS_SECONDS = 5.0, 180.0
-HELD, LATE = "another process holds this cohort", "would not end before the deadline"
+HELD, LATE = "another process holds this cohort", "cannot end before the deadline"
 
 
 class OutOfTimeError(InterruptedByUser):
@@ -31,9 +31,9 @@ class OutOfTimeError(InterruptedByUser):
 class Scheduler:
     """Trains the runs that the store lacks, level after level (see `rank_runs`).
 
-    The throughput is the fastest that was measured: an overloaded hour is slow and says nothing of
-    the next one. On a CPU only the time counts in which this process computes (`cpu_clock`).
-    `check` is called after each step and may raise Interrupted. The last level holds all runs.
+    The throughput is the fastest that was measured, since a loaded machine may be idle later. On a
+    CPU only this process's computing time counts (`cpu_clock`). `check` is called after each step
+    and may raise InterruptedByUser. The last level has all runs.
     """
 
     levels: Sequence[Sequence[Selection]]
@@ -51,7 +51,7 @@ class Scheduler:
     # Seconds of a step and run, by data set and method.
     throughput: dict[tuple[str, str], float] = field(default_factory=dict)
     set_aside: set[Group] = field(default_factory=set)  # groups that are not tried again
-    _said: dict[str, float] = field(default_factory=dict)  # when each reason to wait was said
+    _reported_at: dict[str, float] = field(default_factory=dict)  # by reason to wait
 
     def run(self) -> None:
         self.runs_before = len(self.store.runs)
@@ -67,11 +67,11 @@ class Scheduler:
 
     def list_left(self) -> dict[str, PlannedCohort]:
         """The cohort of each run that is missing, by run_id."""
-        every = {run.run_id: job.cohort for job, runs in self.levels[-1] for run in runs}
-        return {run: cohort for run, cohort in every.items() if run not in self.store.done}
+        cohorts = {run.run_id: job.cohort for job, runs in self.levels[-1] for run in runs}
+        return {run: cohort for run, cohort in cohorts.items() if run not in self.store.done}
 
     def say_status(self, now: bool = False) -> None:
-        """A line every few minutes, of one of the processes that share the folder; or now."""
+        """Report the status: every few minutes by one of the processes of the folder, or now."""
         if now or self.store.is_status_due(STATUS_SECONDS):
             self._refresh()
             left = self.list_left()
@@ -97,13 +97,13 @@ class Scheduler:
         self.throughput[key] = min(seconds, self.throughput.get(key, math.inf))
 
     def _run_seconds(self, cohort: Cohort, planned: bool = True) -> float:
-        """As measured of its method, else of the slowest on its data set, else as planned or 0."""
+        """As measured for its method, else the slowest on its data set, else as planned or 0."""
         like = [seconds for (data, _), seconds in self.throughput.items() if data == cohort.dataset]
         other = max(like, default=self.planned_seconds[cohort.dataset] if planned else 0.0)
         return cohort.steps * self.throughput.get((cohort.dataset, cohort.method), other)
 
     def _order(self) -> Iterator[Selection]:
-        """All missing runs; in each level, what costs the least comes first."""
+        """All missing runs; in each level the cheapest first."""
         done = self.store.done
         for level in self.levels:
             left = [(job, tuple(r for r in runs if r.run_id not in done)) for job, runs in level]
@@ -113,7 +113,7 @@ class Scheduler:
             )
 
     def _train_next(self) -> dict[str, list[str]] | None:
-        """Train the most valuable group that is free and ends in time, else say why none is."""
+        """Train the most valuable group that is free and ends in time; else why there is none."""
         self._refresh()
         waits: dict[str, list[str]] = {}  # by reason, the cohorts that are passed over
         for job, runs in self._order():
@@ -132,13 +132,13 @@ class Scheduler:
         return waits
 
     def _say_wait(self, cohort: Cohort, reason: str, details: str) -> None:
-        """Unless a cohort was said to wait for this reason in the last minutes."""
-        if self.clock() >= self._said.get(reason, -math.inf) + STATUS_SECONDS:
-            self._said[reason] = self.clock()
+        """Report a waiting cohort, at most once per reason and interval."""
+        if self.clock() >= self._reported_at.get(reason, -math.inf) + STATUS_SECONDS:
+            self._reported_at[reason] = self.clock()
             self.say(f"{cohort.name}: waits: {reason}{details}")
 
     def _list_groups(self, cohort: Cohort, missing: Sequence[Run]) -> Iterator[Group]:
-        """Started groups, then as many runs as end in time. To be called while claimed."""
+        """Started groups, then the largest that ends in time. The cohort must be claimed."""
         yield from (g for g in self.store.list_started(cohort) if g not in self.set_aside)
         size = min(self.parallel_runs[cohort.data_file], len(missing))
         while size:
@@ -162,7 +162,7 @@ class Scheduler:
             shutil.rmtree(folder, ignore_errors=True)
             if len(group) == 1:
                 raise OsoError(
-                    f"{cohort.name}: the device's memory is too small for a single run"
+                    f"{cohort.name}: the device has too little memory for a single run"
                 ) from None
             self.parallel_runs[cohort.data_file] = len(group) // 2
             self.say(f"{text}: exceeds the device's memory; next {len(group) // 2} in parallel")
@@ -177,9 +177,9 @@ class Scheduler:
 
 
 class _Watch:
-    """Called after each step of a group: measures it, and ends it where it comes too late.
+    """Callback after each step of a group: measures its speed, and ends it if it is too slow.
 
-    The first step starts the measurement: it takes longer than the others.
+    The measurement starts after the first step, which is slower.
     """
 
     def __init__(self, scheduler: Scheduler, steps: int) -> None:
@@ -197,7 +197,7 @@ class _Watch:
         if step > first:
             self.per_step = min(now - began, computed - computed_before) / (step - first)
         left = scheduler.deadline - now
-        is_settled = now - began >= max(SETTLED_SECONDS, SETTLED_SHARE * (left + now - began))
-        ahead = self.per_step * (self.steps - step) / SLACK if is_settled else 0.0
+        is_measured = now - began >= max(WARMUP_SECONDS, WARMUP_FRACTION * (left + now - began))
+        ahead = self.per_step * (self.steps - step) / SLACK if is_measured else 0.0
         if step < self.steps and ahead > left:
             raise OutOfTimeError

@@ -46,13 +46,17 @@ class ShardStore:
 
     def __init__(self, folder: Path, existing: Sequence[Path] = ()) -> None:
         if is_store(folder):
-            raise OsoError(f"{folder}: is a results store; name another folder for --results")
+            raise OsoError(
+                f"--results: {folder}; must not be a results store; choose another folder"
+            )
         self.folder, self.progress = folder, folder / ".progress"
         make_folder(self.progress)
         self.done: set[str] = set()
         for other in existing:
             if not (stores := list_stores(other)):
-                raise OsoError(f"{other}: holds no results, neither a store nor shards")
+                raise OsoError(
+                    f"--existing: {other}; has no results; must be a store or have shards"
+                )
             self.done.update(run_id for store in stores for run_id in run_ids(store))
         self.runs = pd.DataFrame(columns=_COLUMNS)
         self._read: set[Path] = set()
@@ -68,7 +72,7 @@ class ShardStore:
             self._read.update(new)
 
     def is_status_due(self, seconds: float) -> bool:
-        """Whether no process has asked this for so long; True once for all of them."""
+        """Whether no process of the folder has reported for so long; True for one of them."""
         mark = self.progress / "status"
         is_due = not mark.exists() or time.time() - mark.stat().st_mtime >= seconds
         if is_due:
@@ -117,7 +121,7 @@ class ShardStore:
     def finish(self, checkpoints: Path, rows: ResultRows) -> None:
         """Write a started group's shard: both tables in a hidden folder, then one renaming."""
         shard, hidden = self.folder / checkpoints.name, self.folder / f".{checkpoints.name}"
-        shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed right here
+        shutil.rmtree(hidden, ignore_errors=True)  # left by a killed process
         write_table(hidden / "evaluations.parquet", "evaluations", rows.evaluations)
         write_table(hidden / "runs.parquet", "runs", rows.runs)
         try:
@@ -135,7 +139,7 @@ def _digest(run_ids: Sequence[str]) -> str:
 
 
 def _read_run_ids(path: Path) -> list[str]:
-    """Of a started group. Another error than OsoError for content that no campaign wrote."""
+    """Run ids of a started group; an error other than OsoError marks the file as corrupt."""
     try:
         run_ids: list[str] = parse_json(read_up_to(path, MAX_LIST_BYTES).decode())
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What a study needs of Snakemake: one at a time, what its jobs may ask of Slurm, how far it is."""
+"""Support for the Snakemake workflow: preflight checks, study lock, Slurm limits, progress."""

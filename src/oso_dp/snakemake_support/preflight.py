@@ -1,4 +1,4 @@
-"""What has to be in order before Snakemake begins to work on a study."""
+"""Preflight checks: what must hold before Snakemake starts the jobs of a study."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from oso_dp.study.strict_yaml import read_text, read_yaml
 
 _TABLES = ("runs.parquet", "evaluations.parquet")  # of a store
 _DRY_RUN = re.compile("-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")
-_LOOKING_ONLY = re.compile(
+_READ_ONLY = re.compile(
     "-[lSD]|--(unlock|lint|report|(d3)?dag|(rule|file)graph|(detailed-)?summary|list(-[a-z-]+)?)(=.*)?"
 )
 
@@ -26,45 +26,45 @@ def check_before_start(
     arguments: Sequence[str],
     page: Path | None = None,
 ) -> StudyLock | None:
-    """Who leads the study's jobs from now on; None if Snakemake's `arguments` only look.
+    """Acquire the study's lock; None if Snakemake's `arguments` start no job.
 
-    OsoError if another Snakemake works on this study. What a killed one left of its locks (files of
-    `locks` that name something below `build`) goes, if that was on this machine. And the receipt of
-    a collection, build/collected.txt, goes if the store lacks one of its tables: what it attests
-    is gone, and is collected again. So goes that of the report, build/published.txt, without its
-    `page`.
+    Removes stale Snakemake locks (files in `locks` that name a path below `build`) that a killed
+    Snakemake left on this machine. Removes build/collected.txt if the store lacks a table, and
+    build/published.txt if `page` is missing, so that Snakemake makes these again.
+
+    OsoError if another Snakemake works on this study.
     """
     if is_read_only(arguments):
         return None
-    leader = StudyLock(build)
-    leader.acquire()
-    # Snakemake refuses, too, but takes six lines to say so.
-    left = [lock for lock in locks.glob("*.lock") if f"{build}/" in lock.read_text()]
-    if left and leader.last_host != platform.node():
-        leader.release()
+    lock = StudyLock(build)
+    lock.acquire()
+    # Snakemake would refuse as well, in six lines.
+    stale = [path for path in locks.glob("*.lock") if f"{build}/" in path.read_text()]
+    if stale and lock.last_host != platform.node():
+        lock.release()
         raise OsoError(
-            f"{build}: a snakemake on {leader.last_host or 'another machine'} is at work on this "
-            "study, or was killed there; wait for it, or, if it was, run `.venv/bin/snakemake "
-            "--unlock` first"
+            f"{build}: locked by a snakemake on {lock.last_host or 'another machine'}; wait for "
+            "it, or, if it was killed, run `.venv/bin/snakemake --unlock` first"
         )
-    for lock in left:  # nobody leads, so its process is gone
-        lock.unlink()
-    leader.note_host()
+    for path in stale:  # the study's lock was free, so their process has ended
+        path.unlink()
+    lock.note_host()
     if not all((store / name).exists() for name in _TABLES):
         (build / "collected.txt").unlink(missing_ok=True)
     if page is not None and not page.exists():
         (build / "published.txt").unlink(missing_ok=True)
-    return leader
+    return lock
 
 
 def check_handed_over(
     config: Mapping[str, Any], files: Sequence[Path], overridden: Iterable[str]
 ) -> None:
-    """OsoError unless Snakemake read the configuration's files as `oso plan` would.
+    """OsoError unless Snakemake read the configuration file as `oso plan` reads it.
 
-    Snakemake takes the last of two equal keys, for one. `overridden`: keys that its --config sets.
-    Where files are laid over each other, or a module's user made a configuration of his own, each
-    file is looked at by itself.
+    Snakemake keeps the last of two equal keys, for example. With several files, or a configuration
+    that a module's user made, only the syntax of each file is checked.
+
+    overridden: keys that Snakemake's --config sets.
     """
     read = [(path, read_yaml(read_text(path), str(path))) for path in files]
     if len(read) != 1:
@@ -75,50 +75,49 @@ def check_handed_over(
     for name in values.keys() - set(overridden):
         if values[name] != config[name]:
             raise OsoError(
-                f"{path}: {name}: Snakemake reads {config[name]!r}, oso {values[name]!r}; write it "
-                "in plain YAML"
+                f"{path}: {name}: read as {config[name]!r} by Snakemake and {values[name]!r} by "
+                "oso; write it in plain YAML"
             )
 
 
 def check_folders(build: Path, results: Path, report: Path) -> None:
-    """OsoError unless the folders of `results` and `report` can be one, and stay the study's own.
+    """OsoError unless `results` and `report` are usable, disjoint from each other and `build`.
 
-    What the study writes into its working folder `build` is no place for either, and a report
-    replaces nothing else: so its folder holds neither of them.
+    The study writes to its working folder `build`, and a report replaces its folder.
     """
     check_folder(results, "results")
     check_folder(report, "report")
-    made = ("parts", "logs", "report", "benchmarks", "plan.json")
-    working = [*(build / name for name in made), build.parent / "data", Path(".snakemake")]
+    outputs = ("parts", "logs", "report", "benchmarks", "plan.json")
+    working = [*(build / name for name in outputs), build.parent / "data", Path(".snakemake")]
     tables = [results / name for name in _TABLES]
-    for named, folder, places in (
+    for key, folder, places in (
         ("results", results, working),
         ("report", report, [*working, *tables]),
     ):
         for place in places:
             if _is_below(folder, place):
                 raise OsoError(
-                    f"{named} {folder}: the study writes other files to {place}; name another "
-                    f"folder under `{named}`"
+                    f"{key}: {folder}; must not be in {place}, where the study writes other files; "
+                    "choose another folder"
                 )
     for place in (results, *working):
         if _is_below(place, report):
             raise OsoError(
-                f"report {report}: holds {place}, which is no part of a report; name another "
-                "folder under `report`"
+                f"report: {report}; must not contain {place}, which is not part of a report; "
+                "choose another folder"
             )
 
 
 def _is_below(path: Path, folder: Path) -> bool:
-    """Whether a path is this folder, or lies in it."""
+    """Whether a path is this folder or is inside it."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def is_dry_run(arguments: Sequence[str]) -> bool:
-    """Whether Snakemake's arguments ask what would be done."""
+    """Whether Snakemake's arguments request a dry run."""
     return any(_DRY_RUN.fullmatch(argument) for argument in arguments)
 
 
 def is_read_only(arguments: Sequence[str]) -> bool:
     """Whether Snakemake's arguments start no job."""
-    return is_dry_run(arguments) or any(_LOOKING_ONLY.fullmatch(one) for one in arguments)
+    return is_dry_run(arguments) or any(_READ_ONLY.fullmatch(one) for one in arguments)

@@ -1,4 +1,4 @@
-"""How far a study's training is, over all of its jobs, as one line now and then."""
+"""Progress of a study's training over all of its jobs, as one line per interval."""
 
 import math
 import re
@@ -10,44 +10,44 @@ from pathlib import Path
 from typing import Self
 
 _REPORTED = re.compile(r"run (\d+) of (\d+), step (\d+) of (\d+)")  # by oso_dp.cli.progress
-_PART = "runs.parquet"  # comes last
+_TABLE = "runs.parquet"  # written last
 _TAIL = 400  # bytes of a log that hold its last line
 
 
-# A file as it is at one time. Two are held against each other, not against a clock, which may jump.
+# State of a file. Compared with an earlier state, not with a clock, which may jump.
 Version = tuple[str, int, int, int]
 
 
 def version(path: Path) -> Version | None:
-    """Another one whenever the file was written; None where it is not there."""
+    """A value that changes whenever the file is written; None if there is no file."""
     try:
-        known = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return str(path), known.st_ino, known.st_size, known.st_mtime_ns
+    return str(path), status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: its hours by the configuration, where it writes, and its log.
+    """A training job: its estimated hours, its output folder and its log.
 
-    earlier: versions of files that an earlier job left, and that do not count.
+    earlier: versions of files that an earlier job left; they are ignored.
     """
 
     hours: float
-    part: Path
+    output: Path
     log: Path
     earlier: frozenset[Version] = frozenset()
 
     @classmethod
-    def pending(cls, hours: float, part: Path, log: Path) -> Self:
-        """One that is still to begin: whatever lies there now is an earlier job's."""
-        there = (version(part / _PART), version(log))
-        return cls(hours, part, log, frozenset(one for one in there if one is not None))
+    def pending(cls, hours: float, output: Path, log: Path) -> Self:
+        """A job that has not started: files that exist now are from an earlier job."""
+        files = (version(output / _TABLE), version(log))
+        return cls(hours, output, log, frozenset(file for file in files if file is not None))
 
     def fraction_done(self) -> float:
-        """Of its work that is done: 1 if its part is there, else as its log says."""
-        if self._is_new(self.part / _PART):
+        """Fraction of its work that is done: 1 if its output exists, else from its log."""
+        if self._is_new(self.output / _TABLE):
             return 1.0
         reported = _REPORTED.findall(_end_of(self.log)) if self._is_new(self.log) else []
         if not reported:
@@ -61,9 +61,9 @@ class Job:
 
 
 class ProgressReporter:
-    """Says every `interval` seconds how far the jobs are, from a thread that ends with the process.
+    """Reports the progress of the jobs every `interval` seconds, from a daemon thread.
 
-    Hours left are at the speed since the watch began, however many jobs run beside each other.
+    Hours left are extrapolated from the speed since the reporter was made, over all parallel jobs.
     """
 
     def __init__(
@@ -80,29 +80,29 @@ class ProgressReporter:
         self.last = ""
 
     def start(self) -> None:
-        threading.Thread(target=self._go_on, daemon=True).start()
+        threading.Thread(target=self._poll_forever, daemon=True).start()
 
     def poll(self) -> None:
-        """Say the line if it is another one than before."""
+        """Report the line if it has changed."""
         line = self.line()
         if line != self.last:
             self.say(line)
         self.last = line
 
     def line(self) -> str:
-        whole, done = sum(job.hours for job in self.jobs), _hours_done(self.jobs)
-        text = f"{self.name}: {100 * done / whole if whole else 100:.1f} % of the training done"
+        total, done = sum(job.hours for job in self.jobs), _hours_done(self.jobs)
+        text = f"{self.name}: {100 * done / total if total else 100:.1f} % of the training done"
         passed = (self.clock() - self.began) / 3600
-        if done >= whole or done <= self.first or passed <= 0:
+        if done >= total or done <= self.first or passed <= 0:
             return text
-        left = passed * (whole - done) / (done - self.first)
+        left = passed * (total - done) / (done - self.first)
         return (
             f"{text}, about {left:,.1f} hours left"
             if left >= 1
             else (f"{text}, about {math.ceil(60 * left)} minutes left")
         )
 
-    def _go_on(self) -> None:
+    def _poll_forever(self) -> None:
         while True:
             time.sleep(self.interval)
             self.poll()

@@ -1,7 +1,7 @@
-"""Whether a Slurm cluster has what a study's jobs ask for, before the first is submitted.
+"""Check the resource requests of a study's jobs against a Slurm cluster, before any is submitted.
 
-Slurm itself would refuse some of it job by job, and let a job that asks for too much time wait for
-ever.
+Slurm itself would reject some requests one job at a time, and leave a job with too much wall time
+pending for ever.
 """
 
 import re
@@ -12,16 +12,17 @@ from dataclasses import dataclass
 
 from oso_dp.errors import OsoError
 
-# A Slurm command with its options, to the lines that it prints; none where it fails, and then
-# nothing is held against its answer.
+# Runs a Slurm command and returns its output lines; no lines if it fails, which disables the checks
+# that need them.
 Query = Callable[..., list[str]]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What jobs of a rule ask for; a partition or account that is None is the cluster's default.
+    """Resources that jobs of a rule request.
 
-    Names may be several, with commas between them; minutes are of wall time.
+    partition, account: None for the cluster's default; may be several, separated by commas.
+    minutes: wall time.
     """
 
     rule: str
@@ -34,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Node:
-    """A kind of node: its partition, and what the largest job on it may have; None: no limit."""
+    """A type of node: its partition and the limits of a job on it; minutes None: unlimited."""
 
     partition: str
     gpus: int
@@ -42,50 +43,49 @@ class Node:
     minutes: int | None
 
 
-def check_requests(requests: Iterable[Request], ask: Query | None = None) -> None:
-    """OsoError names the first setting that the cluster does not have."""
-    if ask is None:
+def check_requests(requests: Iterable[Request], query: Query | None = None) -> None:
+    """OsoError names the first request that the cluster cannot satisfy."""
+    if query is None:
         if shutil.which("sbatch") is None:
             raise OsoError(
-                "executor slurm: there is no sbatch here; start from a node that can submit jobs"
+                "--executor: slurm; sbatch not found; run Snakemake on a node that can submit jobs"
             )
-        ask = _query
-    every = ("sinfo", "--all", "--exact", "--noheader")
-    nodes = [_node(line) for line in ask(*every, "--format=%R|%G|%m|%l")]
-    names = ask(*every, "--format=%P")
+        query = _run_query
+    sinfo = ("sinfo", "--all", "--exact", "--noheader")
+    nodes = [_node(line) for line in query(*sinfo, "--format=%R|%G|%m|%l")]
+    names = query(*sinfo, "--format=%P")
     default = next((name.rstrip("*") for name in names if name.endswith("*")), None)
-    accounts = ask("sacctmgr", "--noheader", "--parsable2", "show", "account", "format=account")
+    accounts = query("sacctmgr", "--noheader", "--parsable2", "show", "account", "format=account")
     for request in sorted(set(requests), key=lambda request: request.rule):
         partitions = _names(request.partition)
         _check_names("slurm_partition", partitions, {node.partition for node in nodes})
         _check_names("slurm_account", _names(request.account, fold=True), _folded(accounts))
         wanted = partitions or {*filter(None, [default])}
-        there = [node for node in nodes if node.partition in wanted]
-        _check_limits(request, there)
+        allowed = [node for node in nodes if node.partition in wanted]
+        _check_limits(request, allowed)
 
 
-def _check_limits(request: Request, there: list[Node]) -> None:
+def _check_limits(request: Request, nodes: list[Node]) -> None:
     for name, wanted, offered in (
-        ("gpu", request.gpus, [node.gpus for node in there]),
-        ("mem_mb", request.memory_mb, [node.memory_mb for node in there]),
-        ("runtime", request.minutes, [node.minutes for node in there]),
+        ("gpu", request.gpus, [node.gpus for node in nodes]),
+        ("mem_mb", request.memory_mb, [node.memory_mb for node in nodes]),
+        ("runtime", request.minutes, [node.minutes for node in nodes]),
     ):
         limits = [limit for limit in offered if limit is not None]
         if limits and len(limits) == len(offered) and wanted > max(limits):
-            where = ", ".join(sorted({node.partition for node in there}))
+            where = ", ".join(sorted({node.partition for node in nodes}))
             raise OsoError(
-                f"{request.rule}:{name} {wanted}: partition {where} gives a job at most "
-                f"{max(limits)}; name another slurm_partition, ask for less "
-                f"(--set-resources {request.rule}:{name}={max(limits)})"
-                + (", or have fewer runs_per_job" if name == "runtime" else "")
+                f"{request.rule}:{name}: {wanted}; must be <= {max(limits)} on partition {where}; "
+                "set another slurm_partition, or "
+                f"--set-resources {request.rule}:{name}={max(limits)}"
+                + (", or reduce runs_per_job" if name == "runtime" else "")
             )
 
 
-def _check_names(setting: str, names: set[str], known: set[str]) -> None:
-    if known and (strange := names - known):
+def _check_names(key: str, names: set[str], known: set[str]) -> None:
+    if known and (unknown := names - known):
         raise OsoError(
-            f"{setting} {min(strange)}: not known to this cluster; it has "
-            f"{', '.join(sorted(known))}"
+            f"{key}: {min(unknown)}; must be one of {', '.join(sorted(known))} on this cluster"
         )
 
 
@@ -95,19 +95,19 @@ def _names(given: str | int | None, fold: bool = False) -> set[str]:
 
 
 def _folded(names: Iterable[str]) -> set[str]:
-    """Slurm's accounts have no capitals."""
+    """Slurm account names are case-insensitive."""
     return {name.casefold() for name in names}
 
 
 def _node(line: str) -> Node:
-    """From partition|gres|memory|time, as in gpu|gpu:a100:4(S:0-1),nvme:1|512000|2-00:00:00."""
+    """Parse partition|gres|memory|time, as in gpu|gpu:a100:4(S:0-1),nvme:1|512000|2-00:00:00."""
     partition, gres, memory, limit = line.split("|")
     counts = re.findall(r"gpu(?::[^:,(]+)*?:(\d+)(?=[,(]|$)", gres)
     return Node(partition, sum(map(int, counts)), int(memory.rstrip("+")), _minutes(limit))
 
 
 def _minutes(limit: str) -> int | None:
-    """Of [days-][hours:]minutes:seconds; None where there is no limit that could be read."""
+    """Parse [days-][hours:]minutes:seconds; None for no limit or another format."""
     parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):\d+", limit)
     if parts is None:
         return None
@@ -115,7 +115,7 @@ def _minutes(limit: str) -> int | None:
     return (24 * days + hours) * 60 + minutes
 
 
-def _query(*command: str) -> list[str]:
+def _run_query(*command: str) -> list[str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

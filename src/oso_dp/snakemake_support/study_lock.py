@@ -1,7 +1,7 @@
-"""Whoever leads a study's jobs on this machine holds a lock for as long as it wants them to run.
+"""The study lock: held by the Snakemake process that runs a study's jobs on this machine.
 
-The system lets go of the lock however the leader ends. A job that was told of it (the environment
-variable `LEADER`) sees that, keeps what it has, and ends: no job outlives its study.
+The system releases the lock however that process ends. A job that knows the lock (environment
+variable `LOCK_FILE`) polls it, saves a checkpoint and ends: no job outlives its study.
 """
 
 import platform
@@ -18,11 +18,11 @@ from oso_dp.locks import try_lock
 
 LOCK_FILE: Final = "OSO_STUDY_LOCK"
 _LOCK, _HOST = ".leader", ".leader-host"
-_PATIENCE: Final = 1.0  # seconds: a job that looks for its leader holds the lock for a moment
+_TIMEOUT: Final = 1.0  # seconds: a job that polls the lock holds it for a moment
 
 
 class StudyLock:
-    """One process's hold on the folder of a study."""
+    """A lock on the working folder of a study; one process holds it."""
 
     def __init__(self, build: Path) -> None:
         self.path = (build / _LOCK).absolute()
@@ -30,17 +30,17 @@ class StudyLock:
         self._held: BaseFileLock | None = None
 
     def acquire(self) -> None:
-        """OsoError if another process leads."""
+        """OsoError if another process holds the lock."""
         make_folder(self.path.parent)
-        self._held = try_lock(self.path, _PATIENCE)
+        self._held = try_lock(self.path, _TIMEOUT)
         if self._held is None:
             raise OsoError(
-                f"{self.path.parent}: another snakemake is at work on this study; wait for it"
+                f"{self.path.parent}: another snakemake works on this study; wait for it"
             )
 
     @property
     def last_host(self) -> str | None:
-        """The machine on which the study was led last; None if that is not known."""
+        """The host that last held the lock; None if unknown."""
         return self._host.read_text() if self._host.exists() else None
 
     def note_host(self) -> None:
@@ -49,7 +49,7 @@ class StudyLock:
                 file.write(platform.node().encode())
 
     def release_on_signal(self, *signals: signal.Signals) -> None:
-        """Let go when one of these comes, and then do what was done before."""
+        """Release the lock on one of these signals, then call the previous handler."""
         for number in signals:
             before = signal.getsignal(number)
 
@@ -61,14 +61,14 @@ class StudyLock:
             signal.signal(number, handle)
 
     def release(self) -> None:
-        """From now on jobs end as soon as they can."""
+        """Release the lock; the study's jobs then end as soon as they can."""
         if self._held is not None:
             self._held.release()
             self._held = None
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds this lock."""
+    """Whether a process holds this lock."""
     if not path.exists():
         return False
     held = try_lock(path)

@@ -1,1 +1,1 @@
-"""What to run: from a configuration to cohorts and runs. Knows no tensor."""
+"""The study: configuration, cohorts and runs, identities, calibration and plan. No tensors."""

@@ -1,7 +1,7 @@
-"""Before training: does the planned noise keep the planned budget?
+"""Before training: check that the planned noise multiplier keeps the planned budget.
 
-A plan's digests tell that it is as it was written; this tells that what was written is right, from
-the numbers that training goes by. It needs dp_accounting, which a campaign's machine may lack.
+The digests of a plan show that it was not edited. This check recomputes epsilon from the values
+that training uses. It needs dp_accounting, which a campaign's machine may lack.
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ _SLACK = 1 + 1e-6  # relative; plans round their noise up
 
 
 def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
-    """OsoError names the first cohort whose whole search costs more than its epsilon.
+    """OsoError names the first cohort whose search costs more than its epsilon.
 
-    Nothing is checked where dp_accounting is not installed.
+    Without dp_accounting nothing is checked.
     """
     try:
         if find_spec("dp_accounting") is None:  # importing all of it would take a second
@@ -35,29 +35,29 @@ def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
         spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
         if spent > budget * _SLACK:
             raise OsoError(
-                f"{cohort.name}: noise_multiplier {cohort.noise_multiplier:g} would cost epsilon "
+                f"{cohort.name}: noise_multiplier: {cohort.noise_multiplier:g}; would cost epsilon "
                 f"{format_spent_epsilon(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} "
-                "runs); "
-                f"its budget is {budget:g}: write the plan anew with `oso plan`"
+                f"runs), above the budget of {budget:g}; write the plan again with `oso plan`"
             )
 
 
 def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search, float]:
-    """What the cohort's noise pays for, and the budget of that."""
+    """The search that the cohort's noise was calibrated for, and its budget."""
     if cohort.stage is not None:
-        whole = make_linear_scaling_search(cohort)
+        stages = make_linear_scaling_search(cohort)
         if cohort.stage == FINAL_STAGE:
-            return whole.final_stage(whole.noise_multipliers(epsilon, delta)[:-1]), epsilon
-        return whole.trial_stage, whole.trial_fractions[whole.stages.index(cohort.stage)] * epsilon
-    shape = (
+            return stages.final_stage(stages.noise_multipliers(epsilon, delta)[:-1]), epsilon
+        fraction = stages.trial_fractions[stages.stages.index(cohort.stage)]
+        return stages.trial_stage, fraction * epsilon
+    eta = (
         1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
     )
     search = Search(
-        cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, shape
+        cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, eta
     )
     return search, epsilon
 
 
-@cache  # cohorts that search alike cost the same
+@cache  # equal searches cost the same
 def _epsilon(search: Search, noise_multiplier: float, delta: float) -> float:
     return search.epsilon(noise_multiplier, delta)

@@ -1,4 +1,4 @@
-"""Every grid's noise before it runs, by any accountant and way to account for its tuning."""
+"""Calibration: the noise multiplier of every grid, by accountant and search accounting."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from oso_dp.study.linear_scaling import make_linear_scaling_search
 
 @dataclass(frozen=True)
 class CalibratedGrid:
-    """One private cohort, how its search is accounted for, and the noise that follows."""
+    """A private cohort, the search that it is accounted as, and its noise multiplier."""
 
     cohort: Cohort
-    search: Search | LinearScalingSearch  # the whole, also of a cohort that is a part of it
+    search: Search | LinearScalingSearch  # all stages, also for a cohort that is one of them
     noise_multiplier: float
 
 
@@ -28,20 +28,20 @@ def calibrate_grids(
     config: StudyConfig,
     accountant: str = "rdp",
     search_accounting: str | None = None,
-    shape: float | None = None,
+    stopping_eta: float | None = None,
     trial_fractions: Sequence[float] | None = None,
 ) -> list[CalibratedGrid]:
-    """All private cohorts, in the study's order; grids that cost the same are computed once.
+    """Calibrate all private cohorts, in the study's order; equal searches are computed once.
 
-    By the study's own way, shape and shares, unless others are given. The search of a cohort on
-    data that are not public is that of all runs on them. OsoError names a cohort that has no noise
-    so, or what the study cannot do in that way.
+    Arguments that are None are taken from the study. On data that are not public, the search is
+    that of all runs on them. OsoError names a cohort for which no noise multiplier suffices, or
+    what the study cannot combine with this search accounting.
     """
-    search_accounting = search_accounting or config.search_accounting
-    if {LINEAR_SCALING, SINGLE} & {search_accounting, config.search_accounting}:
-        config = _accounted(config, search_accounting, trial_fractions or config.trial_fractions)
-    if shape is None:
-        shape = STOPPING_ETA[config.stopping_distribution]
+    accounting = search_accounting or config.search_accounting
+    if {LINEAR_SCALING, SINGLE} & {accounting, config.search_accounting}:
+        config = _with_accounting(config, accounting, trial_fractions or config.trial_fractions)
+    if stopping_eta is None:
+        stopping_eta = STOPPING_ETA[config.stopping_distribution]
 
     @cache
     def noise_multiplier(search: Search, epsilon: float, delta: float) -> float:
@@ -51,20 +51,20 @@ def calibrate_grids(
     for cohort in make_cohorts(config):
         if cohort.epsilon is None or cohort.delta is None:
             continue
-        search_accounting = search_accounting or cohort.search_accounting
-        if search_accounting != COMPOSITION and not cohort.is_public:
+        if accounting != COMPOSITION and not cohort.is_public:
             raise OsoError(
-                f"{cohort.name}: {cohort.dataset} is not declared public; allowed is {COMPOSITION}"
+                f"{cohort.name}: search_accounting: {accounting}; must be {COMPOSITION}, since "
+                f"{cohort.dataset} is not declared public"
             )
         search: Search | LinearScalingSearch
         try:
             if cohort.stage is not None:
                 search = make_linear_scaling_search(cohort)
-                every = search.noise_multipliers(cohort.epsilon, cohort.delta, accountant)
-                nu = every[search.stages.index(cohort.stage)]
+                by_stage = search.noise_multipliers(cohort.epsilon, cohort.delta, accountant)
+                nu = by_stage[search.stages.index(cohort.stage)]
             else:
                 search = Search(
-                    cohort.sampling, cohort.steps, cohort.budgeted_runs, search_accounting, shape
+                    cohort.sampling, cohort.steps, cohort.budgeted_runs, accounting, stopping_eta
                 )
                 nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
         except OsoError as error:
@@ -73,14 +73,14 @@ def calibrate_grids(
     return grids
 
 
-def _accounted(
+def _with_accounting(
     config: StudyConfig, search_accounting: str, trial_fractions: Sequence[float] | None
 ) -> StudyConfig:
-    """The same study in another way: it has other cohorts then."""
-    scaled = search_accounting == LINEAR_SCALING
+    """The study with another search accounting, and so with other cohorts."""
+    is_scaling = search_accounting == LINEAR_SCALING
     other = {
         "search_accounting": search_accounting,
         "stopping_distribution": DEFAULT_STOPPING_DISTRIBUTION,
-        "trial_fractions": [*trial_fractions] if scaled and trial_fractions else None,
+        "trial_fractions": [*trial_fractions] if is_scaling and trial_fractions else None,
     }
     return parse_config(config.model_dump() | other, f"search_accounting {search_accounting}")

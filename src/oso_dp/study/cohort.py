@@ -1,7 +1,7 @@
-"""Cohorts and runs. A cohort is data set x method x k x epsilon: one grid, one budget.
+"""Runs and cohorts. A cohort is one grid under one budget: data set x method x k x epsilon.
 
-A cohort holds whatever decides its runs' results, so that nobody has to ask the configuration that
-it came from.
+A cohort has every value that its runs' results depend on, so that training and accounting need no
+configuration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Point = tuple[float, float | None, float | None]
 
 @dataclass(frozen=True)
 class Run:
-    """One training: identity, seed and starting values."""
+    """One training run: identity, seed and initial hyperparameters."""
 
     run_id: str
     seed: int
@@ -39,41 +39,39 @@ class Run:
 
 @dataclass(frozen=True)
 class Cohort:
-    """One grid under one budget, or those of its points that the study asks for."""
+    """One grid under one budget, or the points of it that the study trains."""
 
     dataset: str
     model: str
     method: str
     method_options: dict[str, Any]
-    momentum: float | None  # None for methods with a momentum of their own
+    momentum: float | None  # None for methods that set their momentum themselves
     k: int
     epsilon: float | None  # None for methods without privacy
     delta: float | None
-    search_accounting: (
-        str  # the column of that name: how tuning is accounted for (accounting.tuning)
-    )
+    search_accounting: str  # one of oso_dp.accounting.search_accounting
     stopping_distribution: str | None  # distribution of the number of runs under random stopping
-    # N: how many runs its budget pays for, or that many on average; by the linear scaling rule, of
-    # each trial, whichever part this is.
+    # N: the number of runs that the budget covers, their mean under random stopping, or the runs of
+    # each trial under linear scaling, at every stage.
     grid_runs: int
     examples: int  # n
     batch_size: int  # expected
     epochs: int
     evaluate_every: int
-    loss: str  # over the pixels of an image: mean or sum
-    oov_words: str  # of a text: zeros or skipped
+    loss: str  # reduction over the pixels of an image: mean or sum
+    oov_words: str  # out-of-vocabulary words: zeros or skipped
     final_activation: bool
-    precision: str  # of products: float32, tf32, bfloat16
+    precision: str  # of matrix products: float32, tf32, bfloat16
     randomness: str  # seeded, system
     schedule: str | None = None  # of the learning rate: linear; None: constant
-    averaging: float | None = None  # decay of the iterates' average; None: the last ones count
-    vocabulary: str | None = None  # of texts: whose words have a vector; None: the default
-    # Of a search by the linear scaling rule only:
+    averaging: float | None = None  # decay of the parameter average; None: last iterate
+    vocabulary: str | None = None  # of word vectors; None: the data set's default
+    # Under linear scaling only:
     stage: str | None = None  # trial 1, trial 2, ..., final
     trial_fractions: tuple[float, ...] | None = None  # of epsilon
-    # Of a user's own data set only:
-    data_version: str | None = None  # as it is declared
-    budget_runs: int | None = None  # that its one epsilon pays for; None where it is public
+    # Of user-defined data sets only:
+    data_version: str | None = None  # as declared
+    budget_runs: int | None = None  # number of runs that share its epsilon; None: public data
     runs: tuple[Run, ...] = ()
 
     @property
@@ -87,22 +85,22 @@ class Cohort:
 
     @property
     def is_public(self) -> bool:
-        """Whether its data need no protection."""
+        """Whether its data are public."""
         return self.budget_runs is None
 
     @property
     def budgeted_runs(self) -> int:
-        """How many runs its epsilon pays for: its grid's, or all on data that are not public."""
+        """The number of runs its epsilon covers: its grid's, or all on data that are not public."""
         return self.grid_runs if self.budget_runs is None else self.budget_runs
 
     @property
     def points(self) -> list[Point]:
-        """Of its runs, each once."""
+        """The distinct ones of its runs."""
         return list(dict.fromkeys(run.point for run in self.runs))
 
     @property
     def seeds(self) -> list[int]:
-        """Of its runs, each once."""
+        """The distinct ones of its runs."""
         return list(dict.fromkeys(run.seed for run in self.runs))
 
     @property
@@ -112,41 +110,41 @@ class Cohort:
 
     @property
     def sampling(self) -> PoissonSampling:
-        """At q = B / n."""
+        """Poisson sampling at rate q = B / n."""
         return PoissonSampling.of(self.batch_size, self.examples)
 
     @property
     def preparation(self) -> dict[str, Any]:
-        """How its data are prepared."""
+        """Options of data preparation."""
         return make_data_options(self.model, self.oov_words, self.data_version, self.vocabulary)
 
     @property
     def data_options(self) -> list[str]:
-        """The same as options of `oso data`."""
+        """The preparation as options of `oso data`."""
         return [f"--{name.replace('_', '-')}={value}" for name, value in self.preparation.items()]
 
     @property
     def data_file(self) -> str:
-        """Name of its prepared data, under build/data/."""
+        """Name of its prepared data file, below build/data/."""
         return f"{file_name(self.dataset, self.preparation)}.npz"
 
     @property
     def run_options(self) -> str:
-        """The column of that name: what decides a result and has no column of its own."""
+        """The column `settings`: values that a result depends on and that have no column."""
         return format_run_options(self._run_options())
 
     def make_method(self) -> Method:
-        """The method with the cohort's settings."""
+        """The method with the cohort's options."""
         method = find_method(self.method)
         return method(method.Options(**self.method_options), self.momentum or 0.0)
 
     def with_runs(self, points: Iterable[Point], seeds: Sequence[int]) -> Self:
-        """The same cohort with these runs: each point under each seed."""
+        """The same cohort with these runs: each point with each seed."""
         runs = [self._run(point, seed) for point in points for seed in seeds]
         return replace(self, runs=tuple(runs))
 
     def shards(self, runs_per_job: int) -> list[tuple[Run, ...]]:
-        """The runs in portions of one job each, in a fixed order."""
+        """The runs split into one shard per job, in a fixed order."""
         starts = range(0, len(self.runs), runs_per_job)
         return [self.runs[start : start + runs_per_job] for start in starts]
 
@@ -156,14 +154,14 @@ class Cohort:
         return Run(make_run_id(row, self._run_options()), seed, *point)
 
     def _run_options(self) -> dict[str, Any]:
-        # Part of a run's identity: two that differ in any of it must not share their noise.
+        # Part of a run's identity: runs that differ in any of these must not share their noise.
         private_facts = {"public": self.is_public, "budget_runs": self.budget_runs}
         trial_fractions = None if self.trial_fractions is None else [*self.trial_fractions]
         added = {"schedule": self.schedule, "averaging": self.averaging}
-        parts: dict[str, Any] = {"part": self.stage, "trial_fractions": trial_fractions}
+        stage: dict[str, Any] = {"part": self.stage, "trial_fractions": trial_fractions}
         return {
             **({} if self.data_version is None else private_facts),
-            **{name: value for name, value in (added | parts).items() if value is not None},
+            **{name: value for name, value in (added | stage).items() if value is not None},
             "settings": self.method_options,
             "model": self.model,
             "grid_runs": self.grid_runs,
@@ -178,26 +176,29 @@ class Cohort:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCohort(Cohort):
-    """A cohort with the noise that its budget asks for."""
+    """A cohort with its calibrated noise multiplier."""
 
-    noise_multiplier: float  # nu of one step; 0 without privacy
+    noise_multiplier: float  # nu of one step, all queries together; 0 without privacy
 
     def __post_init__(self) -> None:
-        """OsoError for a private cohort without noise, noise without privacy, or half a search."""
+        """OsoError for private runs without noise, noise without privacy, or an unknown stage."""
         if wrong := find_stage_error(self.search_accounting, self.stage, self.trial_fractions):
             raise OsoError(f"{self.dataset}.{self.method}: {wrong}")
         if find_method(self.method).is_private != self.is_private:
-            raise OsoError(f"{self.name}: epsilon {self.epsilon} does not fit {self.method}")
+            must = "null" if self.is_private else "a number"
+            raise OsoError(
+                f"{self.name}: epsilon: {self.epsilon}; must be {must} for {self.method}"
+            )
         nu = self.noise_multiplier
         if not (0 < nu < math.inf if self.is_private else nu == 0):
             raise OsoError(
-                f"{self.name}: noise_multiplier {nu!r}: must be "
-                f"{'a number above 0' if self.is_private else 'null, it has no privacy'}"
+                f"{self.name}: noise_multiplier: {nu!r}; must be "
+                f"{'a number > 0' if self.is_private else 'null, since it has no privacy'}"
             )
 
     @property
     def query_noise_multiplier(self) -> float | None:
-        """Of a step's second query; None if there is none."""
+        """Noise multiplier of a step's second query; None if there is none."""
         if not self.is_private:
             return None
         return self.make_method().split_noise(self.noise_multiplier, self.batch_size)[1]

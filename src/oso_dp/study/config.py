@@ -1,9 +1,10 @@
-"""The study's configuration: every key, its type, its range, its default.
+"""The study's configuration: every key with its type, range and default, and its validation.
 
-config/README.md explains the keys to people, `config_schema` makes their schema for editors.
+config/README.md explains the keys, `config_schema` makes their JSON schema.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -35,7 +36,10 @@ from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
 MAX_COUNT = 10**9  # of examples, or of steps
-_SHORT = Repr()  # however large the value is
+_SHORT = Repr()  # shortens values in messages
+_SUBJECT = re.compile(
+    "^(Input|String|List|Dictionary|Tuple|Value) should "
+)  # of pydantic's messages
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
@@ -44,25 +48,25 @@ def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
     if isinstance(value, str) and "_" in value:  # pydantic would take 1_000
-        raise ValueError("must be a number of decimal digits")
+        raise ValueError("must be a number in decimal digits")
     return value
 
 
 def _with_underscores(value: Any) -> Any:
-    """As `oso` has it, too: random-stopping."""
+    """Accept the spelling of `oso`'s options, too: random-stopping."""
     return value.replace("-", "_") if isinstance(value, str) else value
 
 
 def _folder(value: str) -> str:
-    """A path that means one folder wherever it arrives: in Python, Snakemake and a shell."""
+    """A path that Python, Snakemake and a shell all read as the same folder."""
     if not value.strip() or value.startswith("-"):
-        raise ValueError("must name a folder, and not begin with -")
+        raise ValueError("must name a folder, and not begin with '-'")
     if not value.isprintable() or set("{}") & set(value):
-        raise ValueError("must have neither {, } nor characters that cannot be printed")
+        raise ValueError("must not contain {, } or unprintable characters")
     try:
         return str(Path(value).expanduser())
     except RuntimeError:
-        raise ValueError("~: there is no such user; write the whole path") from None
+        raise ValueError("no such user; write the full path") from None
 
 
 Real = Annotated[float, BeforeValidator(_number)]
@@ -71,7 +75,7 @@ Folder = Annotated[str, AfterValidator(_folder)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
 
-# What each network takes, and what it is trained for.
+# By model: the shape of its inputs, and its metric.
 MODELS: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn": ((1, 28, 28), "accuracy"),
     "autoencoder": ((1, 28, 28), "mse"),
@@ -99,27 +103,27 @@ class DatasetSection(_Section):
     ]
     epsilons: list[Epsilon] = Field(
         min_length=1,
-        description="Budgets, each for a whole grid; of own data that are not public one, for all.",
+        description="Budgets, one for each grid; if not public, one for all runs.",
     )
     seconds_per_step: Annotated[Real, Field(gt=0, le=1e6)] = Field(
-        description="Measured on 2 CPU cores; for estimates of hours, and a job's time limit."
+        description="On 2 CPU cores, measured; used to estimate hours and time limits of jobs."
     )
     loss: Literal["mean", "sum"] = Field(
-        "mean", description="Over the pixels of an image, for training an autoencoder."
+        "mean", description="Reduction over the pixels of an image; for autoencoders."
     )
     oov_words: Literal["zeros", "skipped"] = Field(
-        "zeros", description="What becomes of a text's words without a vector."
+        "zeros", description="Out-of-vocabulary words of a text: zero vectors, or skipped."
     )
     vocabulary: Literal["complete", "subset"] | None = Field(
-        None, description="Which words of a text have a vector; none: the data set's default."
+        None, description="Vocabulary of word vectors; null: the data set's default."
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
-        "float32", description="Of products; norms, weights and sums are float32 in any case."
+        "float32", description="Of matrix products; norms, weights and sums are always float32."
     )
 
 
 class GridSection(_Section):
-    """Ranges of the hyperparameters, in the form in which the paper states them."""
+    """Ranges of the searched hyperparameters, as the paper states them."""
 
     log10_learning_rate: Interval = (-2.5, 1.5)
     log10_threshold: Interval = (-2.0, 2.0)
@@ -132,27 +136,31 @@ class GridSection(_Section):
         for name in ("log10_learning_rate", "log10_threshold"):
             low, high = getattr(self, name)
             if not -10 <= low < high <= 10:
-                raise ValueError(f"{name} [{low:g}, {high:g}]: must be -10 <= low < high <= 10")
+                raise ValueError(f"{name}: [{low:g}, {high:g}]; must be -10 <= low < high <= 10")
         return self
 
 
 class StudyConfig(_Section):
-    """A whole study."""
+    """A study: data sets, methods, search and resources."""
 
     name: str = Field(
-        pattern=r"^[a-z0-9_]+$", max_length=150, description="Names the folder under build/."
+        pattern=r"^[a-z0-9_]+$",
+        max_length=150,
+        description="Name of the working folder below build/.",
     )
     results: Folder = Field("results", description="Folder of the results store.")
     report: Folder = Field("reports", description="Folder of the report.")
-    data_dir: Folder | None = Field(None, description="Folder with raw data files, taken first.")
+    data_dir: Folder | None = Field(
+        None, description="Folder with raw data files; null: download them."
+    )
     datasets: dict[str, DatasetSection] = Field(min_length=1)
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     values_per_axis: list[Annotated[Integer, Field(ge=1, le=1000)]] = Field(min_length=1)
-    # A row has 64 bits for it.
+    # Stored as a signed 64-bit integer.
     seeds: list[Annotated[Integer, Field(ge=0, lt=2**63)]] = Field(min_length=1)
     grid_points: Literal["all", "paper_best"] = Field(
         "all",
-        description="All of a grid, or the paper's best ones.",
+        description="All points of a grid, or only those that the paper reports as best.",
     )
     grid: GridSection = GridSection()
     delta: Annotated[Real, Field(gt=0, lt=1)] = 1e-5
@@ -164,25 +172,27 @@ class StudyConfig(_Section):
         BeforeValidator(_with_underscores),
     ] = Field(
         COMPOSITION,
-        description="How the search of a grid is accounted for.",
+        description="Privacy accounting of a hyperparameter search.",
     )
     stopping_distribution: Literal["logarithmic", "geometric", "poisson"] = Field(
         DEFAULT_STOPPING_DISTRIBUTION,
-        description="Distribution of the number of runs under random_stopping.",
+        description="Distribution of the number of runs, with random_stopping.",
     )
     trial_fractions: list[Real] | None = Field(
-        None, description="Of epsilon, one for each trial under linear_scaling; null: 0.1, 0.2."
+        None, description="Fraction of epsilon of each trial, with linear_scaling; null: 0.1, 0.2."
     )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     schedule: Literal["constant", "linear"] = Field(
-        "constant", description="Of the learning rate; linear: it falls to zero."
+        "constant", description="Learning rate schedule; linear: decay to zero."
     )
     averaging: Annotated[Real, Field(ge=0, lt=1)] = Field(
-        0.0, description="Decay of an exponential average of the iterates, which is evaluated."
+        0.0,
+        description="Decay of the moving average of the parameters, which is evaluated; 0: none.",
     )
     final_activation: bool = False
     randomness: Literal["seeded", "system"] = Field(
-        "seeded", description="system: fresh entropy for batches and noise; not reproducible."
+        "seeded",
+        description="system: batches and noise from the system's entropy; not reproducible.",
     )
     runs_per_job: Annotated[Integer, Field(ge=1, le=1_000_000)] = 45
     parallel_runs: Annotated[Integer, Field(ge=1, le=100_000)] = 1
@@ -192,18 +202,19 @@ class StudyConfig(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> "StudyConfig":
         if os.path.abspath(self.results) == os.path.abspath(self.report):
-            raise ValueError(f"report {self.report}: must be another folder than results")
+            raise ValueError(f"report: {self.report}; must be another folder than results")
         for name, section in self.datasets.items():
             info = self._info(name)
             if self.batch_size > info.examples:
                 raise ValueError(
-                    f"batch_size {self.batch_size}: must be at most the {info.examples} "
-                    f"examples of {name}"
+                    f"batch_size: {self.batch_size}; must be <= {info.examples}, the number of "
+                    f"training examples of {name}"
                 )
             if section.model == USER_MODEL:
                 if self.final_activation:
                     raise ValueError(
-                        f"final_activation true: datasets.{name} brings a model of its own"
+                        f"final_activation: true; not available for datasets.{name}, whose model "
+                        "is user-defined; leave it out"
                     )
                 check_private_datasets(
                     info,
@@ -215,15 +226,15 @@ class StudyConfig(_Section):
             else:
                 _check_fits(info, section.model)
             if section.loss == "sum" and info.metric != "mse":
-                raise ValueError(f"datasets.{name}.loss sum: only where a model returns images")
+                raise ValueError(f"datasets.{name}.loss: sum; only for models that return images")
             if section.oov_words != "zeros" and not info.words:
-                raise ValueError(f"datasets.{name}.oov_words {section.oov_words}: only for texts")
+                raise ValueError(f"datasets.{name}.oov_words: {section.oov_words}; only for text")
             if section.vocabulary is not None and not info.words:
-                raise ValueError(f"datasets.{name}.vocabulary {section.vocabulary}: only for texts")
+                raise ValueError(f"datasets.{name}.vocabulary: {section.vocabulary}; only for text")
             if section.precision == "tf32" and self.device != "cuda":
                 raise ValueError(
-                    f"datasets.{name}.precision tf32: not on device {self.device}; allowed are "
-                    "float32, bfloat16"
+                    f"datasets.{name}.precision: tf32; must be float32 or bfloat16 on device "
+                    f"{self.device}"
                 )
             _check_unique(f"datasets.{name}.epsilons", section.epsilons)
         for name in ("values_per_axis", "seeds"):
@@ -234,28 +245,30 @@ class StudyConfig(_Section):
             and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION
         ):
             raise ValueError(
-                f"stopping_distribution {self.stopping_distribution}: only where search_accounting is "
-                "random_stopping"
+                f"stopping_distribution: {self.stopping_distribution}; only with "
+                f"search_accounting: {RANDOM_STOPPING}"
             )
         check_linear_scaling(
             self.search_accounting, self.trial_fractions, self.methods, self.grid_points
         )
         for name in self.methods if self.schedule != "constant" else ():
             if not find_method(name).supports_schedule:
-                raise ValueError(f"methods.{name}: takes no schedule; allowed is constant")
+                raise ValueError(
+                    f"methods.{name}: does not support schedules; set schedule: constant"
+                )
         return self
 
     def info(self, dataset: str) -> DatasetInfo:
-        """What is known of one of the study's data sets before it is there."""
+        """Facts about one of the study's data sets that are known before it is prepared."""
         return make_dataset_info(dataset, self.datasets[dataset].model)
 
     def _info(self, dataset: str) -> DatasetInfo:
-        """ValueError for a name that stands for nothing."""
+        """ValueError for an unknown data set."""
         if self.datasets[dataset].model != USER_MODEL and dataset not in DATASETS:
-            offered = ", ".join(sorted({*list_plugins()} - {*DATASETS})) or "nothing"
+            plugins = ", ".join(sorted({*list_plugins()} - {*DATASETS})) or "none"
             raise ValueError(
-                f"datasets.{dataset}: not known; allowed are {', '.join(DATASETS)}, and, with "
-                f"model {USER_MODEL}, what installed packages offer in {GROUP}: {offered}"
+                f"datasets.{dataset}: unknown; must be one of {', '.join(DATASETS)}, or, with "
+                f"model: {USER_MODEL}, an entry point {GROUP} of an installed package: {plugins}"
             )
         try:
             return self.info(dataset)
@@ -263,7 +276,7 @@ class StudyConfig(_Section):
             raise ValueError(f"datasets.{dataset}: {error}") from None
 
     def method(self, name: str) -> Method:
-        """The method with this study's settings; OsoError for a setting that it does not take."""
+        """The method with this study's options; OsoError for an unknown or invalid option."""
         method = find_method(name)
         try:
             checked = method_options_model(name).model_validate(self.methods[name])
@@ -274,7 +287,7 @@ class StudyConfig(_Section):
 
 @cache
 def method_options_model(name: str) -> type[_Section]:
-    """What checks a method's settings: their declared types and limits."""
+    """The model that validates a method's options: their declared types and limits."""
     method = find_method(name)
     types = get_type_hints(method.Options)
     numbers: dict[Any, Any] = {float: Real, int: Integer}
@@ -293,20 +306,20 @@ def _check_fits(info: DatasetInfo, model: str) -> None:
     if MODELS[model] not in prepared:
         fitting = [m for m in MODELS if MODELS[m] in prepared]
         raise ValueError(
-            f"datasets.{info.name}.model {model}: does not fit these data; allowed is "
+            f"datasets.{info.name}.model: {model}; does not fit this data set; must be "
             f"{' or '.join(fitting)}"
         )
 
 
 def _check_unique(name: str, values: list[Any]) -> None:
     if len(set(values)) != len(values):
-        raise ValueError(f"{name} {values}: each value may stand there once")
+        raise ValueError(f"{name}: {values}; each value may appear only once")
 
 
 def parse_config(values: Any, source: str, sources: Mapping[str, str] | None = None) -> StudyConfig:
     """Check a configuration; OsoError names the source, the key and what is allowed.
 
-    sources: of keys of the top level that another source than `source` set.
+    sources: for top-level keys that come from another source than `source`, that source.
     """
     of = {} if sources is None else sources
     if not isinstance(values, dict):
@@ -331,21 +344,23 @@ def load_config(path: Path) -> StudyConfig:
     try:
         text = read_limited(sys.stdin)
     except UnicodeDecodeError:
-        raise OsoError("configuration: not YAML (not a text in UTF-8)") from None
+        raise OsoError("configuration: not YAML (not UTF-8 text)") from None
     return parse_config(read_yaml(text, "configuration"), "configuration")
 
 
 def _first_line(error: ValidationError, prefix: str = "") -> str:
-    """Pydantic's first complaint as one line: key, value, what is allowed."""
+    """Pydantic's first error as one line: key, value, what is allowed."""
     first = error.errors(include_url=False)[0]
     parts = [prefix, *(str(part) for part in first["loc"])]
     key = ".".join(part for part in parts if part)
-    message = first["msg"].removeprefix("Value error, ")
+    message = _SUBJECT.sub("must ", first["msg"].removeprefix("Value error, "))
     if first["type"] == "extra_forbidden":
-        return f"{key}: unknown key (config/README.md lists the known ones)"
+        return f"{key}: unknown key; config/README.md lists the known ones"
     if first["type"] == "missing":
-        return f"{key}: must be given"
+        return f"{key}: missing; must be set"
     if not key:
         return message
+    if first["type"] == "value_error" and isinstance(first["input"], dict):  # of a section
+        return f"{key}.{message}"
     value = " ".join(_SHORT.repr(first["input"]).split())
-    return f"{key}: {message[:1].lower()}{message[1:]} (found {value[:80]})"
+    return f"{key}: {value[:80]}; {message[:1].lower()}{message[1:]}"

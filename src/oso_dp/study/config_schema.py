@@ -1,4 +1,4 @@
-"""The JSON schema of a configuration, for editors: workflow/schemas/config.schema.json."""
+"""The JSON schema of a configuration (workflow/schemas/config.schema.json), for editors."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ _LIMITS = {
 
 
 def json_schema() -> dict[str, Any]:
-    """With the data sets, the methods and their settings that this version knows."""
+    """The schema, with the data sets, methods and method options of this version."""
     schema = StudyConfig.model_json_schema()
     datasets, methods = schema["properties"]["datasets"], schema["properties"]["methods"]
     user_datasets = {
         "pattern": "^[a-z][a-z0-9_]*$",
-        "description": f"With model: {USER_MODEL}, see {GROUP}.",
+        "description": f"User-defined, with model: {USER_MODEL}; entry point {GROUP}.",
     }
     datasets["propertyNames"] = {"anyOf": [{"enum": sorted(DATASETS)}, user_datasets]}
     methods["properties"] = {
@@ -32,7 +32,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _with_known_limits(schema: Any) -> Any:
-    """Where a validator comes first, pydantic leaves a limit its own name, which no editor knows.
+    """Rename limits that pydantic leaves as gt, ge, lt, le behind a validator.
 
     Only numbers are limits: a property of such a name would be a mapping.
     """

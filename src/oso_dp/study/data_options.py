@@ -10,7 +10,7 @@ from typing import Any
 
 from oso_dp.data.catalogue import DATASETS, OOV_WORDS
 
-# How many words of a text each network takes.
+# Number of words per text that each model reads.
 WORDS_OF_MODEL = {"bag_of_words": 15, "bag_of_words_25": 25}
 
 
@@ -20,7 +20,7 @@ def make_data_options(
     data_version: str | None = None,
     vocabulary: str | None = None,
 ) -> dict[str, Any]:
-    """What `oso data` is to be told; empty for images.
+    """Options of `oso data`; none for images.
 
     vocabulary: None for the data set's default, which is left out.
     """
@@ -33,7 +33,9 @@ def make_data_options(
 
 
 def file_name(dataset: str, prepared: dict[str, Any]) -> str:
-    """The prepared file, without .npz: the data set's name, and what is not the default."""
+    """The prepared file's name without .npz: the data set, and options that are not default."""
     words = DATASETS[dataset].words if dataset in DATASETS else ()
-    usual = (*words[:1], OOV_WORDS[0])
-    return "-".join([dataset, *(str(value) for value in prepared.values() if value not in usual)])
+    defaults = (*words[:1], OOV_WORDS[0])
+    return "-".join(
+        [dataset, *(str(value) for value in prepared.values() if value not in defaults)]
+    )

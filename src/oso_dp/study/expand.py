@@ -1,4 +1,4 @@
-"""From a configuration to its cohorts: every data set, method, k and epsilon."""
+"""Expand a configuration into cohorts: every data set, method, k, epsilon and search stage."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def make_cohorts(config: StudyConfig) -> list[Cohort]:
     for cohort in all_cohorts:
         if len({run.run_id for run in cohort.runs}) != len(cohort.runs):
             raise OsoError(
-                f"values_per_axis {cohort.k}: too many values for the ranges of `grid`; "
-                f"{cohort.name} would run one point twice"
+                f"values_per_axis: {cohort.k}; too many for the ranges of `grid`, {cohort.name} "
+                "would contain a point twice; use fewer values or wider ranges"
             )
     return with_one_budget(all_cohorts, map(config.info, config.datasets))
 
 
 def _check_covers_paper_points(config: StudyConfig, all_cohorts: Sequence[Cohort]) -> None:
-    """Of single cells the paper may have no best point, but not of all that a key asks for."""
-    paper_points: dict[str, tuple[Collection[Any], set[Any]]] = {
+    """OsoError for a value of a key for which the paper reports no best point at all."""
+    covered: dict[str, tuple[Collection[Any], set[Any]]] = {
         "datasets": (config.datasets, {cohort.dataset for cohort in all_cohorts}),
         "methods": (config.methods, {cohort.method for cohort in all_cohorts}),
         "values_per_axis": (config.values_per_axis, {cohort.k for cohort in all_cohorts}),
     }
     for name, section in config.datasets.items():
         has = {cohort.epsilon for cohort in all_cohorts if cohort.dataset == name}
-        paper_points[f"datasets.{name}.epsilons"] = (section.epsilons, has)
-    for key, (values, has) in paper_points.items():
+        covered[f"datasets.{name}.epsilons"] = (section.epsilons, has)
+    for key, (values, has) in covered.items():
         for value in values:
             if value not in has:
                 named = f"{value:g}" if isinstance(value, float) else value
                 raise OsoError(
-                    f"{key}: {named}: the paper has no best point for it; leave it out, or set "
+                    f"{key}: {named}; the paper reports no best point for it; leave it out, or set "
                     "grid_points: all"
                 )
 
@@ -61,14 +61,14 @@ def _make_all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
             epsilons = section.epsilons if find_method(name).is_private else [None]
             for k in config.values_per_axis:
                 for epsilon in epsilons:
-                    for part in _make_stages(config):
-                        yield _make_cohort(config, dataset, name, k, epsilon, part)
+                    for stage in _make_stages(config):
+                        yield _make_cohort(config, dataset, name, k, epsilon, stage)
 
 
 def _make_stages(config: StudyConfig) -> tuple[str, ...] | tuple[None]:
-    """Of each search; None: it is one."""
-    shares = resolve_trial_fractions(config.search_accounting, config.trial_fractions)
-    return (None,) if shares is None else make_stages(shares)
+    """The stages of each search; (None,) for a search without stages."""
+    fractions = resolve_trial_fractions(config.search_accounting, config.trial_fractions)
+    return (None,) if fractions is None else make_stages(fractions)
 
 
 def _make_cohort(
@@ -77,11 +77,11 @@ def _make_cohort(
     name: str,
     k: int,
     epsilon: float | None,
-    part: str | None,
+    stage: str | None,
 ) -> Cohort:
     method, section, info = config.method(name), config.datasets[dataset], config.info(dataset)
     grid = make_candidates(method.search, config.grid, k)
-    # A search without privacy costs none: its runs serve studies of every accounting.
+    # Without privacy a search costs nothing: its runs serve studies of any search accounting.
     search_accounting = config.search_accounting if method.is_private else COMPOSITION
     cohort = Cohort(
         dataset=dataset,
@@ -109,12 +109,14 @@ def _make_cohort(
         randomness=config.randomness,
         schedule=None if config.schedule == "constant" else config.schedule,
         averaging=config.averaging or None,
-        stage=part,
+        stage=stage,
         trial_fractions=resolve_trial_fractions(search_accounting, config.trial_fractions),
         data_version=info.version,
     )
     try:
-        _ = cohort.run_options  # two searches that differ in what it does not hold would look alike
+        _ = (
+            cohort.run_options
+        )  # raises for options that JSON does not preserve: identities need them
     except OsoError as error:
         raise OsoError(f"methods.{name}: {error}") from None
     if config.grid_points == "paper_best":

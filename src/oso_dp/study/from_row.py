@@ -1,4 +1,4 @@
-"""From a stored run's row back to the run: with all that decides its numbers."""
+"""Rebuild a run and its cohort from a stored row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
     """The run, and its cohort with this run alone.
 
     row: of the table `runs`, None where a value is null. OsoError where its values do not give its
-    identity, so that nobody could know what was trained.
+    run_id, since it is then unknown what was trained.
     """
     options = {**IDENTITY_DEFAULTS, **_run_options_of(row)}
     trial_fractions = options.get("trial_fractions")
@@ -55,5 +55,5 @@ def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
 def _run_options_of(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["settings"] is None:
         raise OsoError(f"run {row['run_id']}: settings: must not be null")
-    settings: dict[str, Any] = parse_json(row["settings"])
-    return settings
+    options: dict[str, Any] = parse_json(row["settings"])
+    return options

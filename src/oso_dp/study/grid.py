@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def log_uniform(low: float, high: float, k: int) -> list[float]:
     """k values from 10^low to 10^high, evenly spaced in the logarithm.
 
-    Rounded to six digits: they name runs, and the last bit of a power differs between machines.
+    Rounded to six digits: run identities use them, and the last bit differs between machines.
     """
     steps = [low + (high - low) * i / (k - 1) for i in range(k)] if k > 1 else [(low + high) / 2]
     return [float(f"{10**exponent:.6g}") for exponent in steps]

@@ -1,7 +1,7 @@
-"""The linear scaling rule in a study: what may be asked of it, and the search of a cohort.
+"""The linear scaling rule (Panda et al. 2024) in a study: validation, and the search of a cohort.
 
-A search has several cohorts there, one for each of its parts (`accounting.scaled_search`), of the
-same points and seeds. Which of the final ones the rule would have run is looked up afterwards.
+Such a search has one cohort for each of its stages (`oso_dp.accounting.linear_scaling`), all with
+the same points and seeds. The final run that the rule selects is looked up after training.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def resolve_trial_fractions(
     search_accounting: str, given: Sequence[float] | None
 ) -> tuple[float, ...] | None:
-    """The trials' shares of epsilon: those that are given, or the usual; None without trials."""
+    """The trials' fractions of epsilon: the given ones or the default; None without trials."""
     if search_accounting != LINEAR_SCALING:
         return None
     return TRIAL_FRACTIONS if given is None else tuple(given)
 
 
 def make_linear_scaling_search(cohort: Cohort) -> LinearScalingSearch:
-    """The whole search that a cohort by the linear scaling rule is a part of."""
+    """The search of which a cohort of the linear scaling rule is one stage."""
     from oso_dp.accounting.linear_scaling import LinearScalingSearch
 
     assert cohort.trial_fractions is not None
@@ -41,34 +41,31 @@ def check_linear_scaling(
     search_accounting: str,
     trial_fractions: Sequence[float] | None,
     methods: Iterable[str],
-    points: str,
+    grid_points: str,
 ) -> None:
-    """ValueError for what a study cannot do under this selection.
-
-    points: of each grid, as the key `grid_points` has it.
-    """
+    """ValueError for what a study cannot combine with this search accounting."""
     if search_accounting != LINEAR_SCALING:
         if trial_fractions is not None:
             raise ValueError(
-                f"trial_fractions {format_fractions(trial_fractions)}: only where search_accounting is "
-                f"{LINEAR_SCALING}"
+                f"trial_fractions: {format_fractions(trial_fractions)}; only with "
+                f"search_accounting: {LINEAR_SCALING}"
             )
         return
     if trial_fractions is not None and (wrong := find_fraction_error(trial_fractions)):
-        raise ValueError(f"trial_fractions {format_fractions(trial_fractions)}: {wrong}")
-    if points != "all":
+        raise ValueError(f"trial_fractions: {format_fractions(trial_fractions)}; {wrong}")
+    if grid_points != "all":
         raise ValueError(
-            f"grid_points {points}: search_accounting {LINEAR_SCALING} looks for each trial's best point; "
-            "allowed is all"
+            f"grid_points: {grid_points}; must be all with search_accounting: {LINEAR_SCALING}, "
+            "which needs each trial's best point"
         )
-    able = [name for name in method_names() if _takes_linear_scaling(name)]
+    supported = [name for name in method_names() if _takes_linear_scaling(name)]
     for name in methods:
-        if name in method_names() and name not in able:
+        if name in method_names() and name not in supported:
             private = find_method(name).is_private
             why = "does not search the learning rate" if private else "has no privacy"
             raise ValueError(
-                f"methods.{name}: {why}; with search_accounting {LINEAR_SCALING} allowed are "
-                f"{', '.join(able)}"
+                f"methods.{name}: {why}; with search_accounting: {LINEAR_SCALING}, must be one of "
+                f"{', '.join(supported)}"
             )
 
 

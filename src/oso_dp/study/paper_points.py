@@ -1,4 +1,4 @@
-"""Which points of a grid are the best hyperparameters that the paper prints, rounded."""
+"""Points of a grid that the paper reports as best, matched to its rounded values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ Candidate = dict[str, float]
 
 
 def nearest_to_papers_best(cohort: Cohort, grid: Sequence[Candidate]) -> list[Candidate]:
-    """Those of the grid's candidates (axis name to value) that the paper's tables name.
+    """The candidates of a grid (axis name to value) that the paper's tables list as best.
 
-    OsoError where one of them is not a point of the grid.
+    OsoError where a printed value is not a point of the grid.
     """
     chosen = []
     for best in best_points():
-        asked = best.dataset, best.method, best.k, best.epsilon
-        if asked != (cohort.dataset, cohort.method, cohort.k, cohort.epsilon):
+        cell = best.dataset, best.method, best.k, best.epsilon
+        if cell != (cohort.dataset, cohort.method, cohort.k, cohort.epsilon):
             continue
         printed = {axis: getattr(best, axis) for axis in grid[0]}
         nearest = min(grid, key=lambda candidate: _distance(candidate, printed))
@@ -34,7 +34,7 @@ def nearest_to_papers_best(cohort: Cohort, grid: Sequence[Candidate]) -> list[Ca
 
 
 def paper_best_runs(cohort: Cohort) -> set[str]:
-    """Identities of a cohort's runs at these points; none in a grid of other ranges."""
+    """Identities of a cohort's runs at these points; empty for a grid of other ranges."""
     axes = find_method(cohort.method).search
     grid = [{axis: getattr(run, axis) for axis in axes} for run in cohort.runs]
     try:

@@ -1,11 +1,10 @@
-"""The plan of a study: its cohorts with the noise that each one's budget asks for.
+"""The plan of a study: its cohorts with their calibrated noise multipliers, as one JSON file.
 
-A plan is one JSON file, written once before training. It is the truth about the study from then on:
-a training job, a campaign, the accounts and the report read cohorts from it and from nowhere else,
-without the configuration, its checker or an accounting library.
+A plan is written once, before training. Training jobs, campaigns, accounts and reports read cohorts
+from it alone, so they need neither the configuration nor an accounting library.
 
-Its cohorts stand a line each: their facts; `runs`, N of the grid; the points and seeds of the runs
-that are asked for; `run_ids`, a digest of their identities; and a digest of all that.
+Each cohort is one line: its fields; `runs`, the grid size N; the points and seeds to train;
+`run_ids`, a digest of the runs' identities; and a digest of the line.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
 
 STORED_PLAN = "plan.json"  # in a results store
-PLAN_VERSION = 4  # 3: cohorts with all that decides their runs, no configuration; 4: new names
+PLAN_VERSION = 4  # 3: cohorts instead of a configuration; 4: new names
 
 _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("runs", "grid_runs"))
-# Facts that stand in a plan only where there is such a value.
+# Fields that are left out where they are None.
 _OPTIONAL_FACTS = (
     *("schedule", "averaging", "vocabulary", "stage", "trial_fractions"),
     *("data_version", "budget_runs"),
@@ -53,9 +52,9 @@ class Plan:
         for name in ("runs_per_job", "parallel_runs"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise OsoError(f"{name} {value!r}: must be a whole number from 1")
+                raise OsoError(f"{name}: {value!r}; must be an integer >= 1")
         if self.device not in ("cpu", "cuda"):
-            raise OsoError(f"device {self.device!r}: allowed are cpu, cuda")
+            raise OsoError(f"device: {self.device!r}; must be cpu or cuda")
         check_one_budget(self.cohorts)
 
     def run_ids(self) -> list[str]:
@@ -66,30 +65,30 @@ class Plan:
             if cohort.name == name:
                 return cohort
         raise OsoError(
-            f"cohort {name!r}: not in the plan of study {self.name!r}; its "
-            f"{len(self.cohorts):,} are {', '.join(one.name for one in self.cohorts)}"
+            f"cohort: {name!r}; not in the plan of study {self.name!r}, whose "
+            f"{len(self.cohorts):,} cohorts are {', '.join(cohort.name for cohort in self.cohorts)}"
         )
 
 
 def make_plan(config: StudyConfig) -> Plan:
-    """Each cohort with the least noise that keeps its whole search within its epsilon.
+    """Calibrate each cohort: the least noise that keeps its search within its epsilon.
 
-    On data that are not public: that keeps all searches and seeds together within it. OsoError if
-    there is none.
+    On data that are not public, all searches and seeds share that epsilon. OsoError where no noise
+    multiplier suffices.
     """
     from oso_dp.study.calibration import calibrate_grids
 
     noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrate_grids(config)}
-    # Five decimals, rounded up: the same on every machine, and on the safe side.
+    # Five decimals, so that machines agree; rounded up, so that the budget is kept.
     return make_plan_with_noise(
         config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()}
     )
 
 
 def make_plan_with_noise(config: StudyConfig, noise: Mapping[str, float]) -> Plan:
-    """With these noise multipliers, by the private cohort's name.
+    """A plan with these noise multipliers, by name of private cohort.
 
-    OsoError names a cohort whose method cannot split its noise.
+    OsoError names a cohort whose method cannot split its noise among its queries.
     """
     from oso_dp.study.expand import make_cohorts
 
@@ -110,18 +109,18 @@ def make_plan_with_noise(config: StudyConfig, noise: Mapping[str, float]) -> Pla
 
 def _planned(cohort: Cohort, noise_multiplier: float) -> PlannedCohort:
     facts = {field.name: getattr(cohort, field.name) for field in fields(Cohort)}
-    made = PlannedCohort(**facts, noise_multiplier=noise_multiplier)
+    planned = PlannedCohort(**facts, noise_multiplier=noise_multiplier)
     try:
-        _ = made.query_noise_multiplier
+        _ = planned.query_noise_multiplier
     except OsoError as error:
         raise OsoError(f"{cohort.name}: {error}") from None
-    return made
+    return planned
 
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write the plan atomically."""
     entries = [_entry(cohort) for cohort in plan.cohorts]
-    content = {"version": PLAN_VERSION, **_head(plan), "digest": _join_plan(_head(plan), entries)}
+    content = {"version": PLAN_VERSION, **_head(plan), "digest": _digest_plan(_head(plan), entries)}
     lines = [json.dumps(entry) for entry in entries]
     head = json.dumps(content, indent=1).removesuffix("\n}")
     body = ",\n  ".join(lines)
@@ -132,7 +131,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 def read_plan(path: Path) -> Plan:
     """Read what `write_plan` wrote.
 
-    OsoError names a file that is not a plan, is of another version, or was changed since.
+    OsoError names a file that is not a plan, has another version, or was edited.
     """
     check_regular(path)
     try:
@@ -140,22 +139,22 @@ def read_plan(path: Path) -> Plan:
         version = content.pop("version", 1)
         if version != PLAN_VERSION:
             raise OsoError(
-                f"{path}: a plan of version {version}; this package reads {PLAN_VERSION}: "
-                "write it anew with `oso plan`"
+                f"{path}: plan version {version}; must be {PLAN_VERSION}; write the plan again "
+                "with `oso plan`"
             )
         entries, stated = content.pop("cohorts"), content.pop("digest")
-        whole = _join_plan(content, entries)
+        digest = _digest_plan(content, entries)
         check_name(content["name"], f"{path}: name")
-        for entry in entries:  # a job's files are called so
+        for entry in entries:  # jobs name files by it
             check_name(entry["name"], f"{path}: cohort")
         cohorts = tuple(_cohort(path, entry) for entry in entries)
-        if stated != whole:
-            raise OsoError(f"{path}: was changed after it was planned; write it anew")
+        if stated != digest:
+            raise OsoError(f"{path}: was edited after `oso plan` wrote it; write it again")
         return Plan(cohorts=cohorts, **content)
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
     except UnicodeDecodeError:
-        raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
+        raise OsoError(f"{path}: not a plan (`oso plan` writes one): not UTF-8 text") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise OsoError(
             f"{path}: not a plan (`oso plan` writes one): {type(error).__name__}: {str(error)[:80]}"
@@ -163,7 +162,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def is_plan(path: Path) -> bool:
-    """Whether a file is a plan of any version, be it a changed one; an empty one counts, too."""
+    """Whether a file is empty or a plan, of any version, edited or not."""
     try:
         content = parse_json(path.read_text(encoding="utf-8") or '{"cohorts": []}')
     except (OSError, ValueError):
@@ -172,7 +171,7 @@ def is_plan(path: Path) -> bool:
 
 
 def load_plans(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
-    """The plan files that are named, else a results store's own if it has one."""
+    """The given plan files; by default the plan in the results store, if it has one."""
     stored_plan = store / STORED_PLAN
     return [*named] if named else [stored_plan] * stored_plan.exists()
 
@@ -202,7 +201,7 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     name = entry["name"]
     stated = entry.pop("digest")
     if _digest(entry) != stated:
-        raise OsoError(f"{path}: {name} was changed after it was planned; write it anew")
+        raise OsoError(f"{path}: {name} was edited after `oso plan` wrote it; write it again")
     facts = {fact: entry[fact] for fact in _FACTS if fact in entry or fact not in _OPTIONAL_FACTS}
     if "trial_fractions" in facts:
         facts["trial_fractions"] = tuple(facts["trial_fractions"])
@@ -212,13 +211,13 @@ def _cohort(path: Path, entry: dict[str, Any]) -> PlannedCohort:
     except OsoError as error:
         raise OsoError(f"{path}: {error}") from None
     cohort = bare.with_runs([(c, t, q) for c, t, q in entry["points"]], entry["seeds"])
-    # Steps, the sampling rate, how noise is split, the runs' identities and a method's constants:
-    # what this version makes of the facts has to be what was planned.
+    # Steps, sampling rate, noise split, identities and method options as this version derives them
+    # must equal the planned ones.
     same_settings = asdict(cohort.make_method().options) == cohort.method_options
     if _as_plain(_entry(cohort)) != {**entry, "digest": stated} or not same_settings:
         raise OsoError(
-            f"{path}: {name} was planned by a version of this package that trains it otherwise; "
-            "write it anew"
+            f"{path}: {name} was planned by another version of this package, which trains it "
+            "differently; write the plan again with `oso plan`"
         )
     return cohort
 
@@ -227,13 +226,13 @@ def _head(plan: Plan) -> dict[str, Any]:
     return {name: value for name, value in vars(plan).items() if name != "cohorts"}
 
 
-def _join_plan(head: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
-    """A digest of the plan: its head and its cohorts' digests, each in its place."""
+def _digest_plan(head: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
+    """A digest of the plan: of its head and its cohorts' digests, in order."""
     return _digest([head, [entry.get("digest") for entry in entries]])
 
 
 def _as_plain(entry: dict[str, Any]) -> Any:
-    """As JSON gives it back."""
+    """The values after a round trip through JSON."""
     return parse_json(json.dumps(entry))
 
 

@@ -1,8 +1,8 @@
-"""A user's own data set in a study: what may be asked of it, and its one budget.
+"""User-defined data sets that are not public, in a study: validation, and their single budget.
 
-In the paper's study each grid has a budget of its own, and seeds are free: that is for public data.
-What a study releases of data that are not public is all its runs: of every method, grid point and
-seed. They are composed into one epsilon.
+The paper gives each grid a budget and counts one seed of it. That is sound for public data only.
+On data that are not public a study releases all of its runs, of every method, grid point and seed,
+so they are composed into one epsilon.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ def check_private_datasets(
     if info.public:
         return
     where = f"datasets.{info.name}"
-    protected = f"{where} is not declared public"
+    reason = f"since {where} is not declared public"
     if randomness != "system":
         raise ValueError(
-            f"randomness {randomness}: {protected}; allowed is system (whoever knows a seed "
-            "knows the noise)"
+            f"randomness: {randomness}; must be system, {reason} (a seed determines the noise)"
         )
     if search_accounting != COMPOSITION:
         raise ValueError(
-            f"search_accounting {search_accounting}: {protected}; allowed is {COMPOSITION}, since the "
-            "results hold every run"
+            f"search_accounting: {search_accounting}; must be {COMPOSITION}, {reason} and the "
+            "results contain every run"
         )
     if len(epsilons) != 1:
         raise ValueError(
-            f"{where}.epsilons {epsilons}: {protected}; allowed is one, the total of all methods, "
-            "grids and seeds"
+            f"{where}.epsilons: {epsilons}; must be one value, the total of all methods, grids and "
+            f"seeds, {reason}"
         )
     for name in methods:
         if name in method_names() and not find_method(name).is_private:
-            raise ValueError(f"methods.{name}: protects nobody, and {protected}; leave it out")
+            raise ValueError(f"methods.{name}: has no privacy; leave it out, {reason}")
 
 
 def with_one_budget(cohorts: Sequence[Cohort], infos: Iterable[DatasetInfo]) -> list[Cohort]:
-    """The cohorts; those on data that are not public know how many runs share their epsilon."""
+    """The cohorts, with `budget_runs` set for those on data that are not public."""
     private = {info.name for info in infos if not info.public}
     totals = runs_by_dataset(cohort for cohort in cohorts if cohort.dataset in private)
     return [
@@ -62,10 +61,11 @@ def with_one_budget(cohorts: Sequence[Cohort], infos: Iterable[DatasetInfo]) -> 
 
 
 def check_one_budget(cohorts: Sequence[Cohort]) -> None:
-    """OsoError unless each epsilon that is for all runs on a data set pays for so many.
+    """OsoError where a data set has more runs than its single epsilon covers.
 
-    cohorts: of one plan, or of all that are trained together. On such data every run has noise, and
-    no noise a seed.
+    Also where a run on such data has no noise, or seeded noise.
+
+    cohorts: of one plan, or of all plans that are trained together.
     """
     totals = runs_by_dataset(cohorts)
     for cohort in cohorts:
@@ -73,18 +73,18 @@ def check_one_budget(cohorts: Sequence[Cohort]) -> None:
             continue
         if not cohort.is_private or cohort.randomness != "system":
             raise OsoError(
-                f"{cohort.name}: epsilon {cohort.epsilon}, randomness {cohort.randomness}: "
-                f"{cohort.dataset} is not declared public"
+                f"{cohort.name}: epsilon: {cohort.epsilon}, randomness: {cohort.randomness}; must "
+                f"be a number and system, since {cohort.dataset} is not declared public"
             )
         if totals[cohort.dataset] > cohort.budget_runs:
             raise OsoError(
-                f"{cohort.name}: {totals[cohort.dataset]} runs on {cohort.dataset} are planned, "
-                f"its epsilon pays for {cohort.budget_runs}: plan them together, with `oso plan`"
+                f"{cohort.name}: {totals[cohort.dataset]} runs on {cohort.dataset}, but its "
+                f"epsilon covers {cohort.budget_runs}; plan all of them together with `oso plan`"
             )
 
 
 def runs_by_dataset(cohorts: Iterable[Cohort]) -> dict[str, int]:
-    """How many runs of these cohorts train on each data set: all methods, points and seeds."""
+    """The number of distinct runs on each data set: all methods, points and seeds."""
     runs: dict[str, set[str]] = {}
     for cohort in cohorts:
         runs.setdefault(cohort.dataset, set()).update(run.run_id for run in cohort.runs)

@@ -1,7 +1,7 @@
-"""What a training job asks of the machine that it runs on: memory, time, a GPU.
+"""Resource requests of a training job: memory, wall time, GPUs.
 
-A job that was ended for want of memory asks for more when it is sent again. One that was ended for
-want of time need not: it goes on where its checkpoint was.
+A job that is restarted after running out of memory requests more. After running out of time it
+needs no more: it resumes from its checkpoint.
 """
 
 import math
@@ -13,15 +13,15 @@ from oso_dp.study.config import MODELS, StudyConfig
 from oso_dp.study.workload import estimate_seconds
 
 _PROGRAM = 1_000  # MB: Python with its packages, 400; two processes of Snakemake, 170 each; batches
-_OF_ARRAYS = 2  # they are read, and held
+_OF_ARRAYS = 2  # copies: as read, and as tensors
 _ON_A_GPU = 3_000  # MB more of main memory for CUDA
-_MARGIN = 2.0  # over the configured time, for a slower machine
+_MARGIN = 2.0  # factor on the configured time, for slower machines
 _MEASURED_ON = 2  # cores
 _START = 10  # minutes
 
 
 def estimate_memory_mb(config: StudyConfig, cohort: Cohort, attempt: int = 1) -> int:
-    """Megabytes (2 ** 20 bytes) of main memory."""
+    """Main memory in MiB."""
     info = config.info(cohort.dataset)
     shape = info.input_shape if cohort.model == USER_MODEL else MODELS[cohort.model][0]
     numbers = math.prod(shape) * (info.examples + info.test_examples)
@@ -30,11 +30,11 @@ def estimate_memory_mb(config: StudyConfig, cohort: Cohort, attempt: int = 1) ->
 
 
 def estimate_minutes(config: StudyConfig, cohort: Cohort, runs: Sequence[Run]) -> int:
-    """Of wall time, of a job that trains these runs."""
+    """Wall time of a job that trains these runs, in minutes."""
     slower = _MARGIN * max(1.0, _MEASURED_ON / config.threads_per_job)
     return _START + math.ceil(slower * estimate_seconds(config, cohort, runs) / 60)
 
 
 def count_gpus(config: StudyConfig) -> int:
-    """One for a job that trains on one; a profile or `--set-resources train:gpu=1` may ask, too."""
+    """GPUs per training job; a profile or `--set-resources train:gpu=1` may request one, too."""
     return int(config.device == "cuda")

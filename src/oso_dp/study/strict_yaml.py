@@ -1,8 +1,7 @@
-"""Reading YAML that says one thing only.
+"""Strict YAML: an error where YAML 1.1 silently accepts a likely mistake.
 
-YAML 1.1 takes the last of two equal keys, reads 010 as eight and 1:30 as ninety, and has keys that
-are no text. Whoever writes one of these means something else, so each is an error that names the
-key.
+YAML 1.1 keeps the last of two equal keys, reads 010 as 8 and 1:30 as 90, and allows keys that are
+not text. Each is an error here that names the key.
 """
 
 import re
@@ -25,13 +24,14 @@ _TAG = "tag:yaml.org,2002:"
 def read_yaml(text: str, source: str) -> Any:
     """The values of one document; OsoError names the source, and the key where it is about one."""
     if len(text) > _MAX_CHARACTERS:
-        raise OsoError(f"{source}: more than {_MAX_CHARACTERS:,} letters; nobody writes as many")
+        raise OsoError(f"{source}: too long; must have at most {_MAX_CHARACTERS:,} characters")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
             if _size(node, {}) > _MAX_VALUES:  # each alias counted as what it stands for
                 raise OsoError(
-                    f"{source}: more than {_MAX_VALUES} values, once aliases are unfolded"
+                    f"{source}: too many values; must have at most {_MAX_VALUES:,}, with aliases "
+                    "expanded"
                 )
             _check(node, source, (), set())
         return yaml.safe_load(text)
@@ -41,7 +41,7 @@ def read_yaml(text: str, source: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """A file's text; OsoError if it has none."""
+    """A file's text; OsoError for what cannot be read or is not UTF-8."""
     check_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
@@ -49,18 +49,18 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
     except UnicodeDecodeError:
-        raise OsoError(f"{path}: not YAML (not a text in UTF-8)") from None
+        raise OsoError(f"{path}: not YAML (not UTF-8 text)") from None
 
 
 def read_limited(file: TextIO) -> str:
-    """The text; of an endless one, as a device or a pipe may have, more than `read_yaml` takes."""
+    """The text, cut just beyond what `read_yaml` accepts: a device or a pipe may never end."""
     return file.read(_MAX_CHARACTERS + 1)
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values in a node and below; many where it contains itself."""
+    """The number of values in a node and below; too many where it contains itself."""
     if id(node) not in known:
-        known[id(node)] = _MAX_VALUES  # until it is known
+        known[id(node)] = _MAX_VALUES  # until it is computed
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         inner = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
         known[id(node)] = 1 + sum(_size(part, known) for part in inner)
@@ -76,7 +76,7 @@ def _check(node: yaml.Node, source: str, path: tuple[str, ...], seen: set[int]) 
         for key, value in node.value:
             name = _key(key, source, path)
             if name in keys:
-                raise OsoError(f"{source}: {_at(*path, name)}: stands there twice")
+                raise OsoError(f"{source}: {_at(*path, name)}: appears twice")
             keys.add(name)
             _check(value, source, (*path, name), seen)
     elif isinstance(node, yaml.SequenceNode):
@@ -84,8 +84,8 @@ def _check(node: yaml.Node, source: str, path: tuple[str, ...], seen: set[int]) 
             _check(value, source, (*path, str(position)), seen)
     elif node.tag in (_TAG + "int", _TAG + "float") and not _PLAIN_NUMBER.fullmatch(node.value):
         raise OsoError(
-            f"{source}: {_at(*path)}: {node.value} is not a plain number; write it with decimal "
-            "digits (YAML reads 010 as 8, and 1:30 as 90), or in quotes if it is text"
+            f"{source}: {_at(*path)}: {node.value}; must be a number in decimal digits (YAML reads "
+            "010 as 8, and 1:30 as 90), or text in quotes"
         )
 
 
@@ -101,4 +101,4 @@ def _key(node: yaml.Node, source: str, path: tuple[str, ...]) -> str:
 
 
 def _at(*path: str) -> str:
-    return ".".join(path) or "the whole"
+    return ".".join(path) or "document"

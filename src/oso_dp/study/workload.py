@@ -1,4 +1,4 @@
-"""What lies ahead of a study, by data set and method: runs, jobs, hours."""
+"""The work left in a study, by data set and method: runs, jobs, hours."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable
@@ -10,12 +10,12 @@ from oso_dp.study.config import StudyConfig
 
 @dataclass
 class RunTotals:
-    """Of some cohorts. Hours are on 2 CPU cores, of the runs that are not stored yet."""
+    """Totals over cohorts. Hours are on 2 CPU cores, of the runs that are not stored."""
 
     cohorts: int = 0
     runs: int = 0
     stored: int = 0
-    jobs: int = 0  # that have a run left to train
+    jobs: int = 0  # with at least one run left to train
     hours: float = 0.0
 
     def add(self, other: "RunTotals") -> None:
@@ -25,7 +25,7 @@ class RunTotals:
 
 @dataclass(frozen=True)
 class Workload:
-    """A study's counts: of private cohorts, of the others, and of each data set and method."""
+    """Totals of a study: private cohorts, non-private ones, and each data set and method."""
 
     name: str
     private: RunTotals
@@ -34,12 +34,12 @@ class Workload:
 
     @property
     def stored(self) -> int:
-        """Runs."""
+        """Number of stored runs."""
         return self.private.stored + self.plain.stored
 
     @property
     def hours(self) -> float:
-        """On 2 CPU cores."""
+        """Hours left on 2 CPU cores."""
         return self.private.hours + self.plain.hours
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Workload:
             f"{self.name}: {self.private.runs:,} private runs in {self.private.cohorts} cohort"
             f"{'s' * (self.private.cohorts != 1)} "
             f"and {self.plain.runs:,} NoDP runs in {self.plain.cohorts}; {self.stored:,} of "
-            f"them stored already; about {self.hours:,.1f} hours ahead on 2 CPU cores"
+            f"them stored; about {self.hours:,.1f} hours left on 2 CPU cores"
         )
 
     def table(self) -> str:
@@ -58,16 +58,16 @@ class Workload:
             if count.jobs:
                 cells = (f"{count.runs:,}", f"{count.stored:,}", f"{count.jobs:,}")
                 lines.append(form.format(dataset, method, *cells, f"{count.hours:,.1f}"))
-        return "\n".join(lines) if len(lines) > 1 else "every run is stored already"
+        return "\n".join(lines) if len(lines) > 1 else "all runs are stored"
 
 
 def estimate_workload(
-    config: StudyConfig, every: Iterable[Cohort], stored: Container[str]
+    config: StudyConfig, cohorts: Iterable[Cohort], stored: Container[str]
 ) -> Workload:
-    """Count; `stored` holds the run_ids in the results store."""
+    """Count runs, jobs and hours; stored: run_ids in the results store."""
     private, plain = RunTotals(), RunTotals()
     parts: dict[tuple[str, str], RunTotals] = defaultdict(RunTotals)
-    for cohort in every:
+    for cohort in cohorts:
         shards = cohort.shards(config.runs_per_job)
         left = [[run for run in shard if run.run_id not in stored] for shard in shards]
         count = RunTotals(
@@ -83,6 +83,6 @@ def estimate_workload(
 
 
 def estimate_seconds(config: StudyConfig, cohort: Cohort, runs: Iterable[Run]) -> float:
-    """What runs of a cohort take on 2 CPU cores, as configured."""
-    of_a_run = cohort.steps * config.datasets[cohort.dataset].seconds_per_step
-    return sum(of_a_run for _ in runs)
+    """Seconds that runs of a cohort take on 2 CPU cores, as configured."""
+    run_seconds = cohort.steps * config.datasets[cohort.dataset].seconds_per_step
+    return sum(run_seconds for _ in runs)

@@ -1,1 +1,1 @@
-"""The loop, one job, checkpoints, evaluation."""
+"""Training: the loop, jobs (runs of a cohort), checkpoints and evaluation."""

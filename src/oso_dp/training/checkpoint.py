@@ -1,7 +1,7 @@
-"""Checkpoints: one file, replaced whole, so that a killed job goes on where it was.
+"""Checkpoints: one file, replaced atomically, from which a killed job resumes.
 
-A file is a mark, the checksum of the rest, and the rest: what torch writes of plain values and
-tensors. Nothing in it is run.
+A file is a magic number, the checksum of the rest, and what torch writes of plain values and
+tensors. It is read with `weights_only`, so it cannot run code.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 def save_checkpoint(path: Path, fingerprint: str, content: dict[str, Any]) -> None:
-    """Write to a neighbour first: a kill in the middle leaves the former checkpoint."""
-    packed = BytesIO()  # torch's own writer does not say what is wrong with a full disk
+    """Write the checkpoint atomically: a kill during the write leaves the previous one."""
+    packed = BytesIO()  # torch's file writer reports no reason if the disk is full
     torch.save({"fingerprint": fingerprint, **content}, packed)
     with atomic_write(path) as file:
         file.write(_MARK + _checksum(packed.getbuffer()))
@@ -35,13 +35,13 @@ def save_checkpoint(path: Path, fingerprint: str, content: dict[str, Any]) -> No
 
 @contextmanager
 def quarantine_if_corrupt(path: Path) -> Iterator[None]:
-    """Around what reads a checkpoint and goes on from it, or has changed nothing where it fails.
+    """Rename the checkpoint, with a warning, if reading or restoring it in the block fails.
 
-    A file that is damaged, or none of this job's making, gets another name, and a line says so.
+    The block must change no state if it fails.
     """
     try:
         yield
-    except (OsoError, MemoryError, torch.OutOfMemoryError):  # not its fault
+    except (OsoError, MemoryError, torch.OutOfMemoryError):  # not the file's fault
         raise
     except Exception as error:  # a damaged file fails in too many ways to list
         aside = path.with_name(f"{path.name}.damaged")
@@ -49,10 +49,10 @@ def quarantine_if_corrupt(path: Path) -> Iterator[None]:
             os.replace(path, aside)
         except OSError as why:
             raise OsoError(
-                f"{path}: damaged, and cannot be moved away ({format_os_error(why)})"
+                f"{path}: damaged, and cannot be renamed ({format_os_error(why)}); remove it"
             ) from why
         _log.warning(
-            "%s: damaged, or of an older version; now %s, and not used (%s)",
+            "%s: damaged, or of an older version; renamed to %s and not used (%s)",
             *(path, aside.name, format_os_error(error)[:200]),
         )
 
@@ -60,36 +60,37 @@ def quarantine_if_corrupt(path: Path) -> Iterator[None]:
 def load_checkpoint(
     path: Path, fingerprint: str, place: str | None = None
 ) -> dict[str, Any] | None:
-    """The checkpoint of exactly this job, else None (another configuration's or another code's).
+    """Load the checkpoint; None if there is none, or its fingerprint differs.
 
-    Its tensors are where they were, or at `place`. OsoError for one that cannot be read, any other
-    exception for one that is damaged: to be called inside of `set_aside_if_damaged`.
+    Its tensors are put on the device `place`, by default where they were. Call it inside of
+    `quarantine_if_corrupt`: it raises OsoError for a file that cannot be read, and any other
+    exception for a damaged one.
     """
     try:
         stored = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from error
+        raise OsoError(f"{path}: cannot read checkpoint ({format_os_error(error)})") from error
     mark, checksum = stored[: len(_MARK)], stored[len(_MARK) : len(_MARK) + _SUM]
     packed = memoryview(stored)[len(_MARK) + _SUM :]
     if mark != _MARK:
-        raise ValueError("no checkpoint of this version")
+        raise ValueError("not a checkpoint of this version")
     if checksum != _checksum(packed):
-        raise ValueError("its content is not what was written")
+        raise ValueError("checksum differs")
     _check_sizes(packed)
     content: dict[str, Any] = torch.load(BytesIO(packed), map_location=place, weights_only=True)
     return content if content["fingerprint"] == fingerprint else None
 
 
 def _check_sizes(packed: memoryview) -> None:
-    """ValueError where more is in it than the file is long."""
+    """ValueError if the archive's content is larger than the file (a decompression bomb)."""
     with zipfile.ZipFile(BytesIO(packed)) as archive:
         entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise ValueError("it is compressed")
+        raise ValueError("compressed")
     if sum(entry.file_size for entry in entries) > len(packed):
-        raise ValueError("its parts overlap")
+        raise ValueError("entries overlap")
 
 
 def _checksum(packed: memoryview) -> bytes:

@@ -1,4 +1,4 @@
-"""Evaluation on the test set, which is public here: no ledger, no noise."""
+"""Evaluation on the test set, which is public: not recorded in the ledger, without noise."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +9,10 @@ from torch import Tensor
 from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import LOSSES, METRICS
 
-# Examples per forward pass. What convolutions hand on stays in the cache then: measured, a quarter
-# less time than with 500. An accelerator is kept waiting by many small ones.
-BATCH, BATCH_IN_PORTIONS, BATCH_ELSEWHERE = 500, 125, 5000
+# Examples per forward pass. Small batches keep the activations of convolutions in the CPU's cache
+# (a quarter less time than with 500); accelerators need large ones.
+BATCH, BATCH_MICROBATCHED, BATCH_ACCELERATOR = 500, 125, 5000
 
-# In the order in which an evaluation reports them.
 SPLITS: Final = {
     "test": slice(None),
     "test_even": slice(0, None, 2),
@@ -25,8 +24,8 @@ SPLITS: Final = {
 class SplitScore:
     """Means over one split.
 
-    class_accuracy: of each class in order, None for one without examples in the split; None as a
-    whole where the metric is no accuracy, or targets are no classes.
+    `class_accuracy`: accuracy of each class, None for a class without examples in the split; None
+    if the metric is not accuracy, or targets are not classes.
     """
 
     split: str
@@ -36,14 +35,14 @@ class SplitScore:
 
 
 class Evaluator:
-    """Scores parameters on the whole test set and on its even- and odd-numbered halves."""
+    """Scores parameters on the complete test set and on its even- and odd-numbered halves."""
 
     def __init__(self, code: GradientEngine, inputs: Tensor, targets: Tensor, metric: str) -> None:
         self.code, self.inputs, self.targets = code, inputs, targets
         self.loss, self.metric = LOSSES[metric], METRICS[metric]
-        self.batch = BATCH_IN_PORTIONS if code.microbatch_size(inputs) else BATCH
+        self.batch = BATCH_MICROBATCHED if code.microbatch_size(inputs) else BATCH
         if inputs.device.type != "cpu":
-            self.batch = BATCH_ELSEWHERE
+            self.batch = BATCH_ACCELERATOR
         self.class_of: Tensor | None = None
         if metric == "accuracy" and targets.dim() == 1 and len(targets) and targets.min() >= 0:
             self.class_of = targets.long()
@@ -53,29 +52,27 @@ class Evaluator:
         """flat: parameters [P]."""
         losses, values = [], []
         for start in range(0, len(self.inputs), self.batch):
-            part = slice(start, start + self.batch)
-            outputs = self.code.outputs(flat, self.inputs[part])
-            losses.append(self.loss(outputs, self.targets[part]))
-            values.append(self.metric(outputs, self.targets[part]))
+            batch = slice(start, start + self.batch)
+            outputs = self.code.outputs(flat, self.inputs[batch])
+            losses.append(self.loss(outputs, self.targets[batch]))
+            values.append(self.metric(outputs, self.targets[batch]))
         loss, value = torch.cat(losses).double(), torch.cat(values).double()
         return [
             SplitScore(
                 split,
-                value[part].mean().item(),
-                loss[part].mean().item(),
-                self._class_accuracy(value, part),
+                value[rows].mean().item(),
+                loss[rows].mean().item(),
+                self._class_accuracy(value, rows),
             )
-            for split, part in SPLITS.items()
+            for split, rows in SPLITS.items()
         ]
 
-    def _class_accuracy(self, correct: Tensor, part: slice) -> tuple[float | None, ...] | None:
-        """correct: float64 [n], 1 where an example's class was found."""
+    def _class_accuracy(self, correct: Tensor, rows: slice) -> tuple[float | None, ...] | None:
+        """correct: float64 [n], 1 for correctly classified examples."""
         if self.class_of is None:
             return None
         classes = int(self.class_of.max()) + 1
-        of_part = self.class_of[part]
-        found = torch.bincount(of_part, correct[part], minlength=classes).tolist()
-        counts = torch.bincount(of_part, minlength=classes).tolist()
-        return tuple(
-            hits / count if count else None for hits, count in zip(found, counts, strict=True)
-        )
+        labels = self.class_of[rows]
+        hits = torch.bincount(labels, correct[rows], minlength=classes).tolist()
+        counts = torch.bincount(labels, minlength=classes).tolist()
+        return tuple(n / count if count else None for n, count in zip(hits, counts, strict=True))

@@ -1,4 +1,4 @@
-"""One job of the study: the runs of a cohort, or of a shard of it, as rows of the results."""
+"""One training job: the runs of a cohort, or of a shard of it, as rows of the results."""
 
 from __future__ import annotations
 
@@ -19,16 +19,12 @@ from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
-from oso_dp.training.loop import make_protocol, train
+from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
-from oso_dp.training.outcome import Outcome, RunProtocol
+from oso_dp.training.outcome import Outcome
 from oso_dp.training.provenance import code_hash, commit, device_name
 from oso_dp.training.task import StudyTask
 from oso_dp.training.user_task import build_user_network
-
-# Columns of a run's row: what training measured, and what may be another one after a restart.
-_MEASURED = ("status", "diverged_at", "ledger", "wall_seconds")
-_WHERE_IT_RAN = {"device", "commit", "torch_version", "package_version"}
 
 
 @dataclass
@@ -40,7 +36,7 @@ class ResultRows:
 
 
 def make_task(cohort: PlannedCohort, device: str = "cpu") -> StudyTask:
-    """What the cohort's runs have in common."""
+    """The training task that the cohort's runs share."""
     return StudyTask(
         method=cohort.make_method(),
         model=cohort.model,
@@ -70,30 +66,39 @@ def run_job(
     on_progress: Callable[[int, int], None] = lambda done, step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ResultRows:
-    """Train `runs` of the cohort, so many at once as memory allows, and return their rows.
+    """Train runs of a cohort and return their rows.
 
-    Progress is kept in `folder` (`rows.pt` and `state.pt`), so that a killed job goes on with the
-    same runs, code, data and noise where it was; anything else there is not used.
-    `on_progress` is told the number of runs done and the step of those at work; `clock` says what
-    time counts as theirs.
+    Args:
+        cohort: The planned cohort.
+        runs: Which of its runs to train.
+        arrays: The data.
+        folder: For checkpoints (`rows.pt`, `state.pt`). A killed job resumes from them if runs,
+            code, data, noise and type of device are the same; others are not used.
+        device: torch device.
+        parallel_runs: Number of runs to train at once; fewer after running out of memory.
+        on_progress: Called with the number of finished runs and the step of the running ones.
+        clock: Measures the runs' time, in seconds.
+
+    Raises:
+        OsoError: If the data have another number of examples than planned.
     """
-    if len(arrays.train_inputs) != cohort.examples:  # the noise is that of another data set
+    if len(arrays.train_inputs) != cohort.examples:  # the noise was calibrated for another n
         raise OsoError(
-            f"{cohort.name}: planned for {cohort.examples} training examples, "
-            f"the data have {len(arrays.train_inputs)}"
+            f"{cohort.name}: data have {len(arrays.train_inputs)} training examples; must be "
+            f"{cohort.examples}, as planned"
         )
     task = make_task(cohort, device)
     code = code_hash()
     ids = [run.run_id for run in runs]
-    # An accelerator's streams are not the host's: half a run of each would be neither.
-    kind = torch.device(task.device).type
-    fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), kind, *ids)
+    # Random streams of an accelerator and of the CPU differ, so a run must not mix them.
+    device_type = torch.device(task.device).type
+    fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), device_type, *ids)
     rows = ResultRows()
     with quarantine_if_corrupt(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
             kept = ResultRows(list(content["runs"]), list(content["evaluations"]))
-            course = make_protocol(task, task.metric, cohort.examples)
-            _check_rows(kept, task, cohort, runs, code, course)
+            if [row["run_id"] for row in kept.runs] != ids[: len(kept.runs)]:
+                raise ValueError("its runs are not the first of this job")
             rows = kept
     with limit_parallel_runs(folder, parallel_runs) as at_once:
         while len(rows.runs) < len(runs):
@@ -114,36 +119,6 @@ def run_job(
             save_checkpoint(folder / "rows.pt", fingerprint, dict(vars(rows)))
             (folder / "state.pt").unlink(missing_ok=True)
     return rows
-
-
-def _check_rows(
-    rows: ResultRows,
-    task: StudyTask,
-    cohort: PlannedCohort,
-    runs: Sequence[Run],
-    code: str,
-    course: RunProtocol,
-) -> None:
-    """ValueError unless they can be what the first of these runs came to."""
-    evaluations: dict[str, list[dict[str, Any]]] = {row["run_id"]: [] for row in rows.runs}
-    for row in rows.evaluations:
-        evaluations[row["run_id"]].append(row)
-    if list(evaluations) != [run.run_id for run in runs[: len(rows.runs)]]:
-        raise ValueError("its runs are not the first of this job")
-    for run, row in zip(runs, rows.runs, strict=False):
-        measured = {name: row[name] for name in _MEASURED}
-        if not cohort.is_public:
-            measured["wall_seconds"] = 0.0
-        outcome = Outcome(run.run_id, **measured)
-        outcome.evaluations = evaluations[run.run_id]
-        course.check([outcome], task.steps)
-        made = make_row(task, cohort, run, outcome, code)
-        for name in made.keys() - _WHERE_IT_RAN:
-            if type(row[name]) is not type(made[name]) or row[name] != made[name]:
-                raise ValueError(f"run {run.run_id}: {name} {row[name]!r}, not {made[name]!r}")
-        named = [row[name] for name in _WHERE_IT_RAN]
-        if row.keys() != made.keys() or not all(isinstance(n, str | None) for n in named):
-            raise ValueError(f"run {run.run_id}: other columns than a run has")
 
 
 def _fingerprint(*parts: str) -> str:
@@ -183,7 +158,7 @@ def make_row(
         "torch_version": torch.__version__.partition("+")[0],
         "package_version": oso_dp.__version__,
         "code_hash": code,
-        # A step takes longer the larger its batch is: times tell of the data.
+        # A step's time depends on its batch size, which is private.
         "wall_seconds": outcome.wall_seconds if cohort.is_public else None,
         "ledger": outcome.ledger,
     }

@@ -1,7 +1,7 @@
-"""The training loop: R runs of a cohort, side by side, until each has finished or diverged.
+"""The training loop: R runs of a cohort in parallel, until each has finished or diverged.
 
-What the loop sees of the training data, it sees through the mechanism; divergence is judged by the
-parameters and the test loss, never by the training loss, which is private.
+The loop accesses the training data through the mechanism only. Divergence is detected from the
+parameters and the test loss, never from the training loss, which is private.
 """
 
 import logging
@@ -23,11 +23,9 @@ from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
-from oso_dp.training.checkpoint_checks import check_state
-from oso_dp.training.outcome import Outcome, RunProtocol
+from oso_dp.training.outcome import Outcome
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
 from oso_dp.training.task import StudyTask, TrainConfig, TrainingProblem
 from oso_dp.training.user_task import make_user_problem
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-CHECKPOINT_TIME_FRACTION: Final = 0.01  # of the time: how much checkpoints may take
+CHECKPOINT_TIME_FRACTION: Final = 0.01  # maximum fraction of time for checkpoints
 StepCallback = Callable[[State, "Answers"], None]
 
 
@@ -52,14 +50,23 @@ def train(
     watch: StepCallback = lambda state, answers: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
-    """Train the runs; one outcome each, in the order of `runs`.
+    """Train the runs.
 
-    With `checkpoint`, the state is kept there at each evaluation, unless that took more than a
-    share of the time (`KEEPING`), and where `on_progress` raises Interrupted; a call after that, or
-    a kill, goes on from it if its `fingerprint` is the same.
-    `watch` sees all that leaves the data: each step's sanitized answers (as `Method.update` gets
-    them) with the state in which they were asked for. It may change neither. `clock`: in seconds,
-    what a run's time is measured by.
+    Args:
+        task: What and how to train.
+        runs: The runs.
+        arrays: The data.
+        checkpoint: File for the state. It is written at evaluations, within a fraction of the time
+            (`CHECKPOINT_TIME_FRACTION`), and when `on_progress` raises `InterruptedByUser`. A later
+            call resumes from it if its `fingerprint` is the same.
+        fingerprint: Identifies runs, code, data and noise; required with `checkpoint`.
+        on_progress: Called with the number of each step.
+        watch: Called with each step's state and sanitized answers (as `Method.update`), which are
+            everything that depends on the data; must change neither.
+        clock: Measures the runs' time, in seconds.
+
+    Returns:
+        The outcomes, in the order of `runs`.
     """
     training = study_training(task, runs, arrays, watch)
     return advance(
@@ -83,12 +90,12 @@ def advance(
     task = training.task
     if checkpoint is not None:
         if not fingerprint:
-            raise ValueError("a checkpoint needs a fingerprint, or anything would be resumed")
+            raise ValueError("fingerprint: must be set with checkpoint")
         with quarantine_if_corrupt(checkpoint):
             training.restore(load_checkpoint(checkpoint, fingerprint))
     began = clock()
 
-    kept, took = -math.inf, 0.0  # when the last checkpoint was done, and its seconds
+    saved_at, save_seconds = -math.inf, 0.0  # end and duration of the last checkpoint
 
     def charge(runs: Sequence[int]) -> None:
         nonlocal began
@@ -96,31 +103,31 @@ def advance(
         training.add_seconds(now - began, runs)
         began = now
 
-    def keep(always: bool) -> None:
-        nonlocal kept, took
+    def save(always: bool) -> None:
+        nonlocal saved_at, save_seconds
         charge(training.alive)
         started = time.perf_counter()
         if checkpoint is not None and (
-            always or took <= CHECKPOINT_TIME_FRACTION * (started - kept)
+            always or save_seconds <= CHECKPOINT_TIME_FRACTION * (started - saved_at)
         ):
             save_checkpoint(checkpoint, fingerprint, training.content())
-            kept = time.perf_counter()
-            took = kept - started
+            saved_at = time.perf_counter()
+            save_seconds = saved_at - started
 
     while training.alive and training.state.step < task.steps:
-        there = list(training.alive)
+        before = list(training.alive)
         training.take_step()
         step = training.state.step
         if due := step % task.evaluate_every == 0 or step == task.steps:
             training.evaluate()
-        if len(training.alive) < len(there):
-            charge(there)  # who diverged has had its part
+        if len(training.alive) < len(before):
+            charge(before)  # includes the runs that diverged in this step
         if due:
-            keep(always=False)
+            save(always=False)
         try:
             on_progress(step)
         except InterruptedByUser:
-            keep(always=True)
+            save(always=True)
             raise
     charge(training.alive)
     training.end(range(len(training.alive)), "finished")
@@ -188,18 +195,18 @@ class Training:
         self._drop_diverged(are_finite(state.parameters))
 
     def _group_runs(self) -> list[slice]:
-        """Which runs may go through the model at once; by default no bit depends on it on a CPU."""
-        width = self.task.width or self._usual_width()
+        """Groups of runs that go through the model at once; the default keeps CPU results equal."""
+        width = self.task.width or self._default_width()
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
 
-    def _usual_width(self) -> int:
-        """Measured: on a CPU only small layers gain from company, 15 %."""
+    def _default_width(self) -> int:
+        """On a CPU, only small layers gain from several runs at once, by 15 %."""
         if self.state.parameters.device.type != "cpu":
             return len(self.alive)
         return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
 
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
-        # A copy: what a forward pass writes into its parameters is no answer, and goes nowhere.
+        # A copy: a forward pass that writes to its parameters must not change the state.
         return self.code(self.state.parameters[runs].clone(), *self.problem.examples.batch(batches))
 
     def evaluate(self) -> None:
@@ -241,13 +248,13 @@ class Training:
             outcome.ledger = self.mechanism.ledgers[run].to_json()
 
     def ledger(self, position: int) -> Ledger:
-        """Of one of the runs that this began with, also once it has ended."""
+        """The ledger of an initial run, also after its end."""
         if position in self.alive:
             return self.mechanism.ledgers[self.alive.index(position)]
         return Ledger.from_json(self.outcomes[position].ledger)
 
     def add_seconds(self, seconds: float, runs: Sequence[int]) -> None:
-        """These shared the device: each is charged its part."""
+        """Divide the time equally among the runs that shared the device."""
         for position in runs:
             self.outcomes[position].wall_seconds += seconds / len(runs)
 
@@ -264,18 +271,14 @@ class Training:
             return
         state, alive = State(**content["state"]), list(content["alive"])
         outcomes = [Outcome(**outcome) for outcome in content["outcomes"]]
+        ledgers = [Ledger.from_json(text) for text in content["ledgers"]]
         if [one.run_id for one in outcomes] != [one.run_id for one in self.outcomes]:
-            raise ValueError("its runs are not of this job")
-        if alive != [run for run in self.alive if run in alive]:
-            raise ValueError("its living runs are not of this job")
-        check_state(state, self.state, len(alive), self.task.method)
-        course = make_protocol(self.task, self.problem.metric, len(self.problem.examples))
-        course.check(outcomes, state.step)
-        if [run for run, one in enumerate(outcomes) if one.status == "running"] != alive:
+            raise ValueError("its runs are not those of this job")
+        if alive != [run for run, one in enumerate(outcomes) if one.status == "running"]:
             raise ValueError("its living runs are not those that run")
-        ledgers = [course.ledger(text, state.step) for text in content["ledgers"]]
-        if len(ledgers) != len(alive) or not are_finite(state.parameters).all():
-            raise ValueError("its living runs have no ledger, or no parameters")
+        books = [(ledger.sampling, ledger.step_count) for ledger in ledgers]
+        if books != [(self.mechanism.sampling, state.step)] * len(alive):
+            raise ValueError(f"its ledgers are not those of {state.step} steps of its living runs")
         # From here on nothing fails: a checkpoint is taken whole, or not at all.
         self.state, self.outcomes, self.alive = state, outcomes, alive
         self.mechanism.keep(self.alive)
@@ -286,38 +289,29 @@ class Training:
 
         ValueError where they do not fit.
         """
-        check_state(state, self.state, len(self.alive), self.task.method)
+        fresh = self.state
+        if (state.parameters.shape, state.layers) != (fresh.parameters.shape, fresh.layers):
+            raise ValueError("its parameters are not those of this model")
         if not are_finite(state.parameters).all():
             raise ValueError("its parameters are not finite")
         self.mechanism.resume(ledgers, state.step)
         self.state = state
 
 
-def make_protocol(task: TrainConfig, metric: str, examples: int) -> RunProtocol:
-    """What each run of this recipe goes through on so many examples."""
-    return RunProtocol(
-        PoissonSampling.of(task.batch_size, examples),
-        task.noise_multiplier,
-        metric,
-        task.steps,
-        task.evaluate_every,
-    )
-
-
 def _of_all_runs(released: Iterable["Answers"]) -> dict["Key", Tensor]:
-    """The answers of a step from those to some runs at a time."""
+    """Concatenate the answers of groups of runs."""
     first, *others = released
-    if not others:  # nothing to join, and nothing to copy
+    if not others:  # avoid a copy
         return dict(first)
-    return {key: torch.cat([first[key], *(part[key] for part in others)]) for key in first}
+    return {key: torch.cat([first[key], *(answers[key] for answers in others)]) for key in first}
 
 
 def _check_thresholds(method: Method, state: State) -> None:
     clips = any(isinstance(query, ThresholdQuery) for query in method.queries(state))
     if clips and state.threshold.isnan().any():
         raise OsoError(
-            f"{method.name}: clips at a threshold, but a run begins without one; the method's "
-            "`search` or `starting_point` must give it"
+            f"method {method.name!r}: clips at a threshold, but a run has none; set it in the "
+            "method's `search` or `initial_values`"
         )
 
 
@@ -327,7 +321,7 @@ def study_training(
     arrays: Arrays,
     watch: StepCallback = lambda state, answers: None,
 ) -> Training:
-    """Of the study's data sets, with its networks or a user's own."""
+    """Training on a study's data set, with a built-in or user-defined model."""
     return Training(task, runs, make_user_problem(task, runs, arrays), watch)
 
 
@@ -337,12 +331,12 @@ def _log_once(text: str) -> None:
 
 
 def are_finite(parameters: Tensor) -> Tensor:
-    """Which runs have finite parameters only, [R, P] to [R].
+    """Which runs have only finite parameters, [R, P] to [R].
 
-    A sum tells it at a tenth of the time, unless it overflows itself; then each is looked at.
+    The sum is ten times as fast; only if it is not finite, each value is checked.
     """
-    whole = parameters.sum(dim=1).isfinite()
-    return whole if whole.all() else parameters.isfinite().all(dim=1)
+    finite = parameters.sum(dim=1).isfinite()
+    return finite if finite.all() else parameters.isfinite().all(dim=1)
 
 
 def _as_column(values: Sequence[float | None], device: torch.device) -> Tensor:
@@ -351,5 +345,5 @@ def _as_column(values: Sequence[float | None], device: torch.device) -> Tensor:
 
 
 def _or_none(value: float) -> float | None:
-    """NaN and infinities are no value that results hold."""
+    """None for NaN and infinity, which results must not contain."""
     return value if math.isfinite(value) else None

@@ -1,9 +1,9 @@
-"""How many runs at once a job trains after the kernel killed it for want of memory.
+"""Out-of-memory backoff: halves a job's number of parallel runs after the kernel killed it.
 
-A process that is killed so can say nothing. So a note lies beside its checkpoints while it trains:
-how many runs it has at once, and how often this kernel had killed for memory when it began. If the
-next start meets the note and the kernel has killed since, it takes half as many. A job that was
-killed otherwise goes on with as many as before, and so from its checkpoint.
+A killed process cannot report the reason. So while a job trains, a note beside its checkpoints has
+its number of parallel runs and the kernel's count of out-of-memory kills. If the next start finds
+the note and a higher count, it halves the number. A job that was killed for another reason keeps
+the number, and so can resume from its checkpoint.
 """
 
 import json
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def limit_parallel_runs(folder: Path, wanted: int) -> Iterator[int]:
-    """At most `wanted` runs at once for the job of this folder, which trains inside of the block.
+    """Yield the number of parallel runs, at most `wanted`; the job trains inside of the block.
 
-    Half as many as an earlier start had that was killed for want of memory, or failed for it.
+    It is half of that of an earlier start that ran out of memory.
     """
     note = folder / _NOTE
     runs = _allowed(note, wanted)
@@ -34,7 +34,7 @@ def limit_parallel_runs(folder: Path, wanted: int) -> Iterator[int]:
     try:
         yield runs
     except BaseException as error:
-        # Whatever the kernel kills from now on, it is not this job.
+        # Later kills do not concern this job, so the note has no count.
         _write(note, runs=runs // 2 if is_out_of_memory(error) else runs)
         raise
     note.unlink()
@@ -48,13 +48,13 @@ def _allowed(note: Path, wanted: int) -> int:
             now, kills = _count_oom_kills()
             runs //= 2 if kernel == now and kills > killed else 1
         allowed = max(1, min(operator.index(runs), wanted))
-    except (OSError, ValueError, TypeError, AttributeError):  # no note of ours: it limits nothing
+    except (OSError, ValueError, TypeError, AttributeError):  # not a valid note
         return wanted
     if runs < wanted:
         _log.warning(
-            "%s: ended for want of memory before; now %d of %d runs at once%s",
+            "%s: ran out of memory before; now %d of %d parallel runs%s",
             *(note.parent, allowed, wanted),
-            "" if runs else ", and fewer processes beside it need less",
+            "" if runs else "; run fewer processes at once",
         )
     return allowed
 
@@ -65,10 +65,10 @@ def _write(note: Path, **content: Any) -> None:
 
 
 def _count_oom_kills() -> tuple[str, int]:
-    """Which start of which kernel this is, and how often it has killed a process for memory."""
+    """The kernel's boot id, and its number of out-of-memory kills since boot."""
     try:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:  # another system, where a kill for memory looks like any other
+    except OSError:  # not Linux: out-of-memory kills cannot be detected
         return "", 0
     return kernel, sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

@@ -1,4 +1,4 @@
-"""Where a result comes from: code, library, device."""
+"""Provenance of a result: code hash, commit, device."""
 
 import hashlib
 import os
@@ -11,37 +11,37 @@ import torch
 
 import oso_dp
 
-# What decides a run's numbers, beside its plan.
-ROOMS = ("data", "gradients", "methods", "models", "privacy", "training")
-COMMIT = "OSO_COMMIT"  # environment variable: says the commit where there is no repository
+# The packages that determine a run's results, given its plan.
+PACKAGES = ("data", "gradients", "methods", "models", "privacy", "training")
+COMMIT = "OSO_COMMIT"  # environment variable with the commit, used outside of a repository
 
 
 @cache
 def code_hash() -> str:
-    """Hash of the source files that decide a run's numbers, 12 hexadecimal digits."""
+    """Hash of the source files that determine a run's results, 12 hexadecimal digits."""
     root = Path(oso_dp.__file__).parent
     digest = hashlib.sha256()
-    for room in ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 @cache
 def commit() -> str | None:
-    """The commit of this code, with -dirty behind it if its files were changed; None if unknown.
+    """The commit of this code, with suffix -dirty if its files were changed; None if unknown.
 
-    As the repository says that holds this package; else the environment variable `COMMIT`.
+    Read from the repository that contains this package, else from the environment (`COMMIT`).
     """
     source = Path(oso_dp.__file__).parent
-    if _git(source, "ls-files", "--", "__init__.py"):  # not of a repository around an installation
+    if _git(source, "ls-files", "--", "__init__.py"):  # not a repository around an installation
         changed = _git(source, "status", "--porcelain", "--", ".")
         return f"{_git(source, 'rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
     return os.environ.get(COMMIT) or None
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints; nothing if it fails or is not there."""
+    """The output of git; empty if it fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=60
@@ -52,9 +52,9 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def device_name(device: str) -> str:
-    """A GPU's model, or a CPU's, its vector instructions and the number of threads.
+    """The model of the GPU, or of the CPU with its vector instructions and number of threads.
 
-    Processors of one name may have other instructions, and then other last digits.
+    CPUs of one model name may have different instructions, and so differ in rounding.
     """
     if device == "cuda":
         return torch.cuda.get_device_name()

@@ -1,7 +1,7 @@
-"""What is trained: a model's gradient code, the examples, the first weights, and public scores.
+"""Configuration of a training (`TrainConfig`, `StudyTask`) and what it trains (`TrainingProblem`).
 
-`study_problem` makes it of a study's names; whoever brings a model and examples of their own makes
-it of those (`oso_dp.training.user_task`, for one).
+`make_study_problem` builds the problem for built-in models and data sets;
+`oso_dp.training.user_task` builds it for user-defined ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from oso_dp.training.evaluate import Evaluator, SplitScore
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How runs train, whatever it is that they train; what all runs of one call share."""
+    """Training options that all runs of one call share."""
 
     method: Method
     noise_multiplier: float  # nu of one step; 0 for methods without privacy
@@ -33,11 +33,11 @@ class TrainConfig:
     evaluate_every: int
     device: str = "cpu"
     schedule: str | None = None  # of the learning rate: see oso_dp.training.schedule_and_averaging
-    averaging: float | None = None  # decay of the iterates' average, if that is what is evaluated
+    averaging: float | None = None  # decay of the parameters' EMA, which is then evaluated
     randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.rng_sources
     precision: str = "float32"  # of products: see oso_dp.gradients.precision
-    width: int | None = None  # runs that go through the model together; None: as suits the device
-    microbatch_size: int | None = None  # examples of a run that do; None: the whole batch
+    width: int | None = None  # runs per forward pass; None: chosen by device
+    microbatch_size: int | None = None  # examples of a run per forward pass; None: the batch
 
     @property
     def product_precision(self) -> Precision:
@@ -46,9 +46,9 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTask(TrainConfig):
-    """A recipe and, by their names, the study's model and loss.
+    """A training configuration with a study's model and loss, by name.
 
-    `network`: makes a user's own model, instead of the one that is named.
+    `network`: builds a user-defined model instead of the named one.
     """
 
     model: str
@@ -64,18 +64,18 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """indices int64 [R, B] to inputs and targets, each [R, B, ...].
+        """The inputs and targets, each [R, B, ...], for indices int64 [R, B].
 
-        And bool [R, B], of those that have no part in anything; None where all have.
+        The third value marks absent examples, bool [R, B]; None if all are present.
         """
 
     def empty(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of no example, [0, ...]: their shapes and types, which are public."""
+        """Inputs and targets of 0 examples, [0, ...]: their shapes and types, which are public."""
 
 
 @dataclass(frozen=True)
 class TensorExamples:
-    """inputs [n, ...] and targets [n, ...], on the device."""
+    """Examples as tensors on the device: inputs [n, ...] and targets [n, ...]."""
 
     inputs: Tensor
     targets: Tensor
@@ -96,18 +96,27 @@ def _no_scores(flat: Tensor) -> Sequence[SplitScore]:
 
 @dataclass
 class TrainingProblem:
-    """`first`: the weights that the runs begin with, [R, P]. `scores`: of weights [P]."""
+    """What is trained.
+
+    Attributes:
+        code: The gradient engine.
+        examples: The training examples.
+        initial_parameters: [R, P].
+        metric: Name of the metric of `scores`.
+        scores: Evaluates parameters [P].
+        classes: Number of classes of integer targets, as far as known.
+    """
 
     code: GradientEngine
     examples: Examples
     initial_parameters: Tensor
     metric: str = ""
     scores: Callable[[Tensor], Sequence[SplitScore]] = field(default=_no_scores)
-    classes: int = 2  # that targets of whole numbers may have, as far as is known
+    classes: int = 2
 
 
 def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
-    """A network of the study, on its data set; scored on the test set, which is public here."""
+    """A built-in model on its data set, evaluated on the test set, which is public."""
     device = torch.device(task.device)
     model = build_model(task.model, task.final_activation)
     code = GradientEngine(model, training_loss(task.metric, task.loss), task.product_precision)
@@ -121,15 +130,15 @@ def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> 
 
 
 def initial_parameters(task: StudyTask, seed: int) -> Tensor:
-    """Fresh weights [P] that depend on the model and the seed only.
+    """Initial parameters [P], which depend on the model and the seed only.
 
-    All methods start a seed from the same weights, so that they are compared like with like.
+    All methods start from the same parameters per seed, so that they are comparable.
     """
     return torch.nn.utils.parameters_to_vector(make_model(task, seed).parameters()).detach()
 
 
 def make_model(task: StudyTask, seed: int) -> nn.Module:
-    """The task's model with the weights of this seed."""
+    """The task's model with this seed's initial parameters."""
     number = int(init_generator(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)
@@ -141,11 +150,11 @@ def make_model(task: StudyTask, seed: int) -> nn.Module:
 def examples_on_device(
     inputs: np.ndarray, targets: np.ndarray, metric: str, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets; an autoencoder's targets are its inputs, whatever the labels say."""
+    """Inputs and targets on the device; an autoencoder's targets are its inputs."""
     images = torch.from_numpy(inputs).to(device)
     return images, images if metric == "mse" else torch.from_numpy(targets).to(device)
 
 
 def _rows(values: Tensor, indices: Tensor) -> Tensor:
-    """values[indices], in half the time: [n, ...] and [R, B] to [R, B, ...]."""
+    """values[indices] in half the time: [n, ...] and [R, B] to [R, B, ...]."""
     return values.index_select(0, indices.flatten()).unflatten(0, indices.shape)

@@ -1,4 +1,4 @@
-"""The study's problem on a user's own data set, with the model that its package brings."""
+"""The training problem of a user-defined data set, with the model of its plug-in."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,9 +30,9 @@ _CPU = torch.device("cpu")
 
 
 def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
-    """What makes the cohort's model, where a user's package brings it; None for the study's own.
+    """A function that builds the cohort's user-defined model; None for a built-in model.
 
-    OsoError unless the package offers what the cohort was planned for.
+    OsoError if the plug-in differs from what the cohort was planned for.
     """
     if cohort.data_version is None:
         return None
@@ -40,16 +40,15 @@ def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
     planned = (cohort.data_version, cohort.examples, cohort.is_public)
     if (info.version, info.examples, info.public) != planned:
         raise OsoError(
-            f"{cohort.name}: planned for version {cohort.data_version!r} with {cohort.examples} "
-            f"examples, {_with_system_noise(cohort.is_public)}; installed is version "
-            f"{info.version!r} with "
-            f"{info.examples}, {_with_system_noise(info.public)}: write the plan anew"
+            f"{cohort.name}: planned for version {cohort.data_version!r}, {cohort.examples} "
+            f"examples, public: {cohort.is_public}; installed is version {info.version!r}, "
+            f"{info.examples} examples, public: {info.public}; make a new plan"
         )
-    return partial(_load_user_task, cohort.dataset)
+    return partial(_build_model, cohort.dataset)
 
 
 def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
-    """Of the study's networks or, if the task has one, a user's own."""
+    """The training problem, with a built-in model or, if the task has one, a user-defined one."""
     if task.network is None:
         return make_study_problem(task, runs, arrays)
     device = torch.device(task.device)
@@ -68,18 +67,18 @@ def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> T
 
 
 def check_user_model(dataset: str) -> None:
-    """OsoError for a model that cannot be trained here, or does not fit the declared shapes.
+    """OsoError for a model that is not supported or does not fit the declared shapes.
 
-    No data are read.
+    Does not read the data.
     """
     info = make_dataset_info(dataset, USER_MODEL)
     inputs = torch.zeros(0, *info.input_shape)
     examples = TensorExamples(
         inputs, inputs if info.metric == "mse" else inputs.new_zeros(0).long()
     )
-    made = _load_user_task(dataset)
+    model = _build_model(dataset)
     try:
-        user_model = UserModel(made)
+        user_model = UserModel(model)
         code = user_model.code(
             training_loss(info.metric), examples, find_precision("float32", _CPU), _CPU
         )
@@ -90,20 +89,19 @@ def check_user_model(dataset: str) -> None:
 
 def _check_outputs(code: GradientEngine, weights: Tensor, info: DatasetInfo) -> None:
     with torch.no_grad():
-        given = list(code.outputs(weights, torch.zeros(3, *info.input_shape)).shape)
-    wanted = [3, *info.input_shape] if info.metric == "mse" else [3, info.classes]
-    if given != wanted:
+        found = list(code.outputs(weights, torch.zeros(3, *info.input_shape)).shape)
+    expected = [3, *info.input_shape] if info.metric == "mse" else [3, info.classes]
+    if found != expected:
         raise OsoError(
-            f"data set {info.name!r}: model: gives outputs {given} for three examples; with the "
-            f"declared metric {info.metric} they must be {wanted}"
+            f"data set {info.name!r}: model: outputs have shape {found} for three examples; must "
+            f"be {expected} for the declared metric {info.metric}"
         )
 
 
-def _load_user_task(dataset: str) -> nn.Module:
-    """A new one, by the package's function."""
+def _build_model(dataset: str) -> nn.Module:
     try:
         model: nn.Module = find_plugin(dataset).model()
-    except Exception as error:  # whatever a user's function may do
+    except Exception as error:  # user code may raise anything
         raise OsoError(
             f"data set {dataset!r}: model() failed ({type(error).__name__}: "
             f"{format_os_error(error)})"
@@ -112,18 +110,15 @@ def _load_user_task(dataset: str) -> nn.Module:
 
 
 def _weights(task: StudyTask, user_model: UserModel, seed: int) -> Tensor:
-    """Fresh ones [P] of this seed; OsoError where what is not trained is another at each call."""
+    """This seed's initial parameters [P]; OsoError if shapes or fixed values vary by call."""
     other = UserModel(make_model(task, seed))
-    fixed = [dict(one.model.named_buffers()) | one.frozen for one in (user_model, other)]
+    fixed = [dict(m.model.named_buffers()) | m.frozen for m in (user_model, other)]
     if user_model.shapes != other.shapes or fixed[0].keys() != fixed[1].keys():
-        raise OsoError("model: its function gives another architecture at each call")
+        raise OsoError("model: architecture differs between calls of model(); must be the same")
     for name, values in fixed[0].items():
         if not torch.equal(values, fixed[1][name]):
             raise OsoError(
-                f"model: {name} is not trained, and is another one at each call; make it the same"
+                f"model: {name} is not trained and differs between calls of model(); must be the "
+                "same"
             )
     return other.weights(_CPU)
-
-
-def _with_system_noise(public: bool) -> str:
-    return "public" if public else "to be protected"

@@ -45,7 +45,7 @@ def write_figures(
                 plan.k,
                 plan.kind,
                 plan.caption,
-                drawn.svg,
+                drawn.link,
                 int.from_bytes(drawn.png[16:20], "big"),  # the width in a PNG's header
                 plan.measured,
                 plan.data is not None,

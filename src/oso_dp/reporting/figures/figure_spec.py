@@ -30,7 +30,7 @@ class WrittenFigure:
     k: int | None
     kind: str
     caption: str
-    svg: bytes
+    link: str  # the page's image source
     width: int  # of the PNG, in pixels
     measured: bool
     data: bool  # whether a CSV stands beside it

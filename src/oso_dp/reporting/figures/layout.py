@@ -1,11 +1,14 @@
 """What all figures share: theme, panels, legend, and saving without a display."""
 
+import base64
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
+from urllib.parse import quote
 
 import matplotlib
 import numpy as np
@@ -22,9 +25,10 @@ from PIL import Image
 
 from oso_dp import labels
 from oso_dp.reporting.figures import styles
-from oso_dp.reporting.figures.smaller_svg import smaller
 
 DPI = 220  # of a PNG: twice what a page shows, so that it is sharp on any screen
+PAGE_DPI = 150  # of a picture in the page itself
+MAX_SVG_BYTES = 50_000  # of a figure in the page; a larger one is shown as a picture
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "axes.titlesize": 10,
@@ -149,16 +153,20 @@ def plain_ticks(axis: Axis) -> None:
 
 def to_png(figure: Figure) -> bytes:
     """The figure as a palette PNG (a third of the size of a true-colour one)."""
+    buffer = io.BytesIO()
+    _picture(figure, DPI).save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
+
+
+def _picture(figure: Figure, dpi: int) -> Image.Image:
+    """The figure in 256 colours."""
     # Drawn once: `savefig` would draw it a second time, to lay it out.
-    figure.set_dpi(DPI)
+    figure.set_dpi(dpi)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3])
-    small = io.BytesIO()
     # The usual method, median cut, gives thin lines the colour of something larger.
-    palette = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE)
-    palette.save(small, format="png", optimize=True)
-    return small.getvalue()
+    return picture.quantize(256, method=Image.Quantize.MAXCOVERAGE)
 
 
 def to_pdf(figure: Figure) -> bytes:
@@ -170,11 +178,27 @@ def to_pdf(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def to_svg(figure: Figure) -> bytes:
-    """The figure as SVG, after `to_png`, which has laid it out."""
+def to_link(figure: Figure) -> str:
+    """The figure as an image's source, inside double quotes, after `to_png`, which has laid it out.
+
+    SVG, or a picture where SVG is large.
+    """
     buffer = io.BytesIO()
     figure.set_layout_engine("none")
-    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)
+    # Hundredths of a point are enough for what lies inside of tags: coordinates.
+    svg = re.sub(
+        r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), buffer.getvalue().decode()
+    )
+    if len(svg) > MAX_SVG_BYTES:
+        buffer = io.BytesIO()  # two thirds of a PNG's size
+        _picture(figure, PAGE_DPI).convert("RGB").save(buffer, format="webp", lossless=True)
+        return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
     # Fonts as wide as matplotlib's own, for readers who lack it: nothing moves out of its place.
-    drawn = buffer.getvalue().replace(b"'DejaVu Sans'", b"DejaVu Sans, Verdana, sans-serif")
-    return smaller(drawn)
+    svg = svg.replace("'DejaVu Sans'", "DejaVu Sans, Verdana, sans-serif")
+    svg = re.sub(r"\s*\n\s*", " ", svg).replace('"', "'")
+    return f"data:image/svg+xml,{quote(svg, safe=_PLAIN)}"  # base64 would be a fifth larger
+
+
+_PLAIN = " !$'()*+,-./:;<=>?@[]^_`{|}~"  # what needs no escape there: an attribute may hold < and >

@@ -23,7 +23,7 @@ class RenderedFigure:
 
     png: bytes
     pdf: bytes
-    svg: bytes
+    link: str  # the page's image source
 
 
 @contextmanager
@@ -48,7 +48,9 @@ def draw_in_background(plans: Sequence[FigureSpec]) -> Iterator[Iterator[Rendere
             figures = pool.map(_draw_one, range(len(plans)))
         yield figures
     except BrokenProcessPool:
-        raise OsoError("a process that draws figures was killed; is there enough memory?") from None
+        raise OsoError(
+            "a process that draws figures was killed; free memory and try again"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
         _plans = ()
@@ -66,7 +68,7 @@ def _draw(plan: FigureSpec) -> RenderedFigure | None:
         figure = plan.draw()
         if figure is None:
             return None
-        return RenderedFigure(layout.to_png(figure), layout.to_pdf(figure), layout.to_svg(figure))
+        return RenderedFigure(layout.to_png(figure), layout.to_pdf(figure), layout.to_link(figure))
 
 
 def _cores() -> int:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from importlib.resources import files
-from urllib.parse import quote
 
 import jinja2
 import pandas as pd
@@ -106,7 +105,7 @@ def render(
                 str(promise).splitlines()
                 for promise in make_stored_statements(study.runs, sources.accounts)
             ],
-            only_shared=study.select_shared_budgets,
+            only_shared=study.has_only_shared_budgets,
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
             pictures=_by_place(pictures),
@@ -156,17 +155,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["look"] = _css_class
     environment.filters["numbered"] = _numbered
     environment.filters["order"] = _order
-    environment.filters["svg_link"] = _svg_link
     return environment
-
-
-def _svg_link(svg: bytes) -> str:
-    """The figure as an image's source, inside double quotes; base64 would be a fifth larger."""
-    text = re.sub(r"\s*\n\s*", " ", svg.decode("utf-8")).replace('"', "'")
-    return f"data:image/svg+xml,{quote(text, safe=_PLAIN)}"
-
-
-_PLAIN = " !$'()*+,-./:;<=>?@[]^_`{|}~"  # what needs no escape there: an attribute may hold < and >
 
 
 def _asset(name: str) -> str:

@@ -105,7 +105,7 @@ def variant_note(data: pd.DataFrame) -> str:
     """A sentence where something is laid over a method's steps: it stands there by its name."""
     names = [
         f"{labels.method_label(row['method'])} at ε = {labels.format_budget(row['epsilon'])} "
-        f"({row['laid']})"
+        f"({row['variant']})"
         for row in data[data["variant"] != ""].to_dict("records")
     ]
     return f"With something laid over the steps: {', '.join(names)}." if names else ""

@@ -118,7 +118,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
         and not math.isnan(row["mean_online"])
         and are_comparable(row, {name: row[f"{name}_online"] for name in COMPARABLE_ON})
         and has_paper_length(row["dataset"], row["epochs"])
-        and not row["laid_online"]
+        and not row["variant_online"]
         else None
         for row in data.to_dict("records")
     ]

@@ -1,0 +1,396 @@
+"""What a stored table may hold: each column, each run against its ledger, both tables together.
+
+A value that breaks a rule was measured by no version of this project, and no reader takes it.
+Checks beyond the columns' protect budgets: what a run cost is told from its ledger, how many runs
+one epsilon pays for from its `settings`, and no row is counted that lacks its counterpart.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SEARCH_ACCOUNTINGS
+from oso_dp.accounting.trial_fractions import find_stage_error
+from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.errors import OsoError
+from oso_dp.files import parse_json
+from oso_dp.methods import find_method, method_names
+from oso_dp.metrics import METRICS
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.results.schema import KEYS, SPLITS
+from oso_dp.study.cohort import Cohort, Run
+from oso_dp.study.identity import POINT, make_run_id
+
+Row = dict[str, Any]
+
+# Columns
+
+_SIGNS: Final = {
+    "gt": ("above", pc.greater),
+    "ge": ("at least", pc.greater_equal),
+    "lt": ("below", pc.less),
+    "le": ("at most", pc.less_equal),
+}
+_MOST: Final = 10**9  # steps, examples
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """A finite number within limits (None: without this one), or one of some words."""
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    words: tuple[str, ...] = ()
+    needed: bool = False  # elsewhere null says that a value does not apply
+
+    def __str__(self) -> str:
+        if self.words:
+            return f"allowed are {', '.join(self.words)}"
+        parts = [f"{_SIGNS[name][0]} {limit:g}" for name, limit in self._limits()]
+        return f"must be {' and '.join(parts) or 'a finite number'}"
+
+    def broken(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Of each value whether it breaks the rule."""
+        if self.words:
+            column = column.cast(pa.string())
+            holds = pc.is_in(column, value_set=pa.array(self.words, column.type))
+            return pc.and_(pc.invert(holds), pc.is_valid(column))
+        holds = pc.is_finite(column)
+        for name, limit in self._limits():
+            holds = pc.and_(holds, _SIGNS[name][1](column, limit))
+        return pc.fill_null(pc.invert(holds), False)
+
+    def holds(self, column: pa.ChunkedArray) -> bool:
+        """Whether no value breaks it; by the extremes, which takes a tenth of the time."""
+        if self.words:
+            return set(pc.unique(column).to_pylist()) <= {*self.words, None}
+        if pc.all(pc.is_finite(column)).as_py() is False:
+            return False
+        ends = pa.chunked_array([pa.array(pc.min_max(column).as_py().values(), column.type)])
+        return not pc.any(self.broken(ends)).as_py()
+
+    def _limits(self) -> list[tuple[str, float]]:
+        return [(name, limit) for name in _SIGNS if (limit := getattr(self, name)) is not None]
+
+
+_COUNT = ColumnRule(ge=1, le=_MOST)
+_POSITIVE = ColumnRule(gt=0)
+
+RULES: Final[dict[str, dict[str, ColumnRule]]] = {
+    "runs": {
+        "method": ColumnRule(words=tuple(method_names())),
+        "k": _COUNT,
+        "epsilon": _POSITIVE,
+        "delta": ColumnRule(gt=0, lt=1),
+        "search_accounting": ColumnRule(words=SEARCH_ACCOUNTINGS),
+        "seed": ColumnRule(ge=0),
+        "learning_rate": _POSITIVE,
+        "threshold": _POSITIVE,
+        "quantile": ColumnRule(gt=0, lt=1),
+        "momentum": ColumnRule(ge=0, lt=1),
+        "noise_multiplier": _POSITIVE,
+        "query_noise_multiplier": _POSITIVE,
+        "sampling": ColumnRule(words=("poisson",)),
+        "examples": _COUNT,
+        "batch_size": _COUNT,
+        "epochs": _COUNT,
+        "steps": _COUNT,
+        "precision": ColumnRule(words=("float32", "tf32", "bfloat16")),
+        "rng_version": _COUNT,
+        "status": ColumnRule(words=("finished", "diverged")),
+        "diverged_at": _COUNT,
+        "wall_seconds": ColumnRule(ge=0),
+    },
+    "evaluations": {
+        "step": _COUNT,
+        "split": ColumnRule(words=SPLITS),
+        "metric": ColumnRule(words=tuple(METRICS), needed=True),
+        "value": ColumnRule(ge=0, needed=True),
+        "loss": ColumnRule(needed=True),
+        "threshold": ColumnRule(ge=0),
+        "learning_rate": ColumnRule(ge=0),
+        "fraction_clipped": ColumnRule(),  # sanitized, so it may lie outside of 0 to 1
+        "class_accuracy": ColumnRule(ge=0, le=1),  # of each element of its list
+    },
+}
+
+
+def column_complaint(table: pa.Table, kind: str) -> str | None:
+    """The first value of this table (runs or evaluations, any of their columns) that cannot be."""
+    for name, rule in RULES[kind].items():
+        if name not in table.column_names:
+            continue
+        column = table[name]
+        if pa.types.is_list(column.type):
+            if not rule.holds(pc.list_flatten(column)):
+                return _said_of_list(table, column, name, rule)
+            continue
+        if rule.needed and column.null_count:
+            return _said(table, pc.is_null(column), name, "is missing")
+        if not rule.holds(column):
+            return _said(table, rule.broken(column), name, str(rule))
+    if {"metric", "value"} <= {*table.column_names} and not ColumnRule(le=1).holds(table["value"]):
+        share = pc.and_(
+            pc.greater(table["value"], 1), pc.equal(table["metric"].cast(pa.string()), "accuracy")
+        )
+        if pc.any(share).as_py():
+            return _said(table, share, "value", "an accuracy must be at most 1")
+    return None
+
+
+def _said_of_list(table: pa.Table, column: pa.ChunkedArray, name: str, rule: ColumnRule) -> str:
+    """The first row whose list holds an element at fault."""
+    at_fault = pc.list_parent_indices(column).filter(rule.broken(pc.list_flatten(column)))
+    rows = pa.array(range(len(table)))
+    return _said(table, pc.is_in(rows, value_set=at_fault.combine_chunks()), name, str(rule))
+
+
+def _said(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str) -> str:
+    """The first row at fault, by its run where that is known."""
+    row = pc.index(broken, True).as_py()
+    value = table[name][row].as_py()
+    text = f"{name} {rule}" if value is None else f"{name} {value!r}: {rule}"
+    known = table["run_id"][row].as_py() if "run_id" in table.column_names else None
+    return f"run {known}: {text}" if known is not None else f"row {row + 1}: {text}"
+
+
+# Runs
+
+_NEEDED = (
+    *("run_id", "dataset", "method", "k", "seed", "learning_rate", "search_accounting"),
+    *("examples", "batch_size", "epochs", "steps", "status"),
+)
+# What a claim rests on: of rows that are alike in these, one is looked at for all.
+_CLAIM = [
+    *("dataset", "method", "epsilon", "delta", "search_accounting", "settings", "noise_multiplier"),
+    *("ledger", "examples", "batch_size", "steps", "status", "diverged_at"),
+]
+
+
+def identities_complaint(runs: pd.DataFrame) -> str | None:
+    """Each row must say what it is about, and no two the same."""
+    if unnamed := int(runs["run_id"].isna().sum()):
+        return f"{unnamed} rows without run_id"
+    repeated = runs["run_id"].duplicated()
+    if not repeated.any():
+        return None
+    run = runs.loc[repeated, "run_id"].iloc[0]
+    return (
+        f"run {run} stands there more than once "
+        f"({int(repeated.sum())} rows repeat another's run_id)"
+    )
+
+
+def runs_complaint(runs: pd.DataFrame) -> str | None:
+    """The first row of the table `runs` whose cost cannot be told, named by its run; or None."""
+    for name in _NEEDED:
+        missing = runs[name].isna()
+        if missing.any():
+            return f"run {runs.loc[missing, 'run_id'].iloc[0]}: {name} is missing"
+    for row in records(runs[["run_id", *_CLAIM]].drop_duplicates(_CLAIM)):
+        for text in _row_complaints(row):
+            return f"run {row['run_id']}: {text}"
+    return None
+
+
+def _row_complaints(row: Row) -> Iterator[str]:
+    said = _settings(row["settings"])
+    if said is None:
+        yield f"settings {row['settings'][:40]!r}: not what one trains by"
+        return
+    yield from _search_complaints(row, said)
+    private = find_method(row["method"]).is_private
+    budget = [name for name in ("epsilon", "delta", "noise_multiplier") if pd.isna(row[name])]
+    if private and budget:
+        yield f"{budget[0]} is missing"
+    diverged = row["status"] == "diverged"
+    if diverged and pd.isna(row["diverged_at"]):
+        yield "diverged_at is missing"
+        return
+    try:
+        ledger = _ledger(row["ledger"])
+    except OsoError as error:
+        yield str(error)
+        return
+    rate = row["batch_size"] / row["examples"]
+    if not math.isclose(ledger.sampling.rate, rate, rel_tol=1e-9):
+        yield f"its ledger has sampling rate {ledger.sampling.rate:g}, the row {rate:g}"
+    steps = int(row["diverged_at"]) if diverged else row["steps"]
+    if ledger.step_count != steps:
+        yield f"its ledger has {ledger.step_count} steps, the row {steps}"
+    if private:
+        nu = row["noise_multiplier"]
+        for used, _ in ledger.releases():
+            if used < nu * (1 - 1e-6):
+                yield f"its ledger has noise multiplier {used:.6g}, the row {nu:.6g}"
+
+
+def _settings(text: str | None) -> dict[str, Any] | None:
+    """What a row's `settings` say, of budgets something that can be; else None."""
+    if pd.isna(text):
+        return {}
+    try:
+        said = parse_json(str(text))
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("settings", {}), dict):
+        return None
+    size, shape = said.get("grid_runs", 1), said.get("stopping_distribution")
+    sound = type(size) is int and size > 0 and (shape is None or shape in STOPPING_ETA)
+    return said if sound and _are_sound(said) else None
+
+
+def _search_complaints(row: Row, said: Mapping[str, Any]) -> Iterator[str]:
+    """What no search in parts says, and no study of data that are not public."""
+    if budget_runs(said) is not None:
+        where = f"but the data of {row['dataset']} are not declared public"
+        if not find_method(row["method"]).is_private:
+            yield f"method {row['method']} protects nobody, {where}"
+        if said.get("randomness") != "system":
+            yield f"randomness {said.get('randomness')}, {where}"
+        if row["search_accounting"] != COMPOSITION:
+            yield f"search_accounting {row['search_accounting']}, {where}"
+    if wrong := find_stage_error(
+        row["search_accounting"], said.get("part"), said.get("trial_fractions")
+    ):
+        yield f"settings: {wrong}"
+    elif row["search_accounting"] == LINEAR_SCALING and "grid_runs" not in said:
+        yield "settings: grid_runs is missing"
+
+
+def records(frame: pd.DataFrame) -> list[Row]:
+    """Its rows, each by its columns' names."""
+    return list(frame.to_dict("records"))
+
+
+def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
+    """OsoError unless the row is what the plan says of the run with its identity."""
+    planned = {
+        **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
+        **{name: getattr(cohort, name) for name in ("search_accounting", "momentum", "precision")},
+        **({} if pd.isna(row["settings"]) else {"settings": cohort.run_options}),
+        **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
+        **{name: getattr(run, name) for name in ("seed", *POINT)},
+    }
+    for name, value in planned.items():
+        stored = None if pd.isna(row[name]) else row[name]
+        if stored != value:
+            raise OsoError(f"run {row['run_id']}: {name} is {stored}, in the plan {value}")
+
+
+def settings_of(row: Row) -> dict[str, Any]:
+    """What the row's column `settings` says, empty where it is null.
+
+    OsoError where it says how large the grid is, but the run's identity does not cover it.
+    """
+    if pd.isna(row["settings"]):
+        return {}
+    said: dict[str, Any] = parse_json(row["settings"])
+    known = {name: None if pd.isna(value) else value for name, value in row.items()}
+    if "grid_runs" in said and make_run_id(known, said) != row["run_id"]:
+        raise OsoError(
+            f"run {row['run_id']}: its identity is not that of its values and `settings`"
+        )
+    return said
+
+
+def ledger_of(row: Row) -> Ledger:
+    """The row's ledger; OsoError if it is broken."""
+    try:
+        return _ledger(row["ledger"])
+    except OsoError as error:
+        raise OsoError(f"run {row['run_id']}: {error}") from None
+
+
+@lru_cache(maxsize=10_000)  # the runs of a grid wrote the same text
+def _ledger(text: str) -> Ledger:
+    return Ledger.from_json(text)
+
+
+# A user's own data that are not public
+
+
+def protected(runs: pd.DataFrame) -> pd.Series:
+    """Of each row of the table `runs` whether its `settings` say that the data are not public."""
+    texts = runs["settings"]
+    known = {text: budget_runs(parse_json(text)) is not None for text in texts.dropna().unique()}
+    return texts.map(known).astype(object).fillna(False).astype(bool)
+
+
+def budget_runs(said: Mapping[str, Any]) -> int | None:
+    """How many runs share one epsilon, as `settings` say; None where each grid has its own."""
+    number: int | None = said.get("budget_runs")
+    return number
+
+
+def shared_budgets(runs: pd.DataFrame) -> dict[str, int]:
+    """Of each data set that is not public, how many runs its epsilon pays for."""
+    rows = runs[protected(runs)].drop_duplicates(["dataset", "settings"])
+    sizes: dict[str, int] = {}
+    for dataset, text in zip(rows["dataset"], rows["settings"], strict=True):
+        sizes[dataset] = max(sizes.get(dataset, 0), budget_runs(parse_json(text)) or 0)
+    return sizes
+
+
+def _are_sound(said: Mapping[str, Any]) -> bool:
+    """Whether what `settings` say of a user's own data agrees with itself."""
+    if not {"public", "budget_runs", "data_version"} & said.keys():
+        return True
+    number = said.get("budget_runs")
+    counted = type(number) is int and number > 0
+    alike = said.get("public") is (number is None) and isinstance(said.get("data_version"), str)
+    covered = "grid_runs" in said  # without it, no identity covers what they say
+    return alike and covered and (counted or number is None)
+
+
+# Both tables
+
+
+def evaluations_complaint(runs: pd.DataFrame, evaluations: pa.Table) -> str | None:
+    """The first evaluation that comes twice or has no run, or finished run that has none."""
+    key = KEYS["evaluations"]
+    if any(evaluations[name].null_count for name in key):
+        unnamed = len(evaluations) - len(evaluations.select(key).drop_null())
+        return f"{unnamed} rows without {' or '.join(key)}"
+    run, run_ids = _codes(evaluations["run_id"])
+    split, splits = _codes(evaluations["split"])
+    step = evaluations["step"].to_numpy()
+    # Whole numbers are quick to compare by the million.
+    keys = (run * (int(step.max(initial=0)) + 1) + step) * max(1, len(splits)) + split
+    repeated = pd.Series(keys).duplicated().to_numpy()
+    if repeated.any():
+        return (
+            f"run {run_ids[run[repeated.argmax()]]} stands there more than once "
+            f"({int(repeated.sum())} rows repeat another's {', '.join(key)})"
+        )
+    if unknown := {*run_ids} - {*runs["run_id"]}:
+        return (
+            f"evaluations of run {min(unknown)} have no row in runs.parquet; "
+            "one of the two files is older or incomplete: collect the run's part again"
+        )
+    finished = {*runs.loc[runs["status"] == "finished", "run_id"]}
+    if unseen := finished - {*run_ids}:  # one that diverged may have had none
+        return (
+            f"run {min(unseen)} is finished, but has no row in evaluations.parquet; "
+            f"{len(unseen)} such runs: a part is missing, or one of the two files is older: "
+            "collect their parts again"
+        )
+    return None
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """Of texts without null: positions, and the texts."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    whole = column.combine_chunks()
+    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+    return whole.indices.to_numpy().astype(np.int64), whole.dictionary.to_pylist()

@@ -1,0 +1,159 @@
+"""The tool for mechanical mutants: names that last, a history in order, tests for each file."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import history
+import renames
+import rooms
+from mutants import functions, mutant, places
+
+sys.path.pop(0)
+
+CODE = '''"""A file."""
+
+LIMIT = 3
+
+
+class Counter:
+    """Counts."""
+
+    start: int = 1
+
+    @property
+    def next(self) -> int | None:
+        """The next one."""
+        return self.start + 1
+
+
+def below(x: int) -> bool:
+    # A comment.
+    return x < LIMIT
+'''
+
+
+def named(path: Path) -> dict[tuple[str, str], set[str]]:
+    """Names of all mutants, by function and its content."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for place in places(path):
+        made = mutant(place)
+        if made is not None:
+            found.setdefault((made.function, made.content), set()).add(made.name)
+    return found
+
+
+def test_every_part_of_a_file_has_a_name() -> None:
+    assert set(functions(CODE)) == {"", "Counter", "Counter.next", "below"}
+
+
+def test_mutants_keep_their_names_where_only_the_file_changes(tmp_path) -> None:
+    """Moved, commented, described, in another order, or beside other functions."""
+    first, second = tmp_path / "first.py", tmp_path / "deep" / "second.py"
+    second.parent.mkdir()
+    first.write_text(CODE)
+    head, counter, below = CODE.partition("class")[0], "class", CODE.split("class")[1]
+    counter += below.split("\n\ndef below")[0]
+    below = "def below" + below.split("def below")[1]
+    head = head.replace("LIMIT", "import os\nfrom pathlib import Path\n\nLIMIT")
+    moved = below.replace("# A comment.", "# Another one.").replace("x: int", "x: float")
+    second.write_text(f"{head}def more():\n    return 7\n\n\n{moved}\n\n{counter}")
+    before, after = named(first), named(second)
+    assert len(before) == 4
+    for part, names in before.items():
+        if part[0]:  # what stands outside of functions has one function more in its file
+            assert after[part] == names
+
+
+def test_a_function_that_changes_has_new_mutants(tmp_path) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text(CODE)
+    second.write_text(CODE.replace("x < LIMIT", "x < LIMIT - 1"))
+    before, after = named(first), named(second)
+    changed = {part for part in before if part not in after}
+    assert {function for function, _ in changed} == {"below"}
+
+
+def test_what_python_warns_of_is_no_mutant(tmp_path) -> None:
+    path = tmp_path / "first.py"
+    path.write_text("def f(x):\n    return x == 3\n")
+    texts = [made.text for place in places(path) if (made := mutant(place))]
+    assert any("x != 3" in text for text in texts)
+    assert not any(" is " in text for text in texts)
+
+
+def test_what_nobody_computes_from_is_not_mutated(tmp_path) -> None:
+    path = tmp_path / "first.py"
+    path.write_text("def f(x: int | None = None) -> int | str:\n    y: int | None = x\n    pass\n")
+    assert named(path) == {}
+
+
+def test_the_history_is_in_order(tmp_path) -> None:
+    rows = history.read()
+    history.write(rows, tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == history.HISTORY.read_text()
+
+
+@pytest.mark.parametrize("outcome", ["lost", "equivalent"])
+def test_an_outcome_without_a_meaning_or_a_reason_is_refused(outcome, tmp_path) -> None:
+    row = dict.fromkeys(history.COLUMNS, "") | {"mutant": "m", "outcome": outcome}
+    history.write({"m": row}, tmp_path / "history.csv")
+    with pytest.raises(ValueError, match=outcome):
+        history.read(tmp_path / "history.csv")
+
+
+def test_the_score_and_its_interval() -> None:
+    rows = [{"outcome": name} for name in ("killed", "timeout", "survived", "equivalent")]
+    assert history.score(rows) == (2, 1, 1)
+    # Wilson's, as in Brown, Cai and DasGupta 2001; and where everything was killed.
+    assert history.interval(97, 3) == pytest.approx((0.9155, 0.9897), abs=1e-4)
+    assert history.interval(10, 0) == pytest.approx((0.7225, 1.0), abs=1e-4)
+
+
+@pytest.mark.parametrize("path", rooms.mutated(), ids=lambda path: path.stem)
+def test_every_mutated_file_has_tests(path: Path) -> None:
+    if path.stem != "__init__":
+        assert rooms.tests_of(path)
+
+
+def test_every_group_has_files_and_the_most_particular_name_counts() -> None:
+    groups = {rooms.group_of(path) for path in rooms.mutated()}
+    assert groups == set(rooms.GROUPS)
+    assert rooms.group_of(rooms.CODE / "oso_dp/analysis/accounts.py") == "accounting"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("x = low - high", "x = small - large", True),
+        ("x = low - high", "x = high - low", False),  # the names have changed places
+        ("x = low - high", "x = low - low", False),
+        ("x = low - low", "x = low - high", False),
+        ("x = low - 1", "x = small - 2", False),
+        ("x = low - high", "x = low + high", False),
+        ("x = run.low", "x = run.small", True),
+    ],
+)
+def test_only_a_fresh_name_is_a_rename(before: str, after: str, same: bool) -> None:
+    assert renames.only_names(functions(before)[""], functions(after)[""]) == same
+
+
+def test_a_rename_keeps_what_is_known(tmp_path) -> None:
+    old, new = tmp_path / "old.py", tmp_path / "new.py"
+    old.write_text(CODE)
+    new.write_text(CODE.replace("(x: int", "(row: int").replace("x <", "row <"))
+    made = [mutant(place) for place in places(old)]
+    mutants_of_below = [one for one in made if one is not None and one.function == "below"]
+    known = {
+        one.name: {"function": "below", "content": one.content, "mutant": one.name, "note": str(i)}
+        for i, one in enumerate(mutants_of_below)
+    }
+    count = len(known)
+    assert count > 2
+    assert renames.carry(old, new, known) == count
+    after = [mutant(place) for place in places(new)]
+    names = [one.name for one in after if one is not None and one.function == "below"]
+    assert [known[name]["note"] for name in names] == [str(i) for i in range(count)]
+    assert renames.carry(old, new, known) == 0  # nothing of the old code is left
