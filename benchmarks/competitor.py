@@ -82,7 +82,7 @@ class Competitor:
 
 
 # Layers that oso has in place of PyTorch's own, and what anybody else would write.
-_PLAIN_LAYERS = {"SlidingMax": lambda: nn.MaxPool2d(2, stride=1), "Flatten": nn.Flatten}
+_PLAIN_LAYERS = {"StrideOneMaxPool": lambda: nn.MaxPool2d(2, stride=1), "Flatten": nn.Flatten}
 
 
 def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:
@@ -97,7 +97,7 @@ def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:
         if plain and name and type(layer).__module__.startswith("oso_dp."):
             kind = type(layer).__name__
             if kind not in _PLAIN_LAYERS:
-                raise OsoError(f"{kind}: benchmarks/competitor.py has no plain layer for it")
+                raise OsoError(f"{kind}: no plain layer in benchmarks/competitor.py")
             model.set_submodule(name, _PLAIN_LAYERS[kind]())
     return model.to(setting.device)
 

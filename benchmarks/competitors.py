@@ -37,7 +37,7 @@ def find_competitor(name: str) -> type[Competitor]:
     if name in method_names():
         return Ours
     allowed = ", ".join([*PEERS, *method_names()])
-    raise OsoError(f"competitor {name!r}: not known; allowed are {allowed}")
+    raise OsoError(f"competitor: {name!r}; allowed are {allowed}")
 
 
 def is_ours(name: str) -> bool:

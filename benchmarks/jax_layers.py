@@ -50,4 +50,6 @@ def _layer(layer: nn.Module, own: list[Any], x: Any) -> Any:
         return jax.nn.leaky_relu(x, layer.negative_slope)
     if isinstance(layer, nn.Sigmoid):
         return jax.nn.sigmoid(x)
-    raise OsoError(f"jax: a {type(layer).__name__} is not translated (benchmarks/jax_layers.py)")
+    raise OsoError(
+        f"jax: layer {type(layer).__name__}; has no translation in benchmarks/jax_layers.py"
+    )

@@ -23,7 +23,9 @@ class Jax(Competitor):
         try:
             self.device = jax.devices(setting.device)[0]
         except RuntimeError:
-            raise OsoError(f"the installed jax does not know the device {setting.device}") from None
+            raise OsoError(
+                f"--device {setting.device}; the installed jax does not support it"
+            ) from None
         model = fresh_model(setting).cpu()
         inputs, targets = batch_of(setting, data)
         with jax.default_device(self.device):

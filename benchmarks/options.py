@@ -79,19 +79,21 @@ def bench_of(options: argparse.Namespace) -> Bench:
     if options.examples is not None:
         _at_least(options.batch_size, "examples", options.examples)
     if not 0 < options.seconds < math.inf:
-        raise OsoError(f"--seconds {options.seconds:g}: must be above 0 and finite")
+        raise OsoError(f"--seconds {options.seconds:g}; must be > 0 and finite")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = cores or 1
     if options.threads is not None:
         _at_least(1, "threads", options.threads)
         if options.threads > threads:
-            raise OsoError(f"--threads {options.threads}: must be at most the {threads} cores here")
+            raise OsoError(
+                f"--threads {options.threads}; must be <= {threads}, the number of cores"
+            )
         threads = options.threads
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device not in ("cpu", "cuda"):
-        raise OsoError(f"--device {device!r}: not known; allowed are cpu, cuda")
+        raise OsoError(f"--device {device!r}; must be cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():
-        raise OsoError("--device cuda: PyTorch sees no such device here; allowed is cpu")
+        raise OsoError("--device cuda; PyTorch finds no CUDA device; use --device cpu")
     for precision in options.precisions:
         find_precision(precision, torch.device(device))
     torch.set_num_threads(threads)  # the device's name on a CPU says how many
@@ -111,4 +113,4 @@ def bench_of(options: argparse.Namespace) -> Bench:
 
 def _at_least(least: int, name: str, value: int) -> None:
     if value < least:
-        raise OsoError(f"--{name} {value}: must be at least {least}")
+        raise OsoError(f"--{name} {value}; must be >= {least}")

@@ -85,7 +85,7 @@ def read_rows(path: Path) -> list[Row]:
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
     except (KeyError, TypeError, ValueError):
-        raise OsoError(f"{path}: not a table that the bench wrote") from None
+        raise OsoError(f"{path}: not a table of benchmark results") from None
 
 
 def text_table(rows: Sequence[Row]) -> str:

@@ -178,7 +178,7 @@ def measure(setting: Setting, texts: Texts, turns: int) -> list[dict[str, Any]]:
         try:
             lines[name].recv()
         except EOFError:
-            raise OsoError(f"{name}: its process failed") from None
+            raise OsoError(f"{name}: the process failed") from None
     seconds: dict[str, list[float]] = {name: [] for name in lines}
     for turn in range(turns):
         for name in lines if turn % 2 == 0 else reversed(lines):  # nobody is always the first

@@ -97,7 +97,7 @@ class Worker:
         """The peak over what was held before the competitor was built, in bytes."""
         parameters = self.competitor.parameters()
         if len(parameters) < self.setting.runs or not np.isfinite(parameters).all():
-            raise OsoError("a run diverged, so that its time means nothing")
+            raise OsoError("a run diverged; its time is not comparable")
         peak = self.competitor.peak_bytes() or peak_bytes(self.setting.device)
         return {"peak_bytes": max(0, peak - self.before - self.competitor.data_bytes())}
 

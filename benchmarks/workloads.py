@@ -44,7 +44,7 @@ WORKLOADS = {workload.model: workload for workload in _ALL}
 def find_workload(model: str) -> Workload:
     """The workload of this network; OsoError names the allowed ones."""
     if model not in WORKLOADS:
-        raise OsoError(f"model {model!r}: not in the bench; allowed are {', '.join(WORKLOADS)}")
+        raise OsoError(f"model: {model!r}; allowed are {', '.join(WORKLOADS)}")
     return WORKLOADS[model]
 
 

@@ -81,7 +81,7 @@ def device(request, monkeypatch) -> torch.device:
             pytest.skip("no CUDA device is visible here")
         return torch.device("cuda")
     for module in (protocol, batch, linear):
-        monkeypatch.setattr(module, "waits", lambda values: True)
+        monkeypatch.setattr(module, "is_async_device", lambda values: True)
     seeded = property(lambda self: isinstance(self.randomness, Seeded), lambda self, value: None)
     monkeypatch.setattr(BatchRNG, "_on_device", seeded, raising=False)
     return torch.device("cpu")

@@ -68,7 +68,10 @@ def test_the_status_of_a_command_is_kept(capsys) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-SAY = "import sys; from oso_dp.exit_codes import ended; sys.exit(ended(lambda: print({})))"
+SAY = (
+    "import sys; from oso_dp.exit_codes import run_command; "
+    "sys.exit(run_command(lambda: print({})))"
+)
 
 
 def run(code: str, **options) -> subprocess.CompletedProcess:

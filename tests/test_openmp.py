@@ -35,7 +35,7 @@ def test_a_command_settles_it_before_torch_is_there():
         "import os, sys\n"
         "import oso_dp.cli as cli\n"
         "seen = []\n"
-        "cli.ended = lambda command: seen.append('torch' in sys.modules) or 0\n"
+        "cli.run_command = lambda command: seen.append('torch' in sys.modules) or 0\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
         "print(seen, os.environ['GOMP_SPINCOUNT'])\n"

@@ -278,7 +278,7 @@ def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
 def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
     (found,) = account_grids(stopping_grid(nu=1.2 * STOPPED_NU))
     costliest = max(
-        replace(STOPPED, shape=shape).epsilon(1.2 * STOPPED_NU, 1e-5)
+        replace(STOPPED, stopping_eta=shape).epsilon(1.2 * STOPPED_NU, 1e-5)
         for shape in STOPPING_ETA.values()
     )
     assert found.spent == pytest.approx(costliest, rel=1e-6)

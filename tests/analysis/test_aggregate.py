@@ -134,7 +134,7 @@ def test_runs_alike_in_every_column_are_not_averaged(store):
     """They differ in a setting that the tables do not hold, such as the last layer's."""
     store.add(seed=0, values=(0.9,))
     store.add(seed=0, values=(0.8,))
-    with pytest.raises(OsoError, match="alike in every column"):
+    with pytest.raises(OsoError, match="identical in every column"):
         select_best(*store.frames())
 
 
@@ -205,7 +205,9 @@ def test_two_metrics_on_one_data_set_are_refused(store):
 
 
 def test_an_unknown_rule_is_refused(paper_store):
-    with pytest.raises(OsoError, match=r"^rule 'worst' is unknown; allowed: best, last, cross$"):
+    with pytest.raises(
+        OsoError, match=r"^checkpoint rule: 'worst'; allowed are best, last, cross$"
+    ):
         run_values(*paper_store.frames(), rule="worst")
 
 

@@ -16,7 +16,7 @@ from oso_dp.analysis.claim_tests import (
     compare_methods,
 )
 from oso_dp.analysis.claims import CLAIMS
-from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
+from oso_dp.analysis.cost_claims import compare_gradient_noise, compare_step_times
 
 NONE = pd.DataFrame(columns=["dataset"])
 
@@ -32,10 +32,10 @@ def test_a_steps_time_is_that_beside_the_named_rival(rival: float, turned: bool)
     """Beside a slower or a faster one Online takes less time, or more."""
     rows = [times(1.1, 1.05, 1.15), times(rival, rival - 0.1, rival + 0.1, rival="adam_wosm")]
     evidence = ClaimData(NONE, step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
-    found = test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    found = compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
     assert (found.verdict, found.numbers["advantage"]) == (HOLDS, 1.1)
     alone = ClaimData(NONE, step_times=pd.DataFrame(rows[1:]))
-    assert test_step_time("online", "fixed_threshold", 1.25)(alone, "mnist").verdict == NOT_RUN
+    assert compare_step_times("online", "fixed_threshold", 1.25)(alone, "mnist").verdict == NOT_RUN
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def noises(*ratios, **more) -> pd.DataFrame:
 def test_a_second_querys_price_is_that_of_its_own_runs(other, turned: bool) -> None:
     frames = [noises(7.124), noises(3.0, **other)]
     runs = pd.concat(frames[:: -1 if turned else 1])
-    found = test_gradient_noise("online", at_most=0.01)(ClaimData(NONE, runs), "mnist")
+    found = compare_gradient_noise("online", at_most=0.01)(ClaimData(NONE, runs), "mnist")
     assert found.verdict == HOLDS
     assert found.numbers["advantage"] == pytest.approx(0.01, abs=1e-4)
 

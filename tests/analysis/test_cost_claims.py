@@ -15,7 +15,7 @@ from oso_dp.analysis.claim_tests import (
     always_diverges,
 )
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
+from oso_dp.analysis.cost_claims import compare_gradient_noise, compare_step_times
 from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, read_step_times
 from oso_dp.errors import OsoError
 
@@ -58,7 +58,7 @@ def test_time_is_judged_from_paired_measurements_only(make_store, study):
     def found(*rows):
         table = pd.DataFrame(rows, columns=STEP_TIME_COLUMNS)
         evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
-        return test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+        return compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
 
     assert found(times(1.1, 1.05, 1.15)).verdict == HOLDS
     assert found(times(1.1, 1.05, 1.15)).numbers["advantage"] == 1.1
@@ -96,7 +96,7 @@ def test_the_second_query_s_price_follows_from_the_rows(make_store, study):
     def found(ratio):
         store = make_store()
         store.add(noise_multiplier=2.0, query_noise_multiplier=2.0 * ratio)
-        return test_gradient_noise("online", at_most=0.01)(
+        return compare_gradient_noise("online", at_most=0.01)(
             evidence_of(study, store, "mnist", 9), "mnist"
         )
 
@@ -167,7 +167,7 @@ def test_the_device_on_which_a_step_may_cost_most_speaks(turned) -> None:
     rows = [times(1.2, 1.18, 1.22), times(1.1, 0.9, 1.3, device="a gpu")]
     table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIME_COLUMNS)
     evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
-    found = test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    found = compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
     assert (found.verdict, found.numbers["high"]) == (UNDECIDED, 1.3)
 
 
@@ -176,7 +176,7 @@ def test_the_dearest_second_query_counts(ratios, store, study) -> None:
     for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
         store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
     evidence = evidence_of(study, store, "mnist", 9)
-    found = test_gradient_noise("online", at_most=0.01)(evidence, "mnist")
+    found = compare_gradient_noise("online", at_most=0.01)(evidence, "mnist")
     assert found.verdict == FAILS
     assert found.numbers["advantage"] == pytest.approx((1 - min(ratios) ** -2) ** -0.5 - 1)
 
@@ -186,5 +186,5 @@ def test_one_device_that_denies_it_speaks_for_all(turned: bool) -> None:
     """Also beside another whose interval reaches further."""
     rows = [times(1.3, 1.0, 1.6), times(1.4, 1.3, 1.5, device="another")]
     evidence = ClaimData(cells(), step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
-    found = test_step_time("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
+    found = compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
     assert (found.verdict, found.numbers["low"]) == (FAILS, 1.3)

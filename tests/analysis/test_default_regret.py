@@ -91,13 +91,15 @@ def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
 def test_two_seeds_or_a_search_say_nothing(store, study):
     default(store, "online", 0.9, seeds=2)
     assert max_regret(study(store)).empty
-    assert "loses least" not in budgets(study(store))
+    assert "largest loss" not in budgets(study(store))
 
 
 def test_the_page_names_the_surest_first(filled, study):
-    (line,) = (line for line in budgets(study(filled)).split("\n") if "loses least" in line)
-    assert "all 2 pairs" in line
-    assert line.endswith("AdamWOSM 0.9 (MNIST, ε = 3); then Online 1.5 (AG News partial, ε = 9).")
+    *_, text, table = budgets(study(filled)).split("\n\n")
+    assert "over the 2 pairs" in text
+    first, second = table.splitlines()[2:]
+    assert first == "| AdamWOSM | 0.9 | MNIST, ε = 3 |"
+    assert second == "| Online | 1.5 | AG News partial, ε = 9 |"
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm", "auto_s"])

@@ -83,8 +83,8 @@ def test_on_data_that_are_not_public_one_budget_pays_for_all_runs(runs, store, s
         ("glyphs", "online"): 2,
         ("glyphs", "fixed_threshold"): 4,
     }
-    assert made.paid_for("patients") == "whole study"
-    assert made.paid_for("glyphs") == "whole grid"
+    assert made.budgeted_runs("patients") == "whole study"
+    assert made.budgeted_runs("glyphs") == "whole grid"
     assert set(search_costs(made)["dataset"]) == {"glyphs"}
     drawn = {plan.name for plan in every_plan(made)}
     for kind in ("noise_multipliers", "metric_over_noise", "search_cost"):
@@ -115,7 +115,7 @@ def test_beside_public_data_a_protected_budget_is_not_everybodys(kept, shared, s
     store.runs[:] = [run for run in store.runs if run["dataset"] in kept]
     there = {run["run_id"] for run in store.runs}
     store.evaluations[:] = [row for row in store.evaluations if row["run_id"] in there]
-    assert study(store).only_shared == shared
+    assert study(store).has_only_shared_budgets == shared
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])

@@ -246,7 +246,7 @@ GRIDS = {"C7": [6, 6, 6], **{name: [4] for name in ("Q1", "Q2", "Q3", "Q4")}}
 )
 def test_each_claim_is_about_the_grids_that_it_names(claim, dataset: str) -> None:
     """C7 of k = 7 and 9 at the budgets 2, 3 and 4; questions of k = 9; others of all grids."""
-    said = claim.judge(everything(dataset), dataset).text
+    said = claim.test(everything(dataset), dataset).text
     counts = [(int(ran), int(of)) for ran, of in re.findall(r"(\d+) of (\d+) grids", said)]
     expected = GRIDS.get(claim.name, [PAPERS[dataset]])
     assert counts == [(grids, grids) for grids in expected]

@@ -16,7 +16,7 @@ from oso_dp.analysis.aggregate import (
 )
 from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
 from oso_dp.analysis.claim_tests import ClaimData, compare_methods
-from oso_dp.analysis.cost_claims import test_step_time
+from oso_dp.analysis.cost_claims import compare_step_times
 from oso_dp.analysis.equivalence_tests import (
     Comparison,
     Sample,
@@ -139,7 +139,7 @@ def test_a_step_times_verdict_says_how_many_turns_it_rests_on(turns: int) -> Non
     row = {"dataset": "mnist", "model": "cnn", "device": "a cpu", "precision": "float32"}
     row |= {"method": "online", "rival": "fixed_threshold", "turns": turns}
     times = pd.DataFrame([{**row, "ratio": 1.1, "low": 1.0, "high": 1.2}])
-    judge = test_step_time("online", "fixed_threshold", 1.5)
+    judge = compare_step_times("online", "fixed_threshold", 1.5)
     found = judge(ClaimData(cells=None, step_times=times), "mnist")
     assert f", {turns} turns each" in found.text
 

@@ -113,7 +113,7 @@ def test_the_drop_in_for_opacus_has_its_own_methods_and_faults(oso) -> None:
     assert asked["faults"] == list(OPACUS_FAULTS)
     refused, asked = oso([finding(None, 0.5)], "--opacus", "fast")
     assert isinstance(refused.exception, OsoError)
-    assert "allowed are hooks, functorch, ghost" in str(refused.exception)
+    assert "must be one of hooks, functorch, ghost" in str(refused.exception)
     assert asked == {}
 
 

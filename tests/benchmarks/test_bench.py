@@ -263,19 +263,19 @@ def test_a_worker_that_dies_or_hangs_says_why(program, reason, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("--models resnet", "model 'resnet': not in the bench; allowed are bag_of_words, cnn"),
-        ("--competitors sgd tensorflow", "competitor 'tensorflow': not known; allowed are sgd"),
-        ("--runs 0", "--runs 0: must be at least 1"),
+        ("--models resnet", "model: 'resnet'; allowed are bag_of_words, cnn"),
+        ("--competitors sgd tensorflow", "competitor: 'tensorflow'; allowed are sgd"),
+        ("--runs 0", "--runs 0; must be >= 1"),
         ("--runs some", "--runs: invalid int value: 'some'"),
-        ("--seconds nan", "--seconds nan: must be above 0"),
-        ("--threads 99999", "--threads 99999: must be at most"),
+        ("--seconds nan", "--seconds nan; must be > 0"),
+        ("--threads 99999", "--threads 99999; must be <= "),
         ("--precisions float8", "precision 'float8': not known; allowed are float32, tf32"),
         ("--precisions tf32", "precision 'tf32': not on device cpu; allowed are float32, bfloat16"),
-        ("--device tpu", "--device 'tpu': not known; allowed are cpu, cuda"),
-        ("--batch-size 16 --examples 15", "--examples 15: must be at least 16"),
+        ("--device tpu", "--device 'tpu'; must be cpu or cuda"),
+        ("--batch-size 16 --examples 15", "--examples 15; must be >= 16"),
         ("--faster", "unrecognized arguments: --faster"),
         ("--read nothing.csv", "nothing.csv: cannot be read"),
-        ("--read {csv}", "config.csv: not a table that the bench wrote"),
+        ("--read {csv}", "config.csv: not a table of benchmark results"),
     ],
 )
 def test_bad_values_are_refused_in_one_line(arguments, named, tmp_path, capsys) -> None:

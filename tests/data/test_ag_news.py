@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare_dataset
+from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare_dataset, sources
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.errors import OsoError
@@ -78,7 +78,7 @@ def test_a_bad_line_is_named_before_the_checksum_speaks(tiny):
     with pytest.raises(OsoError, match=rf"^{folder}/train\.csv: line 3: class '7'"):
         ag_news.build(folder, folder, source=source)
     (folder / "train.csv").write_bytes(TRAIN.replace(b"Oil", b"Gas"))
-    with pytest.raises(OsoError, match=rf"^{folder}/train\.csv: wrong file .*left untouched"):
+    with pytest.raises(OsoError, match=rf"^{folder}/train\.csv: wrong file .*it was not changed"):
         ag_news.build(folder, folder, source=source)
 
 
@@ -118,7 +118,7 @@ def test_the_part_is_prepared_as_it_is_asked_for(
     made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)
     assert made == (
         *(tmp_path, tmp_path / "cache", words, oov_words, vocabulary),
-        ag_news_partial.SOURCE,
+        sources.AG_NEWS_PARTIAL,
     )
 
 
@@ -136,9 +136,7 @@ def test_the_part_never_passes_for_the_whole(shared, tmp_path):
 def test_the_part_is_never_downloaded(tmp_path, opened):
     with pytest.raises(OsoError, match=r"cannot download train_partial.* .no mirror.*data_dir"):
         prepare_dataset("ag_news_partial", tmp_path / "x.npz")
-    with pytest.raises(
-        OsoError, match=r"^data_dir .*put there train_partial\.csv\.gz.*without .gz"
-    ):
+    with pytest.raises(OsoError, match=r"^data_dir: .*add train_partial\.csv\.gz.*without .gz"):
         prepare_dataset("ag_news_partial", tmp_path / "x.npz", tmp_path)
     assert opened == []
 
@@ -147,7 +145,7 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
     ("dataset", "options", "message"),
     [
         ("ag_news", {"words": 30}, "words: 30; must be one of 15, 25 for ag_news"),
-        ("ag_news", {"oov_words": "mean"}, "oov_words 'mean': .* zeros or skipped"),
+        ("ag_news", {"oov_words": "mean"}, "oov_words: 'mean'; .* zeros, skipped"),
         ("mnist", {"words": 15}, "'mnist': words, oov_words and vocabulary are for text only"),
         (
             "glyphs",

@@ -44,15 +44,15 @@ def test_what_was_written_is_read(rows):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ('"3","no description"', "2 columns; needed: class, title, description"),
+        ('"3","no description"', "2 columns; must have class, title, description"),
         ('"3","a","b","c"', "4 columns"),
         ("", "0 columns"),
         ('"5","a","b"', "class '5'; must be 1 to 4"),
         ('"0","a","b"', "class '0'"),
         ('"","a","b"', "class ''"),
         ('"class","title","description"', "class 'class'"),
-        ('"3","",""', "empty text"),
-        ('"3"," ","--- ..."', "empty text"),
+        ('"3","",""', "no words"),
+        ('"3"," ","--- ..."', "no words"),
         ('"3","a","b', "unbalanced quotes"),
         ('"3","a,"b"', "unbalanced quotes"),
     ],

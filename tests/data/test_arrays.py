@@ -102,27 +102,27 @@ def test_who_is_reading_the_old_file_is_not_disturbed(tmp_path):
 
 def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder"):
+    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot create folder"):
         save_arrays(tmp_path / "file" / "x.npz", make(), {})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train_inputs": np.zeros((5, 1, 4, 3))}, "train_inputs is float64"),
-        ({"train_inputs": np.zeros(5, np.float32)}, "train_inputs is float32 .5."),
-        ({"test_targets": np.zeros(2, np.int32)}, "test_targets is int32"),
-        ({"test_targets": np.zeros((2, 1), np.int64)}, "test_targets is int64 .2, 1."),
-        ({"train_targets": np.zeros(4, np.int64)}, "5 examples and train_targets 4"),
+        ({"train_inputs": np.zeros((5, 1, 4, 3))}, "train_inputs: float64"),
+        ({"train_inputs": np.zeros(5, np.float32)}, "train_inputs: float32 .5."),
+        ({"test_targets": np.zeros(2, np.int32)}, "test_targets: int32"),
+        ({"test_targets": np.zeros((2, 1), np.int64)}, "test_targets: int64 .2, 1."),
+        ({"train_targets": np.zeros(4, np.int64)}, "5 examples, train_targets: 4"),
         ({"test_inputs": np.zeros((2, 1, 4, 4), np.float32)}, "train_inputs: shape"),
-        ({"test_inputs": np.full((2, 1, 4, 3), np.nan, np.float32)}, "not finite"),
+        ({"test_inputs": np.full((2, 1, 4, 3), np.nan, np.float32)}, "NaN or infinity"),
         (
             {"train_inputs": np.full((5, 1, 4, 3), np.inf, np.float32)},
             "train_inputs: contains NaN or infinity",
         ),
         (
             {"test_inputs": np.zeros((0, 1, 4, 3), np.float32), "test_targets": np.zeros(0, int)},
-            "at least one",
+            "must be equal and >= 1",
         ),
     ],
 )
@@ -243,7 +243,9 @@ def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
     assert load_arrays(rewritten(path))[1] == PROVENANCE
     values = getattr(arrays, name)
     other = values[::-1].copy() if name.endswith("inputs") else (values + 1) % 10
-    with pytest.raises(OsoError, match=r"x\.npz: .*digest differs.*prepare the data set again"):
+    with pytest.raises(
+        OsoError, match=r"x\.npz: .*do not match the digest.*prepare the data set again"
+    ):
         load_arrays(rewritten(path, **{name: other}))
 
 

@@ -158,7 +158,7 @@ def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
 def test_closed_cache_gets_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     cache = tmp_path / "file/cache"
-    with pytest.raises(OsoError, match=f"^{cache}: cannot make this folder .*Not a directory"):
+    with pytest.raises(OsoError, match=f"^{cache}: cannot create folder .*Not a directory"):
         obtain(source_at("http://127.0.0.1:1"), None, cache)
 
 

@@ -27,7 +27,7 @@ TEXT = "\n".join([line("the"), line("46", -1), line("oil", 2)]).encode() + b"\n"
 def official(monkeypatch):
     """Three lines in the official text's place."""
     file = SourceFile("glove.6B.50d.txt", len(TEXT), hashlib.sha256(TEXT).hexdigest())
-    monkeypatch.setattr(glove, "OFFICIAL", file)
+    monkeypatch.setattr(glove, "GLOVE_TEXT", file)
 
 
 def archive(path, name="glove.6B.50d.txt", content=TEXT):
@@ -57,7 +57,7 @@ def test_each_word_finds_its_numbers_and_row_0_is_zero():
         (line("a").replace("0.5", "half", 1), "could not convert"),
         (line("a").replace("0.5", "nan", 1), "number is not finite"),
         (line("the"), "word 'the' also appears in line 1"),
-        (line(""), "the word '' is missing"),
+        (line(""), "missing word"),
     ],
 )
 def test_a_broken_line_is_named(bad, message):
@@ -152,12 +152,12 @@ def test_a_wrong_file_is_named(official, tmp_path, name, content, message):
 
 def test_an_archive_without_the_text_is_named(tmp_path):
     path = archive(tmp_path / "glove.6B.zip", name="other.txt")
-    with pytest.raises(OsoError, match=rf"^{path}: holds no glove\.6B\.50d\.txt"):
+    with pytest.raises(OsoError, match=rf"^{path}: does not contain glove\.6B\.50d\.txt"):
         load_vectors(tmp_path, tmp_path)
 
 
 def test_a_folder_without_vectors_is_named_with_what_it_is_to_hold(tmp_path):
-    with pytest.raises(OsoError, match=rf"^data_dir {tmp_path}: no word vectors .*glove\.6B\.zip"):
+    with pytest.raises(OsoError, match=rf"^data_dir: {tmp_path}; no word vectors .*glove\.6B\.zip"):
         load_vectors(tmp_path, tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened)
     file = SourceFile("glove.6B.zip", len(content), hashlib.sha256(content).hexdigest())
     with serving(content, server.sound) as mirrors:
         source = DatasetSource("glove", (file,), mirrors.urls, suffix="")
-        monkeypatch.setattr(glove, "ARCHIVE", source)
+        monkeypatch.setattr(glove, "GLOVE_ARCHIVE", source)
         for _ in range(2):
             assert load_vectors(None, tmp_path / "cache")[1]["complete"]
     assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]

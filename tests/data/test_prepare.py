@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from oso_dp import data
-from oso_dp.data import DATASETS, ag_news, dataset_info, glove, mnist, prepare_dataset
+from oso_dp.data import DATASETS, dataset_info, mnist, prepare_dataset, sources
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -34,7 +34,7 @@ def test_planning_imports_nothing_heavy():
 def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
     for call in (dataset_info, lambda name: prepare_dataset(name, tmp_path / "new" / "x.npz")):
         with pytest.raises(
-            OsoError, match=r"'imagenet'.* allowed(:| are) mnist, fashion_mnist, ag_"
+            OsoError, match=r"'imagenet'.* must be one of mnist, fashion_mnist, ag_"
         ):
             call("imagenet")
     assert list(tmp_path.iterdir()) == []
@@ -110,7 +110,7 @@ def test_an_earlier_output_is_made_anew_but_no_other_file_is_overwritten(tiny_mn
 def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "import_module", lambda name: pytest.fail("work was begun"))
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot make this folder") as caught:
+    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot create folder") as caught:
         prepare_dataset("glyphs", tmp_path / "file" / "x.npz")
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("os.access", lambda *args: False)  # root may write anywhere
@@ -132,12 +132,12 @@ PUBLISHED = {
 
 
 def test_files_that_nobody_has_here_are_those_that_were_published():
-    files = [*ag_news.SOURCE.files, *glove.ARCHIVE.files, glove.OFFICIAL]
+    files = [*sources.AG_NEWS.files, *sources.GLOVE_ARCHIVE.files, sources.GLOVE_TEXT]
     assert {file.name: (file.size, file.sha256) for file in files} == PUBLISHED
-    assert ag_news.SOURCE.mirrors == (
+    assert sources.AG_NEWS.mirrors == (
         "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
     )
-    assert glove.ARCHIVE.mirrors == (
+    assert sources.GLOVE_ARCHIVE.mirrors == (
         "https://nlp.stanford.edu/data",
         "https://downloads.cs.stanford.edu/nlp/data",
     )

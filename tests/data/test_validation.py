@@ -21,7 +21,7 @@ def test_a_file_that_was_prepared_otherwise_is_refused() -> None:
         with pytest.raises(OsoError, match=r"^x\.npz: (data set|prepared with)"):
             check_provenance("x.npz", found, "ag_news", want)
     for dataset, asked in (("ag_news", want), ("mine", {"data_version": "1"})):
-        with pytest.raises(OsoError, match="prepared with no choice, not with"):
+        with pytest.raises(OsoError, match="prepared with options none; must be"):
             check_provenance("x.npz", {"dataset": dataset}, dataset, asked)
 
 

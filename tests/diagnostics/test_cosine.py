@@ -241,7 +241,7 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
     asked = []
     row = Similarity(1, 0.7, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
     monkeypatch.setattr(
-        "oso_dp.diagnostics.cosine.similarities",
+        "oso_dp.diagnostics.cosine.measure_similarities",
         lambda *given, noise_multipliers: asked.append((*given, noise_multipliers)) or [row],
     )
     cosine(*planned[:1], "glyphs.online.k2.eps3", planned[1], tmp_path / "out/x.csv", steps=[1])
@@ -260,7 +260,7 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
         ("glyphs.online.k2.eps3", [10**6], "--steps .*: each once, and at most the run's 10"),
         ("glyphs.online.k2.eps3", [2, 3, 2], "^--steps 2, 3, 2: each once"),
         ("glyphs.online.k2.eps3", None, "^--steps: must be given, at most the run's 10: .* 950"),
-        ("glyphs.no_dp.k2.nonprivate", [1], "has no privacy"),
+        ("glyphs.no_dp.k2.nonprivate", [1], "not private"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, message):

@@ -180,7 +180,7 @@ def asked(monkeypatch) -> list:
         calls.append(given)
         return iter([StepSigns(step, *numbers) for step in range(2, given[-1] + 1)])
 
-    monkeypatch.setattr("oso_dp.diagnostics.signs.signs", follow)
+    monkeypatch.setattr("oso_dp.diagnostics.signs.measure_signs", follow)
     return calls
 
 
@@ -246,8 +246,8 @@ def test_steps_are_read_in_order_and_a_product_may_be_missing(tmp_path) -> None:
         ("a,b\n1,2\n", "not a table of signs"),
         (table(direction="x").to_csv(index=False), "not a table of signs"),
         (table(threshold=None).to_csv(index=False), "rows or numbers are missing"),
-        (table(step=[2, 3, 5]).to_csv(index=False), "steps are missing or there twice"),
-        (table(step=[2, 3, 3]).to_csv(index=False), "steps are missing or there twice"),
+        (table(step=[2, 3, 5]).to_csv(index=False), "steps are missing or appear twice"),
+        (table(step=[2, 3, 3]).to_csv(index=False), "steps are missing or appear twice"),
     ],
 )
 def test_a_file_of_signs_that_is_none_is_named(tmp_path, content, message) -> None:

@@ -74,9 +74,9 @@ def test_without_a_file_there_are_no_facts(tmp_path):
 @pytest.mark.parametrize(
     ("content", "culprit"),
     [
-        ("{", "must map each data set to its facts"),
-        ("[]", "must map each data set to its facts"),
-        ('{"ag_news": {"known_words": {"train": "many"}}}', "must map each data set to its facts"),
+        ("{", "must map each data set to an object"),
+        ("[]", "must map each data set to an object"),
+        ('{"ag_news": {"known_words": {"train": "many"}}}', "must map each data set to an object"),
         ('{"ag_news": {"known_words": {"train": 90.1}}}', "ag_news, known_words train: 90.1"),
     ],
 )

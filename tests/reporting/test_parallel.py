@@ -60,5 +60,5 @@ def test_a_killed_process_is_said_in_one_line(cores) -> None:
         assert os.getpid() != parent
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(OsoError, match="was killed; is there enough memory"):
+    with pytest.raises(OsoError, match="was killed; free memory"):
         drawn([plan(0), plan(1, die), plan(3)])

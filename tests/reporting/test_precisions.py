@@ -41,7 +41,7 @@ def test_a_table_says_which_cells_were_computed_in_which_precision(store, study)
 
 def test_rows_of_another_scheme_of_streams_share_a_mean(store, study) -> None:
     """They follow the same law."""
-    for seed, streams in ((0, 1), (1, 2), (2, None)):
-        store.add(seed=seed, values=(0.9 + seed / 100,), streams=streams)
+    for seed, rng_version in ((0, 1), (1, 2), (2, None)):
+        store.add(seed=seed, values=(0.9 + seed / 100,), rng_version=rng_version)
     points = study(store).points
     assert points["seeds"].tolist() == [3]

@@ -60,7 +60,7 @@ def test_a_report_takes_the_place_of_the_last_one(report, tmp_path) -> None:
 
 
 def test_another_stores_report_is_not_replaced(report, tmp_path) -> None:
-    refuses(report, tmp_path / "other", "holds the report of", str(tmp_path / "store"))
+    refuses(report, tmp_path / "other", "contains the report of", str(tmp_path / "store"))
 
 
 def test_a_report_that_names_no_store_is_not_replaced(report, tmp_path) -> None:
@@ -101,7 +101,7 @@ def test_nothing_outside_is_read_or_removed(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "tables/../../x", "/tmp/oso-x", ".", "a/.."])
 def test_a_name_that_leads_out_is_refused(tmp_path, name) -> None:
-    with pytest.raises(OsoError, match="not the name of a file in"):
+    with pytest.raises(OsoError, match="not the name of a file below"):
         ReportFolder(tmp_path / "report", tmp_path).write(name, "x")
 
 
@@ -151,9 +151,9 @@ def test_a_report_is_published_for_the_same_store_only(report, tmp_path) -> None
     check_place(tmp_path / "deep/er/public", tmp_path / "store")
     publish(report, tmp_path / "deep/er/public")
     write(tmp_path / "others", tmp_path / "other", a="one")
-    with pytest.raises(OsoError, match="holds the report of"):
+    with pytest.raises(OsoError, match="contains the report of"):
         publish(report, tmp_path / "others")
-    with pytest.raises(OsoError, match="holds no report"):
+    with pytest.raises(OsoError, match="contains no report"):
         publish(tmp_path / "store", tmp_path / "new")
 
 

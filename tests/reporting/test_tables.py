@@ -318,7 +318,7 @@ def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_pa
         ("{", "not a plan"),
         ('{"runs": 3}', "must be a list"),
         ("[1]", "must be a list"),
-        ('[{"dataset": "mnist"}]', "entry 0 lacks method"),
+        ('[{"dataset": "mnist"}]', "entry 0: method is missing"),
         (
             '[{"dataset": "mnist", "method": "online", "k": "nine", "epsilon": 3, "runs": 9,'
             ' "noise_multiplier": 1}]',

@@ -96,5 +96,5 @@ def test_what_is_not_the_files_fault_leaves_it(path) -> None:
 
 def test_one_that_cannot_be_read_is_named(tmp_path) -> None:
     (tmp_path / "state.pt").mkdir()
-    with pytest.raises(OsoError, match=r"state\.pt: cannot be read \(Is a directory\)"):
+    with pytest.raises(OsoError, match=r"state\.pt: cannot read checkpoint \(Is a directory\)"):
         load_checkpoint(tmp_path / "state.pt", "mine")

@@ -53,7 +53,7 @@ class OneMoreOrLess:
         absent = (indices == CANARY) & (not self.present)
         return self.words[indices], self.words[indices] % 2, absent
 
-    def none(self) -> tuple[Tensor, Tensor]:
+    def empty(self) -> tuple[Tensor, Tensor]:
         return self.words[:0], self.words[:0]
 
 

@@ -75,7 +75,7 @@ def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> 
     ]
 
 
-def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
+def test_parallel_runs_changes_time_only(glyphs, tmp_path) -> None:
     outcomes = []
     for together in (1, 4):
         cohort, folder = study(), tmp_path / str(together)
@@ -123,7 +123,7 @@ def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
 
 def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, tmp_path) -> None:
     cohort = study()
-    with pytest.raises(OsoError, match="planned for 6000 training examples"):
+    with pytest.raises(OsoError, match="must be 6000, as planned"):
         run_job(cohort, cohort.runs, arrays, tmp_path, parallel_runs=2)
 
 
@@ -137,7 +137,7 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
         glyphs.test_targets,
     )
     cohort = study()
-    with pytest.raises(OsoError, match=f"planned for 6000 .*, the data have {6000 + more}"):
+    with pytest.raises(OsoError, match=f"data have {6000 + more} training examples; must be 6000"):
         run_job(cohort, cohort.runs, larger, tmp_path)
 
 
@@ -190,7 +190,7 @@ def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> No
     assert not set(losses[0]) & set(losses[1])
 
 
-def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
+def test_another_number_of_parallel_runs_after_a_kill(glyphs, tmp_path) -> None:
     """What was half done is done again, with the same noise; nothing is mixed up."""
     cohort = study()
     whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole")

@@ -58,8 +58,8 @@ def test_one_run_stays_one_and_is_said(tmp_path, kernel, caplog) -> None:
     kernel["killed"] += 1
     assert start(tmp_path, wanted=1) == 1
     assert caplog.messages == [
-        f"{tmp_path}: ended for want of memory before; now 1 of 1 runs at once, and fewer "
-        "processes beside it need less"
+        f"{tmp_path}: ran out of memory before; now 1 of 1 parallel runs; run fewer "
+        "processes at once"
     ]
 
 
@@ -117,9 +117,9 @@ def limited():
 GREEDY = """
 import sys
 from pathlib import Path
-from oso_dp.training.oom_backoff import as_memory_allows
+from oso_dp.training.oom_backoff import limit_parallel_runs
 Path(sys.argv[1]).write_text("0")
-with as_memory_allows(Path(sys.argv[2]), 8) as runs:
+with limit_parallel_runs(Path(sys.argv[2]), 8) as runs:
     kept = [b"x" * (50 << 20) for _ in range(runs)]
     print(runs)
 """
@@ -132,4 +132,4 @@ def test_a_kernel_that_kills_is_believed(tmp_path, limited) -> None:
     assert (first.returncode, first.stdout) == (-9, "")
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (second.returncode, second.stdout) == (0, "4\n"), second.stderr
-    assert "ended for want of memory before; now 4 of 8 runs at once" in second.stderr
+    assert "ran out of memory before; now 4 of 8 parallel runs" in second.stderr

@@ -51,7 +51,7 @@ def test_a_studys_products_and_scores_have_the_precision_of_its_rows(
     task = make_task("online", precision=precision)
     training = study_training(task, [make_run()], arrays)
     problem = training.problem
-    assert problem.code.precision == problem.scores.code.precision == task.products
+    assert problem.code.precision == problem.scores.code.precision == task.product_precision
     other = make_task("online", precision={"float32": "bfloat16"}.get(precision, "float32"))
     moved = []
     for each_task in (task, task, other):
@@ -85,7 +85,7 @@ def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
     inputs, targets, _ = problem.examples.batch(torch.arange(40)[None])
     assert torch.equal(inputs[0], torch.from_numpy(rows.train_inputs))
     assert torch.equal(targets[0], torch.from_numpy(rows.train_targets))
-    for weights in (problem.first[0], torch.randn(problem.code.size)):
+    for weights in (problem.initial_parameters[0], torch.randn(problem.code.size)):
         outputs = problem.code.outputs(weights, torch.from_numpy(rows.test_inputs))
         losses = nn.functional.cross_entropy(
             outputs, torch.from_numpy(rows.test_targets), reduction="none"
@@ -101,10 +101,10 @@ def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
 
 
 def test_each_seed_of_a_users_model_has_weights_of_its_own(own) -> None:
-    first = own(seeds=(0, 1, 2, 1)).first
+    first = own(seeds=(0, 1, 2, 1)).initial_parameters
     assert len(first.unique(dim=0)) == 3
     assert torch.equal(first[1], first[3])
-    assert torch.equal(own(seeds=(2,)).first[0], first[2])
+    assert torch.equal(own(seeds=(2,)).initial_parameters[0], first[2])
 
 
 def test_a_users_loss_is_looked_at_with_every_class(own) -> None:

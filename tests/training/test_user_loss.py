@@ -64,10 +64,10 @@ class Centres(nn.Module):
 @pytest.mark.parametrize(
     ("loss", "said"),
     [
-        (with_norm, r"loss: depends on the model's parameter '2\.bias' past"),
-        (with_one_weight, r"loss: depends on the model's parameter '2\.weight' past"),
+        (with_norm, r"loss: depends on the model's parameter '2\.bias' not only through"),
+        (with_one_weight, r"loss: depends on the model's parameter '2\.weight' not only through"),
         (with_another_pass, "loss: depends on the model's parameter "),
-        (Penalised(MODEL), r"loss: depends on the model's parameter '0\.weight' past"),
+        (Penalised(MODEL), r"loss: depends on the model's parameter '0\.weight' not only through"),
         (with_a_scale, r"loss: depends on a tensor of shape \[\] that requires a gradient"),
         (Centres(trained=True), "loss: parameter 'centres' requires a gradient"),
         (Penalised(nn.Sequential(nn.Linear(4, 3))), r"loss: parameter 'model\.0\.weight' req"),

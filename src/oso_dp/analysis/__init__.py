@@ -1,19 +1,20 @@
-"""From stored rows to claims, with pandas alone: whatever a report shows can be had here as data.
+"""From stored result rows to verdicts on the paper's claims, with pandas only.
 
-One direction, each station a table with a name:
+Each step is a table that a script can use without the report:
 
-    rows      `Study.runs`, `Study.evaluations`: as stored (`oso_dp.results.schema`)
-    values    `Study.values`: a row per run, by a rule for its checkpoint
-              (`checkpoint_rules.choose`), with the keys of its cell, setting and point
-              (`keys.add_keys`)
-    points    `Study.points`: a row per point of a grid, over its seeds (`points.grid_points`)
-    cells     `Study.best`, `.last`, `.cross`: a row per grid, its best point by each rule
-              (`points.best_of_grid`); `cells.cells`: the same beside the paper's values
-              (`cells.COLUMNS`)
-    verdicts  `cell_verdicts.judged_cells`: the cells with what is to be said of them, by the
-              statistical rule in `verdicts`
-    claims    `claims.judged`: a row per claim and data set, by the judges in `evidence`
+    rows      `ResultSet.runs`, `ResultSet.evaluations`: as stored (`oso_dp.results.schema`)
+    values    `ResultSet.values`: a row per run, by a rule for its checkpoint
+              (`checkpoint_selection.select_checkpoints`), with the keys of its cell, variant and
+              grid point (`grouping.add_keys`)
+    points    `ResultSet.points`: a row per grid point, aggregated over seeds
+              (`aggregate.grid_points`)
+    cells     `ResultSet.best`, `.last`, `.cross_selected`: a row per grid, its best point by each
+              rule (`aggregate.select_best_points`); `cells.make_cells`: the same beside the
+              paper's values (`cells.COLUMNS`)
+    verdicts  `cell_verdicts.judge_cells`: the cells with their verdicts, by the equivalence tests
+              in `equivalence_tests`
+    claims    `claims.judge_claims`: a row per claim and data set, by the tests in `claim_tests`
 
-Beside it: `accounts` (epsilon from ledgers), `noise`, `search_costs`, `random_stopping`,
-`linear_scaling`.
+Other modules: `accounts` (epsilon from ledgers), `noise_tables`, `search_costs` (noise by tighter
+accounting), `random_stopping`, `linear_scaling`, `untuned_runs`, `budget_strategies`.
 """

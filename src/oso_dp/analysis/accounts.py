@@ -1,26 +1,26 @@
-"""What the stored ledgers cost, grid by grid, against the budget that the rows claim.
+"""Privacy accounts: epsilon of each stored grid, recomputed from its ledgers, and its budget.
 
-Nothing is taken on trust but the ledgers and the terms of the search (the grid's size, how a random
-number of runs is distributed): epsilon is computed anew from them. A grid's budget pays for N runs
-of one seed each; seeds repeat a grid for statistics and are not charged (as in the paper), so that
-a grid costs what its costliest seed does. Every run is charged for all its steps, also one that
-diverged before: when it would was not known, and epsilon must hold however it had gone. Runs of the
-grid that are not stored are charged with the least noise of those that are.
+Only the ledgers and the terms of the search (the grid's size, the distribution of a random number
+of runs) are trusted. A grid's budget covers N runs of one seed each. Seeds repeat a grid for
+statistics and are not charged (as in the paper), so a grid costs as much as its most expensive
+seed. Every run is charged for all its steps, even if it diverged earlier: the step of divergence
+depends on the data, so epsilon must hold for every outcome. Runs of the grid that are not stored
+are charged with the smallest noise of the stored ones.
 
-Searches that differ in any choice are grids of their own, if their plans or their rows say so; runs
-of which nobody knows it are charged to each grid that they could be part of.
+Searches that differ in any option are separate grids, if their plans or rows record the options.
+Runs with unknown options are charged to each grid that they could belong to.
 
-Under random stopping a search makes N runs on average and releases the best. Its privacy cost is
-that release's, not that of all the rows: they are there so that the search's outcome can be
-computed instead of drawn. Each run is charged as a whole run with the least noise of the stored.
+Under random stopping (Papernot and Steinke 2022) a search makes N runs on average and releases the
+best. Its privacy cost is that of this release, not of all rows: the rows serve to compute the
+search's expected outcome. Each run is charged for all its steps with the smallest stored noise.
 
-Without a search (`single`) each row has the budget to itself, and an account is that of the
-costliest. Whoever published several would pay for a composition: they stand there to be compared.
+Without a search (`single`) each row has the whole budget, and the account is that of the most
+expensive row. Publishing several such runs would cost their composition: the rows exist for
+comparison.
 
-A search by the linear scaling rule has parts, and one account for all of them (`scaled_accounts`).
-
-All this is for public data. A user's own data that are not public have one account for all that
-was released of them (`total_accounts`).
+A search by the linear scaling rule has one account for all its stages
+(`linear_scaling_accounts`). A data set that is not public has one account for everything that was
+released about it (`dataset_accounts`).
 """
 
 import math
@@ -53,12 +53,18 @@ from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.checks import check_planned, ledger_of, records, runs_complaint, settings_of
+from oso_dp.results.checks import (
+    check_planned,
+    find_runs_error,
+    parse_ledger,
+    parse_run_options,
+    records,
+)
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan
 
-# Runs that are alike in these are one grid (its points and its seeds).
+# Runs with equal values in these columns form one grid (its points and its seeds).
 _RUN_KEY = [
     *("dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum"),
     *(
@@ -70,19 +76,25 @@ _RUN_KEY = [
         "precision",
     ),
 ]
-_TERMS = ["grid_runs", "stopping_distribution"]  # what the rows do not say of their search
-_OPTION_NAMES = "choices"  # whatever else was decided of it, as one text; null where nobody says
+_TERMS = ["grid_runs", "stopping_distribution"]  # terms of the search that no column holds
+_OPTION_NAMES = "choices"  # all other options of the search as one string; null where unknown
 
 
 def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
-    """Every private grid of the table `runs`, in its order; then every search by the linear scaling
-    rule; then, of each data set that is not public, one account of all its runs.
+    """Compute the privacy account of every private grid in the table `runs`.
 
-    `plans` say how large each grid is, and how a random number of runs is distributed; for runs
-    that none holds their column `settings` does. Where that is null, it is the whole grid for the
-    method and k, and the distribution that the noise was bought for (`shape_paid_for`), or the
-    costliest if it is that of none. Raises OsoError for a row that contradicts itself, its ledger
-    or a plan.
+    Grids come first, in the order of the rows; then searches by the linear scaling rule; then one
+    account for each data set that is not public.
+
+    Args:
+        runs: The table `runs` as stored.
+        *plans: Plans that give each grid's size and the distribution of a random number of runs.
+            For runs in no plan, the column `settings` gives both. Where it is null, the size is
+            that of the full grid for the method and k, and the distribution is the one for which
+            the noise was calibrated (`infer_stopping_distribution`), or else the most expensive.
+
+    Raises:
+        OsoError: A row contradicts itself, its ledger or a plan.
     """
     planned = {
         run.run_id: (cohort, run)
@@ -90,7 +102,7 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
         for cohort in plan.cohorts
         for run in cohort.runs
     }
-    if text := runs_complaint(runs):
+    if text := find_runs_error(runs):
         raise OsoError(text)
     for row in records(runs):
         if row["run_id"] in planned:
@@ -110,14 +122,14 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
 
 
 def _group_by_options(group: pd.DataFrame) -> list[pd.DataFrame]:
-    """One grid's rows each; those of which nobody knows the choices may be of any, so of each."""
+    """Split rows by their options; rows with unknown options are added to every group."""
     unknown = group[_OPTION_NAMES].isna()
     known = group.loc[~unknown, _OPTION_NAMES].unique()
     return [group[unknown | (group[_OPTION_NAMES] == choices)] for choices in known] or [group]
 
 
 def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
-    """As `account`, of the runs of a folder, which an error names."""
+    """Like `account_grids`; errors name the results folder."""
     try:
         return account_grids(runs, *plans)
     except OsoError as error:
@@ -125,7 +137,7 @@ def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridA
 
 
 def check_budgets(accounts: Iterable[GridAccount]) -> None:
-    """OsoError that names the first grid above its budget."""
+    """Raise OsoError for the first grid above its budget."""
     for grid in accounts:
         if grid.budget_status == "exceeded":
             raise OsoError(
@@ -135,19 +147,19 @@ def check_budgets(accounts: Iterable[GridAccount]) -> None:
 
 
 def check_grid_sizes(accounts: Iterable[GridAccount]) -> None:
-    """OsoError that names the first grid of which nobody says how large it is, if that matters."""
+    """Raise OsoError for the first grid of unknown size that might exceed its budget."""
     for grid in accounts:
         if grid.budget_status == "unclear":
             raise OsoError(
                 f"{grid.name}: its rows do not say how many runs its grid has; {grid.runs} of them "
-                f"would exceed the budget of {grid.epsilon:g}: name the study's plan with --plan"
+                f"would exceed the budget of {grid.epsilon:g}: pass the study's plan with --plan"
             )
 
 
 def most_expensive(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
-    """For each data set the grid that comes nearest to its budget, or exceeds it most.
+    """For each data set the grid with the largest ratio of spent epsilon to budget.
 
-    Of those that more than one accountant can do: searches by random stopping are left out.
+    Searches by random stopping are left out: only the RDP accountant supports them.
     """
     by_dataset: dict[str, GridAccount] = {}
     for grid in accounts:
@@ -162,8 +174,9 @@ def most_expensive(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
 def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = False) -> pd.DataFrame:
     """One row per grid: grid, budget, delta, runs, stored, seeds, rdp, pld, prv, verdict.
 
-    pld and prv are NaN but for the costliest grid of each data set, unless `all_accountants`: they
-    take about a second a grid. And NaN above the budget, where little noise would make it hours.
+    pld and prv are NaN except for the most expensive grid of each data set, unless
+    `all_accountants` is set: they take about a second per grid. They are also NaN above the budget,
+    where small noise makes these accountants take hours.
     """
     checked = most_expensive(accounts).values()
     rows = []
@@ -189,12 +202,12 @@ def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = Fals
 def _account_grid(rows: pd.DataFrame) -> GridAccount:
     first = rows.to_dict("records")[0]
     delta = float(first["delta"])
-    ledgers = {row["run_id"]: ledger_of(row) for row in records(rows)}
+    ledgers = {row["run_id"]: parse_ledger(row) for row in records(rows)}
     alone = first["search_accounting"] == SINGLE
-    # Points under whatever seed: more than the grid has would be a larger grid, spread over seeds.
+    # Points of all seeds: more points than the grid has mean a larger grid, spread over seeds.
     size = 1 if alone else max(int(first["grid_runs"]), len(rows[POINT].drop_duplicates()))
     filler = full_run_ledger(list(ledgers.values()), int(first["steps"]))
-    stopped = None  # what a search costs whose runs are drawn at random
+    stopped = None  # cost of a search by random stopping
     if first["search_accounting"] == RANDOM_STOPPING:
         stopped = compute_random_stopping_epsilon(
             filler, size, STOPPING_ETA[first["stopping_distribution"]], delta
@@ -205,7 +218,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         whole = (*stored, *[filler] * (size - len(stored)))
         spent = compute_epsilon(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
-    # Would the runs that are there exceed it, the size of their grid does not matter.
+    # If the stored runs alone exceed the budget, the size of their grid does not matter.
     known = alone or stopped is not None or rows[_OPTION_NAMES].notna().all()
     least = (
         0.0 if known else max(compute_epsilon(whole[:count], delta) for _, count, whole in charged)
@@ -228,14 +241,14 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
 
 
 def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None, str | None]:
-    """The size of a row's grid, the shape of its search, and its other choices.
+    """The size of a row's grid, its stopping distribution and its other options.
 
-    As planned, else as the row's `settings` say; else as `account` does.
+    From the plan, else from the row's `settings`, else as in `account_grids`.
     """
     choices = None if pd.isna(row["settings"]) else str(row["settings"])
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_distribution, choices or cohort.run_options
-    options = settings_of(row)
+    options = parse_run_options(row)
     shape = options.get("stopping_distribution")
     if "grid_runs" in options and (shape is None) == (row["search_accounting"] != RANDOM_STOPPING):
         return options["grid_runs"], shape, choices

@@ -1,7 +1,7 @@
-"""How often Online's two signs were +, from what is stored: C_t and rho_t at each evaluation.
+"""How often Online's two adaptation signs were +, from the stored C_t and rho_t.
 
-A + multiplies C by exp(rate), a - by exp(-rate) (equations 20 and 21). So two values of C tell how
-many more of the signs between them were + than -, and nothing of their order.
+A + multiplies C by exp(rate), a - by exp(-rate) (equations 20 and 21). Two values of C therefore
+give the number of + minus the number of - between them, but not their order.
 """
 
 from typing import Any
@@ -11,19 +11,19 @@ import pandas as pd
 
 from oso_dp.files import parse_json
 
-METHOD = "online"  # its variants take no steps of one length
-# What is steered -> the method's setting that holds its rate.
+METHOD = "online"  # its variants do not take steps of constant length
+# Adapted value -> the option of the method that holds its adaptation rate.
 RATES = {"threshold": "threshold_rate", "learning_rate": "learning_rate_rate"}
-CONFIDENCE_Z = 1.96  # of a normal variable: 95 % are within
+CONFIDENCE_Z = 1.96  # 95 % quantile interval of the standard normal distribution
 
 
 def count_adaptation_signs(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    """A row per run of Online, evaluation and steered value.
+    """One row per run of Online, evaluation and adapted value.
 
-    runs: as stored. Columns run_id, dataset, k, epsilon, seed, value (a key of `RATES`), rate;
-    step, factor (the value over the run's first one), moves (signs since the evaluation before),
-    up (the share of them that were +) and net (all signs so far: + minus -). Runs whose settings
-    are not stored are left out, and so are those with a rate of 0.
+    Columns: run_id, dataset, k, epsilon, seed, value (a key of `RATES`), rate; step, factor (the
+    value divided by the run's first one), moves (signs since the previous evaluation), up (the
+    fraction of + among them) and net (number of + minus number of - so far). Runs without stored
+    settings are left out, and so are runs with a rate of 0.
     """
     rows = runs[(runs["method"] == METHOD) & runs["settings"].notna()]
     seen = evaluations[evaluations["split"] == "test"].sort_values("step")

@@ -16,7 +16,7 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     """One row per grid point: mean and standard deviation (n - 1) over seeds, and counts.
 
     mean, std: stored unit; std is NaN for one seed. seeds: those with a value; runs, diverged:
-    all of the point. laid: over the method's steps, in words.
+    all of the point. variant: schedule and averaging, in words; empty without.
     """
     keep = ["cell", "variant_key", "metric", *CELL, *VARIANT, *POINT]
     points = values.drop_duplicates("point").set_index("point")[keep]
@@ -30,11 +30,11 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def main_variants(points: pd.DataFrame) -> pd.DataFrame:
-    """For each cell the points of one setting: the default one, else that with the most runs.
+    """For each cell the points of one variant: the default one, else the one with the most runs.
 
-    The default has nothing laid over its steps (a schedule, an average), momentum 0.9 (null where
-    the method has its own) and the paper's ten epochs; what is named first counts more. Which
-    settings are shown must not depend on how well they did.
+    The default has no schedule or averaging, momentum 0.9 (null for a method without that option)
+    and the paper's ten epochs, in decreasing priority. The choice must not depend on the variants'
+    values.
     """
     plain = points["variant"] == ""
     default = points["momentum"].isna() | np.isclose(points["momentum"], DEFAULT_MOMENTUM)

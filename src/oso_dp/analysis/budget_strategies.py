@@ -1,10 +1,10 @@
-"""What one budget gives: a searched grid, cheap trials and one run, or one run from a default.
+"""Budget strategies: a grid search, random stopping, linear scaling or one untuned run.
 
-All ways to spend the same epsilon at delta on one data set, beside Online's searched grid. A value
-is the mean over seeds of the best score on the test set, as in the paper: a search then chose its
-point, and each run its checkpoint, by the examples that judge them. So each value stands there a
-second time, with both chosen on one half of the test set and reported on the other (`cross`): what
-it loses is the choice's luck.
+Compares strategies that spend the same epsilon at delta on one data set with Online's grid search.
+A value is the mean over seeds of the best score on the test set, as in the paper: the search
+selects its point, and each run its checkpoint, on the examples that evaluate them. Each value is
+therefore also given under cross-selection (`cross`): both are selected on one half of the test set
+and reported on the other. The difference is selection bias.
 """
 
 import math
@@ -39,34 +39,37 @@ STRATEGIES = {
 
 COLUMNS = [
     *CELL,
-    *("way", "variant", "chosen", "seen"),  # seen: the default was chosen by this very data set
+    *("way", "variant", "chosen", "seen"),  # way: the strategy; seen: default chosen on this data
     "distribution",  # of the number of runs, under random stopping
-    "trial_fractions",  # of epsilon, under linear scaling; numbers with commas
+    "trial_fractions",  # of epsilon, under linear scaling; comma-separated
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
     *COMPARABLE_ON,
-    "runs",  # paid for
-    "whole",  # whether all of the grid's points were run
+    "runs",  # that the budget covers
+    "whole",  # whether the grid is complete
     "noise_multiplier",
     *("gain", "gain_half"),  # above the reference (positive is better), half its 95 % interval
 ]
 
 
 def budget_strategies(study: ResultSet) -> pd.DataFrame:
-    """One row per data set, epsilon and way to spend it, columns `COLUMNS`.
+    """One row per data set, epsilon and strategy, columns `COLUMNS`.
 
-    Data sets without a run from a default are left out: there is nothing to be compared. Of a
-    default that was run as a guess at several k, the one with the most seeds stands there. Of the
-    paper's methods, and those of the defaults, the grid of the smallest k that was run whole, if
-    any was; else a part that has the paper's own best point, and seeds enough for a verdict before
-    fewer. Of random stopping and linear scaling
-    over several grids, the smallest; over one with several shares for the trials, the one with the
-    most seeds. Runs that are shorter than the paper's are no way to spend a budget.
+    Data sets without a run from a default are left out. If there are several candidates for a row:
+
+    - a default that was run at several k: the one with the most seeds;
+    - grid search, for the paper's methods and those of the defaults: the smallest k with a complete
+      grid; else an incomplete grid that has the paper's best point, with enough seeds for a verdict
+      before fewer;
+    - random stopping and linear scaling: the smallest grid; for one grid with several trial
+      fractions, the one with the most seeds.
+
+    Runs that are shorter than the paper's are left out.
     """
     return study.cache_table("ways", lambda: _budget_strategies(study))
 
 
 def is_reference(row: dict[str, Any]) -> bool:
-    """Whether a row is Online's searched grid, with which the others are compared."""
+    """Whether a row is Online's grid search, the reference of the comparison."""
     return (row["way"], row["method"], row["variant"]) == (COMPOSITION, "online", "")
 
 
@@ -120,7 +123,7 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
 
 
 def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
-    """Which rows start from the default, under what is laid over its steps."""
+    """Which rows are runs of the default, with its schedule and averaging."""
     matching = (rows["method"] == default.method) & (
         rows["variant"] == variant_label(default.variant)
     )
@@ -130,13 +133,13 @@ def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
 
 
 def _cross_selected(study: ResultSet) -> pd.DataFrame:
-    """Each run under the rule `cross`: the mean of both ways, stored unit."""
+    """Each run under cross-selection: the mean over both halves; stored unit."""
     values = select_checkpoints(study.keyed, study.checkpoints, "cross")
     return values.assign(cross=(values["value_even"] + values["value_odd"]) / 2)
 
 
 def _has_enough_steps(rows: pd.DataFrame) -> pd.Series:
-    """Which have as many epochs as the paper's runs; shorter ones are trials of the machinery."""
+    """Which rows have as many epochs as the paper's runs, where it has the data set."""
     pairs = zip(rows["dataset"], rows["epochs"], strict=True)
     return pd.Series([has_paper_length(*pair) for pair in pairs], index=rows.index, dtype=bool)
 
@@ -168,25 +171,18 @@ def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         }
 
 
-_DEDUP_KEY = [
-    "dataset",
-    "epsilon",
-    "way",
-    "method",
-    "variant",
-    "distribution",
-]  # two alike read as one
+_DEDUP_KEY = ["dataset", "epsilon", "way", "method", "variant", "distribution"]
 
 
 def _paper_point_rows(study: ResultSet) -> set[tuple]:
-    """Where our runs have the paper's own best point: a part without it may lack the best."""
+    """The cells with runs at the paper's best point."""
     all_rows = make_cells(study)
     there = all_rows.loc[all_rows["at_paper_seeds"].notna(), CELL]
     return {tuple(row) for row in there.itertuples(index=False)}
 
 
 def strategy_title(row: dict[str, Any]) -> str:
-    """How a row spends the budget; of which grid it is, where only a part of one was run."""
+    """The title of a row's strategy; for an incomplete grid, its k."""
     return STRATEGIES[row["way"]] if row["whole"] else f"part of a grid, k = {row['k']:g}"
 
 
@@ -231,9 +227,9 @@ def _linear_scaling_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
 def _compare_with_references(
     row: dict[str, Any], references: dict[tuple, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The row, and what it gains over the reference of its data set and epsilon.
+    """Add the gain over the reference of the same data set and epsilon.
 
-    Nothing is said of a part of a grid or over one, nor of runs that are not alike.
+    Not for an incomplete grid on either side, nor for runs that are not comparable.
     """
     reference = references.get((row["dataset"], row["epsilon"]))
     if reference is None or is_reference(row):
@@ -253,7 +249,7 @@ def _compare_with_references(
 
 
 def _sort(rows: pd.DataFrame) -> pd.DataFrame:
-    """By data set and epsilon, then by way, in the order of `WAYS`."""
+    """Sort by data set and epsilon, then by strategy in the order of `STRATEGIES`."""
     rows = sort_as_paper(rows.reindex(columns=COLUMNS))
     order = {dataset: place for place, dataset in enumerate(rows["dataset"].unique())}
     rank = pd.DataFrame(

@@ -29,10 +29,10 @@ def _group_by_panel(frame: pd.DataFrame) -> dict[TablePanel, pd.DataFrame]:
 
 
 def _judge_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """All printed values that were run are judged together, whichever table they stand in.
+    """Judge all printed values that were run together, across tables (one correction).
 
-    Those of runs that are shorter than the paper's, or have something laid over their steps, are
-    not, and stay undecided.
+    Values of runs that are shorter than the paper's, or have a schedule or averaging, are not
+    judged and stay undecided.
     """
     rows = frame.to_dict("records")
     pairs = [_verdicts(row) if row["in_paper"] else (None, None) for row in rows]
@@ -56,10 +56,10 @@ def _judge_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_comparable_with_paper(row: Mapping) -> bool:
-    """Whether a value may be held against the paper's: of a whole grid, or with the paper's point;
-    with nothing laid over the steps.
+    """Whether a value is comparable with the paper's.
 
-    What was not run of a part could be as good as the paper's: its own point above all.
+    It needs a complete grid, or a run at the paper's best point, and no schedule or averaging: a
+    point that was not run could be as good as the paper's.
     """
     return not row["variant"] and (is_complete_grid(row) or bool(pd.notna(row["at_paper_seeds"])))
 
@@ -105,11 +105,10 @@ def _point_verdict(row: Mapping) -> str:
 
 
 def is_incomplete_grid(row: Mapping) -> bool:
-    """Whether points of this cell's grid have no run: where nobody knows its size, none is known to
-    lack one."""
+    """Whether points of this cell's grid have no run; False where the grid's size is unknown."""
     return bool(pd.notna(row["grid_size"]) and row["grid_points"] < row["grid_size"])
 
 
 def is_complete_grid(row: Mapping) -> bool:
-    """Whether all points of this cell's grid have a run."""
+    """Whether all points of this cell's grid have a run; False where its size is unknown."""
     return bool(pd.notna(row["grid_size"]) and row["grid_points"] >= row["grid_size"])

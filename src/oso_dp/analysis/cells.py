@@ -1,8 +1,8 @@
-"""Each cell of the paper's design beside ours, as tidy data in the printed unit.
+"""Each cell of the paper's tables beside our value, as tidy data in the printed unit.
 
 A cell is one data set, k, epsilon and method. Its row holds the paper's best hyperparameters and
-value, ours by each checkpoint rule, and ours at the paper's own grid point. What is to be said of
-it, `cell_verdicts` adds.
+value, ours by each checkpoint rule, and ours at the paper's best point. `cell_verdicts` adds the
+verdicts.
 """
 
 import math
@@ -19,9 +19,8 @@ from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
 from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, find_table, paper_results, paper_tables
 
-POINT_TOLERANCE = (
-    0.02  # the paper prints three or four digits: relative tolerance for its grid points
-)
+# Relative tolerance for the paper's grid points, which are printed with three or four digits.
+POINT_TOLERANCE = 0.02
 
 COLUMNS = [
     "table",
@@ -42,13 +41,13 @@ COLUMNS = [
     "grid_points",
     "grid_size",
     "noise_multiplier",
-    *COMPARABLE_ON,  # of the setting that stands for the cell; precision: of products
-    "variant",  # over the method's steps, in words
+    *COMPARABLE_ON,  # of the variant that represents the cell; precision: of products
+    "variant",  # schedule and averaging, in words; empty without
     "difference",  # mean - paper_mean,
     "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
     "verdict",  # on the value, and
     "point_verdict",  # on the hyperparameters: see `cell_verdicts`; null until then
-    *("at_paper_mean", "at_paper_std", "at_paper_seeds"),  # ours at the paper's own best point,
+    *("at_paper_mean", "at_paper_std", "at_paper_seeds"),  # ours at the paper's best point,
     *("at_paper_cross_mean", "at_paper_cross_std", "at_paper_cross_seeds"),  # by cross-selection,
     *("at_paper_last_mean", "at_paper_last_std", "at_paper_last_seeds"),  # and at the last step
     *("last_mean", "last_std", "last_seeds"),
@@ -71,7 +70,7 @@ _ValuesByCell = defaultdict[
 
 
 def make_cells(study: ResultSet) -> pd.DataFrame:
-    """A row per epsilon and method of each data set and k that the paper or the study has.
+    """One row per epsilon and method of each data set and k of the paper or the study.
 
     Columns `COLUMNS`. Holds every cell of the paper's tables and every cell that was run; of each
     data set and k NoDP comes last.
@@ -110,13 +109,13 @@ def list_panels(study: ResultSet) -> list[TablePanel]:
 
 @dataclass(frozen=True)
 class _CellInputs:
-    """What a row is made of: the paper's value, ours by each rule, and the points of each cell."""
+    """The paper's values, ours by each checkpoint rule, and the grid points of each cell."""
 
     printed: _ValuesByCell
     best: _ValuesByCell
     last: _ValuesByCell
     cross: _ValuesByCell
-    points: dict[int, list[dict]]  # of the cell's main setting, by its key `cell`
+    points: dict[int, list[dict]]  # of the cell's main variant, by its key `cell`
     crossed: dict[int, list[dict]]
     lasting: dict[int, list[dict]]
 
@@ -187,14 +186,13 @@ def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: 
 
 
 def _check_budget_not_exceeded(row: dict, our_cell: dict) -> None:
-    """The noise is that of a grid of N runs; the best of more than N points would cost more."""
+    """The noise was calibrated for N runs; the best of more than N points would cost more."""
     size = row["grid_size"]
     if size is not None and not pd.isna(row["epsilon"]) and our_cell["points"] > size:
         raise OsoError(
             f"{row['dataset']}, {row['method']}, k = {row['k']}, epsilon = {row['epsilon']:g}: "
-            f"{our_cell['points']} points of a grid of {size}; keep the results of different "
-            "grids in "
-            "different folders"
+            f"{our_cell['points']} points of a grid of {size}; store the results of different "
+            "grids in different folders"
         )
 
 
@@ -238,14 +236,14 @@ def _columns_by_other_rules(last: dict, cross: dict, metric: str) -> dict:
 
 
 def _columns_at_paper_point(
-    own_points: list[dict], printed: dict, metric: str, rule: str = ""
+    our_points: list[dict], printed: dict, metric: str, rule: str = ""
 ) -> dict:
-    """The first of our points that is the paper's best one; nothing where none is.
+    """Columns of our first point that equals the paper's best one; empty without such a point.
 
-    rule: behind `at_paper` in the names; empty for the paper's own checkpoint rule.
+    rule: suffix of `at_paper` in the names; empty for the paper's checkpoint rule.
     """
     names = [n for n in labels.searched_axes(printed["method"]) if not pd.isna(printed[n])]
-    for at in own_points:
+    for at in our_points:
         near = (
             abs(at[name] - printed[name]) <= POINT_TOLERANCE * abs(printed[name]) for name in names
         )

@@ -1,14 +1,13 @@
-"""Which checkpoint counts as a run's best is decided here, when reading.
+"""Checkpoint selection: which evaluation represents a run, decided when results are read.
 
-A rule says which checkpoint stands for a run, and by which test examples it and the grid's best
-point are chosen:
+A rule also decides on which test examples the grid's best point is selected:
 
-- `best`: the best checkpoint on the test set, as in the paper. The same examples choose and report,
-  so it is neither private nor an honest estimate.
-- `last`: the last checkpoint. The grid's point is still chosen on the test set.
-- `cross`: checkpoint and point are chosen on one half of the test set (even- or odd-numbered
-  examples) and reported on the other; the mean of both ways. No example has a part in the choice of
-  what it judges.
+- `best`: the best checkpoint on the test set, as in the paper. The same examples select and
+  report, so the value is neither private nor unbiased.
+- `last`: the last checkpoint. The grid's point is still selected on the test set.
+- `cross`: cross-selection. Checkpoint and point are selected on one half of the test set (even- or
+  odd-numbered examples) and reported on the other; the value is the mean of both directions. No
+  example selects a value that it evaluates.
 """
 
 import numpy as np
@@ -48,14 +47,23 @@ def _best_rows(table: pd.DataFrame, sign: np.ndarray, split: str) -> pd.DataFram
 
 
 def select_checkpoints(keyed: pd.DataFrame, table: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """The keyed runs, and what the rule takes from the table of their checkpoints.
+    """Add the values that a checkpoint rule selects to the keyed runs.
 
-    best, last: `value` and `selected_step`. cross: for each half h (even, odd) `chosen_h`, the best
-    value on that half, and `value_h`, the other half's value at that step. Values are in the stored
-    unit, NaN where no finite evaluation exists. Raises OsoError for an unknown rule.
+    Args:
+        keyed: Runs with their keys (`grouping.add_keys`).
+        table: Their checkpoints (`checkpoints_by_rule`).
+        rule: One of `CHECKPOINT_RULES`.
+
+    Returns:
+        For `best` and `last` with the columns `value` and `selected_step`. For `cross`, for each
+        half h (even, odd), with `chosen_h`, the best value on that half, and `value_h`, the other
+        half's value at that step. Values are in the stored unit; NaN without a finite evaluation.
+
+    Raises:
+        OsoError: The rule is unknown.
     """
     if rule not in CHECKPOINT_RULES:
-        raise OsoError(f"rule {rule!r} is unknown; allowed: {', '.join(CHECKPOINT_RULES)}")
+        raise OsoError(f"checkpoint rule: {rule!r}; allowed are {', '.join(CHECKPOINT_RULES)}")
     sign = metric_directions(keyed)[table["run"].to_numpy()]
     if rule == "cross":
         columns = {}

@@ -1,16 +1,16 @@
-"""From results to a verdict on a claim: the kinds of claim that there are, and their statistics.
+"""Claim tests: from results to a verdict on a claim, with intervals and equivalence margins.
 
 A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
-over the grids (k and epsilon) of one data set in which both have a value from two seeds or more;
-its 95 % interval is Welch's, over seeds and not over grids (`equivalence_tests`).
-Where a part of a grid ran, of either method, both have their values at the paper's own best points:
-the best of more points is larger by their number alone. Runs of another precision, length or delta
-than the other method's, or shorter than the paper's, are left out.
-The claim holds where the interval lies inside the range, does not hold where it lies outside, and
-is undecided otherwise, or where too few of the paper's grids can be used. M, the margin of "on a
-par", is the data set's margin of equivalence; where that is a factor, A is the logarithm of the
-ratio of the two errors, and the text gives the ratio. The text also gives A at each epsilon: an
-effect that changes with epsilon has no one size.
+over the grids (k and epsilon) of one data set in which both have a value from two or more seeds;
+its 95 % interval is Welch's, over seeds and not over grids (`equivalence_tests`). If the grid of
+either method is incomplete, both values are those at the paper's best points: a best over more
+points is larger by their number alone. Runs that differ between the methods in precision, length
+or delta, or are shorter than the paper's, are left out.
+
+The claim holds if the interval lies inside the range, does not hold if it lies outside, and is
+undecided otherwise, or if too few of the paper's grids are usable. M, the margin of "on a par", is
+the data set's equivalence margin; where that is a factor, A is the logarithm of the ratio of the
+two errors, and the text gives the ratio. The text also gives A at each epsilon.
 """
 
 import math
@@ -42,42 +42,46 @@ FAILS = "does not hold"
 UNDECIDED = "undecided"
 NOT_RUN = "not run"
 _MAX_SEEDS_TO_DECIDE = 1000
-NOT_APPLICABLE = labels.DASH  # the question does not arise from this evidence
+NOT_APPLICABLE = labels.DASH  # the test needs data that are not given
 
-# What is claimed of one method's advantage over another's -> the range of A, from the margin M.
+# The claimed relation of one method to another -> the range of A, from the margin M.
 UNTUNED_RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
     "at least as good as": lambda margin: (-margin, math.inf),
     "on a par with": lambda margin: (-margin, margin),
-    # Above 0, not at it: where no value varies, the interval may be 0 itself.
+    # Above 0, not at 0: if no value varies, the interval may be exactly 0.
     "better than": lambda margin: (math.nextafter(0.0, 1.0), math.inf),
     "no better than": lambda margin: (-math.inf, margin),
 }
 
 CELLS = ["dataset", "k", "epsilon", "method", "metric", "status", "mean", "std", "seeds"]
-RUNS = ["runs", "diverged", "grid_points", "grid_size", *COMPARABLE_ON, "variant"]  # of ours, too
-_CELL_KIND = [*COMPARABLE_ON, "distribution"]  # ours: what has to be alike to be compared
-PAPER_POINT_COLUMNS = [
-    "at_paper_mean",
-    "at_paper_std",
-    "at_paper_seeds",
-]  # of ours at the paper's best point
+RUNS = [
+    "runs",
+    "diverged",
+    "grid_points",
+    "grid_size",
+    *COMPARABLE_ON,
+    "variant",
+]  # columns of our cells only
+_CELL_KIND = [*COMPARABLE_ON, "distribution"]  # equal in our cells that are compared
+# Our value at the paper's best point.
+PAPER_POINT_COLUMNS = ["at_paper_mean", "at_paper_std", "at_paper_seeds"]
 
 
 @dataclass(frozen=True)
 class ClaimData:
-    """What a claim is judged from: cells (printed unit) with `CELLS`, ours with `RUNS`; our runs.
+    """The data of a claim test: cells (printed unit) with `CELLS`, ours also with `RUNS`; our runs.
 
-    runs, step_times, cosine, guesses: None where they are not known, or not what is asked about.
+    runs, step_times, cosine, untuned: None where unknown or not applicable.
     """
 
     cells: pd.DataFrame
     runs: pd.DataFrame | None = None
     step_times: pd.DataFrame | None = None
-    cosine: pd.DataFrame | None = None  # see `measured.read_cosine`
-    untuned: pd.DataFrame | None = None  # see `guesses.ranges`
+    cosine: pd.DataFrame | None = None  # see `side_measurements.read_cosine`
+    untuned: pd.DataFrame | None = None  # see `untuned_runs.win_ranges`
 
     def require_rows(self, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
-        """The cells of a method that were run, of the pairs k and epsilon in the design."""
+        """The cells of a method that were run, at the pairs of k and epsilon in `design`."""
         cells = self._has_rows.get((dataset, method))
         if cells is None:
             return self.cells.iloc[:0]
@@ -86,25 +90,25 @@ class ClaimData:
 
     @cached_property
     def _has_rows(self) -> dict[tuple, pd.DataFrame]:
-        """By data set and method."""
+        """The cells that were run, by data set and method."""
         ran = self.cells[self.cells["status"] != NOT_RUN]
         return dict(iter(ran.groupby(["dataset", "method"])))
 
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A verdict, what it rests on in words, and the numbers where there are any."""
+    """A verdict, its evidence in words, and the numbers behind it."""
 
     verdict: str
     text: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-ClaimTest = Callable[[ClaimData, str], ClaimResult]  # of a data set
+ClaimTest = Callable[[ClaimData, str], ClaimResult]  # the str is the data set
 
 
 def classify(advantage: Difference, low: float, high: float) -> str:
-    """The verdict on a claim that a difference lies between low and high."""
+    """The verdict on the claim that a difference lies between low and high."""
     if low <= advantage.low and advantage.high <= high:
         return HOLDS
     return FAILS if advantage.high < low or advantage.low > high else UNDECIDED
@@ -118,9 +122,18 @@ def compare_methods(
     epsilons: Iterable[float] = (),
     at_least: float = 0.5,
 ) -> ClaimTest:
-    """That `method` is, for one, "better than" `baseline`; over the paper's grids, or some.
+    """Make the test of a relation between two methods, such as "better than".
 
-    claimed: one of `RANGES`. at_least: the share of the grids without which it is undecided.
+    Args:
+        method: The method that the claim is about.
+        claimed: A key of `UNTUNED_RANGES`.
+        baseline: The method that it is compared with.
+        ks: Only the paper's grids with these k; empty for all.
+        epsilons: Only the paper's grids with these epsilons; empty for all.
+        at_least: Fraction of the grids that must be usable; with fewer, the claim is undecided.
+
+    Returns:
+        The test.
     """
 
     some_k, some_epsilon = frozenset(ks), frozenset(epsilons)
@@ -175,7 +188,7 @@ def compare_methods(
 
 
 def _by_epsilon(usable: pd.DataFrame, ratio: bool) -> list[str]:
-    """The advantage at each epsilon, where there are several."""
+    """The advantage at each epsilon, if there are several."""
     reasons = [
         f"{epsilon:g}: {_interval(_advantage(rows), ratio)}"
         for epsilon, rows in usable.groupby("epsilon")
@@ -184,7 +197,7 @@ def _by_epsilon(usable: pd.DataFrame, ratio: bool) -> list[str]:
 
 
 def _interval(advantage: Difference, ratio: bool, unit: str = "") -> str:
-    """An advantage with its interval; as the ratio of the errors where it is its logarithm."""
+    """An advantage with its interval; for a logarithm, the ratio of the errors."""
     if ratio:
         ends = advantage.mean, advantage.high, advantage.low
         mean, low, high = (f"{math.exp(-end):.2f}" for end in ends)
@@ -196,7 +209,7 @@ def _interval(advantage: Difference, ratio: bool, unit: str = "") -> str:
 def _seeds_to_decide(
     sides: tuple[Sample, Sample], advantage: float, bounds: tuple[float, float]
 ) -> str:
-    """How many seeds of either would, at these means and standard deviations."""
+    """The number of seeds of each method that would decide, at these means and deviations."""
     distance = min(abs(advantage - end) for end in bounds if math.isfinite(end))
 
     def too_wide(seeds: int) -> bool:
@@ -215,7 +228,7 @@ def _seeds_to_decide(
 
 @cache
 def _design(dataset: str, ks: frozenset[int], epsilons: frozenset[float]) -> frozenset[tuple]:
-    """The pairs k and epsilon that the paper has for a data set, or some of them."""
+    """The paper's pairs of k and epsilon for a data set, optionally restricted."""
     paper = paper_results()
     pairs = paper.loc[paper["dataset"] == dataset, ["k", "epsilon"]].dropna()
     return frozenset(
@@ -226,7 +239,7 @@ def _design(dataset: str, ks: frozenset[int], epsilons: frozenset[float]) -> fro
 
 
 def _pairs(cells: pd.DataFrame, dataset: str) -> frozenset[tuple]:
-    """The pairs k and epsilon of a data set that the paper does not have: those that were run."""
+    """The pairs of k and epsilon that were run, for a data set that is not in the paper."""
     of_dataset = cells[(cells["dataset"] == dataset) & cells["epsilon"].notna()]
     return frozenset(zip(of_dataset["k"], of_dataset["epsilon"], strict=True))
 
@@ -257,8 +270,10 @@ def _pair(row: dict) -> tuple[Sample, Sample]:
 
 
 def _are_comparable(both: pd.DataFrame) -> pd.DataFrame:
-    """Both at the paper's points (`at_paper`), unless both are whole grids: see above."""
-    if "grid_points" not in both:  # the paper's own values and random stopping's are of whole ones
+    """Use the values at the paper's points (`at_paper`) unless both grids are complete."""
+    if (
+        "grid_points" not in both
+    ):  # the paper's values and those of random stopping have complete grids
         return both.assign(at_paper=False)
     whole = pd.Series(True, index=both.index)
     for end in ("", "_baseline"):
@@ -273,8 +288,11 @@ def _are_comparable(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def _drop_incomparable(both: pd.DataFrame) -> pd.Series:
-    """Where both have runs of one precision, length, delta and distribution of K, not shorter than
-    the paper's, with nothing laid over their steps: what is not known of the evidence is alike."""
+    """Mask of the pairs of cells that are comparable.
+
+    Both have the same precision, length, delta and distribution of K, are not shorter than the
+    paper's runs and have no schedule or averaging. Unknown columns count as equal.
+    """
     known = [name for name in _CELL_KIND if name in both]
 
     def is_alike(row: dict) -> bool:
@@ -299,7 +317,7 @@ def _missing(method: str, one: pd.DataFrame, baseline: str, other: pd.DataFrame)
 def _unused_rows_text(
     both: pd.DataFrame, usable: pd.DataFrame, method: str, baseline: str
 ) -> list[str]:
-    """What was run and is not in the mean."""
+    """Which cells were run but are not in the mean, and why."""
     says = []
     for name, column in ((method, "status"), (baseline, "status_baseline")):
         lost = int((both[column] == "diverged").sum())
@@ -317,7 +335,7 @@ def _unused_rows_text(
 
 
 def all_of(*judges: ClaimTest) -> ClaimTest:
-    """That several claims hold at once."""
+    """Make the test that several claims hold together."""
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
         findings = [judge(evidence, dataset) for judge in judges]
@@ -333,7 +351,7 @@ def all_of(*judges: ClaimTest) -> ClaimTest:
 
 
 def always_diverges(method: str, epsilon: float) -> ClaimTest:
-    """That no point of the method's grid trains at this budget, at any of the paper's k."""
+    """Make the test that no point of the method's grid trains at this budget, at any paper k."""
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
         design = _design(dataset, frozenset(), frozenset([epsilon]))
@@ -342,7 +360,7 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
             return ClaimResult(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
         if evidence.runs is None:
             gone = cells["status"] == "diverged"
-            if "runs" in cells:  # of ours also those whose runs had values before they diverged
+            if "runs" in cells:  # of ours also cells whose runs had values before they diverged
                 gone |= cells["diverged"] == cells["runs"]
             lost = int(gone.sum())
             text = f"diverged in {lost} of {len(cells)} grids"

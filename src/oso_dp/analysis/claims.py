@@ -1,4 +1,4 @@
-"""What the paper claims and what it leaves open, each with the function that judges it."""
+"""The paper's claims (C1, C2, ...) and further questions (Q1, ...), each with its test."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -21,14 +21,14 @@ from oso_dp.analysis.claim_tests import (
     always_diverges,
     compare_methods,
 )
-from oso_dp.analysis.cost_claims import test_gradient_noise, test_step_time
+from oso_dp.analysis.cost_claims import compare_gradient_noise, compare_step_times
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.threshold_claim import prominent_optimum
 from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 
-# The controls: FixedThreshold with C given beforehand; Online without adapting C, or rho.
+# Ablations: FixedThreshold with C fixed beforehand; Online without adapting C, or rho.
 PRESET = "fixed_threshold_preset"
 FROZEN_THRESHOLD = "online_frozen_threshold"
 FROZEN_RATE = "online_frozen_learning_rate"
@@ -38,17 +38,15 @@ NOT_TESTED = "not asked"
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence that results can hold against; `judge` is asked once per data set."""
+    """A statement that results can contradict; `test` is called once per data set."""
 
-    name: str  # C1, C2, ...: the paper's; Q1, Q2, ...: what it does not ask
+    name: str  # C1, C2, ...: the paper's claims; Q1, Q2, ...: further questions
     statement: str
-    where: str  # in the paper, or NOT_ASKED
+    where: str  # in the paper, or NOT_TESTED
     datasets: tuple[str, ...]
     test: ClaimTest
     search_accounting: str = COMPOSITION
-    by_construction: bool = (
-        False  # follows from a formula that the code has: no run could refute it
-    )
+    by_construction: bool = False  # follows from a formula in the code: no run could refute it
 
 
 CLAIMS = (
@@ -113,14 +111,14 @@ CLAIMS = (
         "(our limit for “minimal”, in our engine).",
         "Conclusion",
         DATASETS,
-        test_step_time("online", "fixed_threshold", at_most=1.25),
+        compare_step_times("online", "fixed_threshold", at_most=1.25),
     ),
     Claim(
         "C9",
         "Online's second query costs 1 % more noise on the gradient.",
         "Privacy Analysis",
         DATASETS,
-        test_gradient_noise("online", at_most=0.01),
+        compare_gradient_noise("online", at_most=0.01),
         by_construction=True,
     ),
     Claim(
@@ -180,9 +178,12 @@ VERDICTS = {
 
 
 def judge_claims(study: ResultSet) -> pd.DataFrame:
-    """One row per claim and data set: the verdict from each evidence, and what ours rests on.
+    """Test all claims.
 
-    What the paper does not ask is judged on data sets, too, that it does not have, where they ran.
+    Returns:
+        One row per claim and data set: the verdict from the paper's numbers and from ours by each
+        checkpoint rule, and our evidence. Questions that the paper does not ask are also tested on
+        data sets that are not in the paper, if they were run.
     """
     others = [dataset for dataset in study.datasets if dataset not in DATASETS]
     ran = [pair for pair in list_panels(study) if pair[0] in others]
@@ -206,7 +207,7 @@ def judge_claims(study: ResultSet) -> pd.DataFrame:
 
 
 def _judge_by_rule(cells: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """The cells with their values by another checkpoint rule than the paper's."""
+    """The cells with their values under another checkpoint rule than the paper's."""
     renamed = {name: cells[f"{rule}_{name}"] for name in ("mean", "std")}
     at_paper = {
         name: cells[name.replace("at_paper", f"at_paper_{rule}")] for name in PAPER_POINT_COLUMNS
@@ -249,12 +250,12 @@ def _make_paper_cells() -> pd.DataFrame:
 
 
 def _make_random_stopping_cells(study: ResultSet) -> pd.DataFrame:
-    """The expected outcome of random stopping, as cells; under one distribution for all methods."""
+    """Expected outcomes of random stopping as cells, under one distribution for all methods."""
     cells = primary_distribution(outcomes(study)).rename(columns={"value": "mean"})
     return cells.assign(status=cells["mean"].notna().map({True: "run", False: "not run"}))
 
 
 def _designed_cells() -> list[tuple[str, int]]:
-    """The paper's pairs of data set and k: other results bear on none of its claims."""
+    """The paper's pairs of data set and k; its claims concern no others."""
     pairs = paper_results()[["dataset", "k"]].drop_duplicates()
     return [(dataset, int(k)) for dataset, k in pairs.itertuples(index=False)]

@@ -1,4 +1,4 @@
-"""The runs behind a cell's value, for whoever wants to look one up."""
+"""The runs that contribute to a cell's value."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,8 @@ from oso_dp import labels
 from oso_dp.analysis.grouping import CELL
 from oso_dp.analysis.result_set import ResultSet
 
-CellKey = tuple[
-    str, int, float | None, str
-]  # a data set, k, epsilon (None without privacy), method
+# Data set, k, epsilon (None without privacy), method.
+CellKey = tuple[str, int, float | None, str]
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class ContributingRun:
 
 
 def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
-    """The runs whose mean a cell's value is, by seed."""
+    """For each cell the runs whose mean is its value, by seed."""
 
     def compute() -> dict[CellKey, list[ContributingRun]]:
         behind: dict[CellKey, list[ContributingRun]] = {}
@@ -37,6 +36,6 @@ def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
 
 
 def cell_key(row: dict | pd.Series) -> CellKey:
-    """Of a row with the columns `keys.CELL`."""
+    """The key of a row with the columns `grouping.CELL`."""
     dataset, k, epsilon, method = (row[name] for name in CELL)
     return dataset, int(k), None if pd.isna(epsilon) else float(epsilon), method

@@ -1,4 +1,4 @@
-"""Claims about what a method costs beside another: time, and noise on the gradient."""
+"""Claims about the cost of a method: time per step, and noise on the gradient."""
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from oso_dp.analysis.claim_tests import (
 )
 
 
-def test_step_time(method: str, baseline: str, at_most: float) -> ClaimTest:
-    """That a step of `method` takes at most so many times as long as one of `baseline`.
+def compare_step_times(method: str, baseline: str, at_most: float) -> ClaimTest:
+    """Make the test that a step of `method` takes at most `at_most` times as long as `baseline`'s.
 
-    From what was measured in turns on a quiet machine, see `benchmarks/step_times.py`.
+    The times were measured alternately on an idle machine, see `benchmarks/step_times.py`.
     """
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
@@ -29,7 +29,7 @@ def test_step_time(method: str, baseline: str, at_most: float) -> ClaimTest:
         rows = rows[rows["rival"] == baseline]
         if rows.empty:
             return ClaimResult(NOT_RUN, "`make bench-step-time` was not run")
-        # Every device has to say it; the one where it costs most speaks, and first one that denies.
+        # Every device must confirm it: report the first that contradicts it, else the slowest.
         denied = rows[rows["low"] > at_most]
         row = rows.loc[rows["high"].idxmax()] if denied.empty else denied.iloc[0]
         verdict = HOLDS if row["high"] <= at_most else UNDECIDED if denied.empty else FAILS
@@ -43,8 +43,8 @@ def test_step_time(method: str, baseline: str, at_most: float) -> ClaimTest:
     return judge
 
 
-def test_gradient_noise(method: str, at_most: float) -> ClaimTest:
-    """That the second query costs the gradient at most this share more noise (Proposition 1)."""
+def compare_gradient_noise(method: str, at_most: float) -> ClaimTest:
+    """Make the test that the second query adds at most this fraction of noise (Proposition 1)."""
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
         if evidence.runs is None:

@@ -1,10 +1,11 @@
-"""What is stored of data that are not public costs one epsilon: all methods, grids and seeds.
+"""Privacy accounts of data sets that are not public: one epsilon for all methods, grids and seeds.
 
-Runs of one study share their noise, which was computed for `budget_runs` of them: as many are
-charged, also those that are not stored, or more where more are stored. Several studies of a data
-set add up. Rows do not say whose study they are of: two of the same noise, budget and sizes whose
-rows together are no more than one of them plans cannot be told from one.
-`results.conflicts` keeps such two out of a store; rows put together by hand have to be added up.
+Runs of one study share their noise, which was calibrated for `budget_runs` of them: that many are
+charged, including runs that are not stored, or more if more are stored. Several studies of a data
+set add up. Rows do not name their study: two studies with the same noise, budget and sizes cannot
+be distinguished from one if their rows together are no more than one of them plans.
+`results.conflicts` keeps two such studies out of one store; rows merged by hand must be added up
+by the user.
 """
 
 from typing import Any
@@ -15,9 +16,9 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.results.checks import budget_runs, ledger_of, protected, records, settings_of
+from oso_dp.results.checks import budget_runs, parse_ledger, parse_run_options, protected, records
 
-# Runs that differ in any of it were not of one study.
+# Runs that differ in one of these belong to different studies.
 _STUDY = [
     *("noise_multiplier", "epsilon", "delta", "examples", "batch_size", "epochs"),
     *("budget_runs", "data_version"),
@@ -25,10 +26,10 @@ _STUDY = [
 
 
 def counts_to_total(runs: pd.DataFrame) -> pd.Series:
-    """Of each row of the table `runs` whether it counts towards its data set's total.
+    """Mask of the rows of the table `runs` that count towards their data set's total.
 
-    Rows of which nobody knows more, or whose identity does not cover what they say, are charged to
-    the total, if their data set has one.
+    Rows without settings, or whose run_id does not cover them, are charged to the total if their
+    data set has one.
     """
     is_private = protected(runs)
     texts = runs["settings"]
@@ -39,10 +40,10 @@ def counts_to_total(runs: pd.DataFrame) -> pd.Series:
 
 
 def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
-    """One account per data set; runs: those `of_totals`.
+    """One account per data set; runs: the rows that `counts_to_total`.
 
-    Budget and delta are the smallest that a row names. OsoError for a row whose identity is not
-    that of its values.
+    Budget and delta are the smallest of the rows. Raises OsoError for a row whose run_id does not
+    match its values.
     """
     return [_total(str(name), rows) for name, rows in runs.groupby("dataset", sort=False)]
 
@@ -73,8 +74,8 @@ ALL_METHODS = "all"  # instead of a method's name
 
 
 def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
-    """Whole runs, as many as the study's noise was computed for, or as there are."""
-    ledgers = [ledger_of(row) for row in records(study)]
+    """Full runs: as many as the noise was calibrated for, or as are stored if more."""
+    ledgers = [parse_ledger(row) for row in records(study)]
     filler = full_run_ledger(ledgers, int(study["steps"].iloc[0]))
     size = max(int(study["budget_runs"].iloc[0]), len(ledgers))
     return [
@@ -84,7 +85,7 @@ def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
 
 
 def _total_key(row: dict[str, Any]) -> dict[str, Any]:
-    settings_of(row)  # which refuses a row whose identity does not cover what it says
+    parse_run_options(row)  # raises an error if the run_id does not cover the settings
     declared = {} if pd.isna(row["settings"]) else parse_json(row["settings"])
     return {
         "budget_runs": budget_runs(declared) or 0,

@@ -1,9 +1,9 @@
-"""Which default loses least where it loses most: what `train_private` does unless it is told.
+"""Minimax regret of default configurations: the choice of `train_private`'s default.
 
-At each data set and epsilon a default loses what the best default there has above it, in units of
-the difference that matters on that data set; one that ran there alone has none to lose to. A
-default that was not run everywhere is not judged.
-Of runs at one place that differ in precision, length or delta the kind counts of most defaults.
+The regret of a default at a data set and epsilon is its distance to the best default there, in
+units of the data set's equivalence margin. A default must have been run at all pairs of data set
+and epsilon. Where runs differ in precision, length or delta, the group with the most defaults
+counts.
 """
 
 from typing import Any
@@ -21,16 +21,17 @@ _DEFAULT = ["method", "variant"]
 _CELL_KEY = ["dataset", "epsilon"]
 COLUMNS = [
     *_DEFAULT,
-    "loss",  # the greatest, in units of the difference that matters
-    *_CELL_KEY,  # where that is
-    "places",  # pairs of data set and epsilon that were judged
+    "loss",  # maximum regret, in units of the margin
+    *_CELL_KEY,  # where it occurs
+    "places",  # number of pairs of data set and epsilon
 ]
 
 
 def max_regret(study: ResultSet) -> pd.DataFrame:
-    """One row per default that was run at all places, columns `COLUMNS`, the surest first.
+    """Maximum regret of each default, smallest first; columns `COLUMNS`.
 
-    Places are the pairs of data set and epsilon at which two defaults were run with three seeds.
+    Only defaults that were run at all pairs of data set and epsilon at which at least two defaults
+    have three seeds.
     """
     rows = budget_strategies(study)
     rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()]
@@ -54,7 +55,7 @@ def max_regret(study: ResultSet) -> pd.DataFrame:
 
 
 def _select_comparable(rows: pd.DataFrame) -> pd.DataFrame:
-    """At each place those that are alike; of kinds of as many defaults the first by `ALIKE`."""
+    """At each pair the largest comparable group; ties are resolved by `COMPARABLE_ON`."""
     kinds = rows.groupby([*_CELL_KEY, *COMPARABLE_ON], as_index=False).size()
     kinds = kinds.sort_values("size", ascending=False, kind="stable").drop_duplicates(_CELL_KEY)
     return rows.merge(kinds[[*_CELL_KEY, *COMPARABLE_ON]])

@@ -1,15 +1,14 @@
-"""When two means over seeds are equivalent, and when they differ: the report's statistical rule.
+"""Equivalence tests (TOST), Welch intervals and Benjamini-Hochberg correction of the report.
 
-verdicts.md gives its reasons, and the dates of its changes. A value needs `SEEDS_NEEDED`
-seeds. It is consistent with another where the 90 % interval of their difference lies inside the
-data set's margin (two one-sided tests at 5 %). Else it is better or worse where the difference is
-significant once all values that are judged together are taken into account (Benjamini and
-Hochberg, 5 %). Else it is undecided. Values of `RATIO_DATASETS` are compared as logarithms, so
-that their margin is a factor.
+docs/reproduction/verdicts.md gives the reasons. A value needs `SEEDS_NEEDED` seeds. It is
+consistent with another if the 90 % interval of their difference lies inside the data set's margin
+(two one-sided tests at 5 %). Else it is better or worse if the difference is significant after the
+correction for all values that are judged together (Benjamini and Hochberg, 5 %). Else it is
+undecided. Values of `RATIO_DATASETS` are compared as logarithms, so that their margin is a factor.
 
 The 95 % interval of a difference of means is Welch's: from both standard deviations (n - 1) and
-both numbers of seeds. One seed has no standard deviation: it is taken to vary as the other side
-does, with that side's degrees of freedom. Where neither side has one, nothing can be said.
+both numbers of seeds. A single seed has no standard deviation: it takes the one of the other side,
+with that side's degrees of freedom. If neither side has one, there is no interval.
 """
 
 import math
@@ -22,14 +21,14 @@ from scipy.stats import false_discovery_control
 from oso_dp.data.catalogue import DATASETS
 
 LEVEL = 0.95  # of a reported interval
-EQUIVALENCE_LEVEL = 0.90  # of the interval that has to lie inside the margin
-FALSE_DISCOVERY_RATE = 0.05  # of the values that are called different, how many may be so by chance
+EQUIVALENCE_LEVEL = 0.90  # of the interval that must lie inside the margin
+FALSE_DISCOVERY_RATE = 0.05
 SEEDS_NEEDED = 3
 
-# Accuracies: half of what Online gains over FixedThreshold, as the paper prints it, in the median
-# over a data set's grids and in the printed unit. The last two have no printed values, and take
-# those of what they are like. Fashion-MNIST: as many of the paper's standard deviations as MNIST's
-# margin, in proportion to the value.
+# Accuracies: half of Online's printed gain over FixedThreshold, in the median over a data set's
+# grids and in the printed unit. The last two have no printed values and take the margin of the
+# similar data set. Fashion-MNIST: as many of the paper's standard deviations as MNIST's margin,
+# relative to the value.
 MARGINS = {
     "mnist": 1.3,
     "fashion_mnist": math.log(1.2),
@@ -38,7 +37,7 @@ MARGINS = {
     "glyphs": 1.3,
 }
 
-# Here values differ up to fifty times between budgets, and standard deviations grow with them.
+# Their values differ up to fiftyfold between budgets, and standard deviations grow with them.
 RATIO_DATASETS = frozenset({"fashion_mnist"})
 
 
@@ -80,7 +79,7 @@ POINT_RULE = (
 
 @dataclass(frozen=True)
 class Sample:
-    """What is known of some runs that differ in their seeds."""
+    """Mean and standard deviation of runs that differ in their seeds."""
 
     mean: float
     std: float  # n - 1; NaN for one seed
@@ -110,7 +109,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One value to be judged against another; both in the unit of the margin."""
+    """A value and its reference, both in the unit of the margin."""
 
     compared: Sample
     reference: Sample
@@ -121,23 +120,23 @@ class Comparison:
 def make_comparison(
     dataset: str, compared: Sample, reference: Sample, higher_is_better: bool
 ) -> Comparison:
-    """Two values in the printed unit, on the scale of the data set's margin."""
+    """Compare two values in the printed unit, on the scale of the data set's margin."""
     one, other = (scale_to_margin(dataset, side) for side in (compared, reference))
     return Comparison(one, other, margin_of(dataset), higher_is_better)
 
 
 def margin_of(dataset: str) -> float:
-    """The data set's margin; 0 of a user's own: of no difference there is known that it is small.
+    """The data set's equivalence margin; 0 for a user-defined data set.
 
-    Then no two values are consistent, and one may still be better than another.
+    With margin 0 no two values are consistent, but one may still be better than another.
     """
     return MARGINS.get(dataset, 0.0)
 
 
 def scale_to_margin(dataset: str, sample: Sample) -> Sample:
-    """The sample on the scale of the data set's margin: of `RATIO_DATASETS` its logarithm.
+    """The sample on the scale of the data set's margin: the logarithm for `RATIO_DATASETS`.
 
-    The logarithm's standard deviation is that of the value in proportion to its mean.
+    The logarithm's standard deviation is the value's divided by its mean.
     """
     if dataset not in RATIO_DATASETS:
         return sample
@@ -145,16 +144,16 @@ def scale_to_margin(dataset: str, sample: Sample) -> Sample:
 
 
 def margin_near(dataset: str, value: float) -> float:
-    """The data set's margin in the printed unit, above a value."""
+    """The data set's margin in the printed unit, at a value."""
     margin = margin_of(dataset)
     return value * math.expm1(margin) if dataset in RATIO_DATASETS else margin
 
 
 def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> Difference | None:
-    """The mean over pairs (a, b) of a - b; None where a pair has no standard deviation at all.
+    """The mean over pairs (a, b) of a - b with its interval.
 
-    Variances add up, and degrees of freedom are Welch and Satterthwaite's. Pairs are taken to be
-    independent.
+    None if a pair has no standard deviation on either side. Variances add up, degrees of freedom
+    are Welch and Satterthwaite's, and pairs are assumed to be independent.
     """
     known = _welch(pairs)
     if known is None:
@@ -165,11 +164,11 @@ def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> 
 
 
 def average_over_grids(samples: Sequence[Sample]) -> Sample:
-    """A method's values in several grids as one sample: of each seed's mean over the grids.
+    """A method's values in several grids as one sample: each seed's mean over the grids.
 
-    A seed starts the runs of all grids from the same weights, so that what they are off hangs
-    together, by how much nobody knows. At most such a mean varies as the grids do in the mean
-    (where seeds lift or lower all grids alike), and so it is taken to.
+    A seed starts the runs of all grids from the same weights, so their errors are correlated to an
+    unknown degree. The standard deviation is therefore the mean of the grids' standard deviations,
+    an upper bound that is reached under full correlation.
     """
     count = len(samples)
     return Sample(
@@ -180,7 +179,7 @@ def average_over_grids(samples: Sequence[Sample]) -> Sample:
 
 
 def judge(comparisons: Sequence[Comparison]) -> list[str]:
-    """`CONSISTENT`, `BETTER`, `WORSE` or `UNDECIDED` for each of what is judged together."""
+    """`CONSISTENT`, `BETTER`, `WORSE` or `UNDECIDED` for each comparison, corrected together."""
     chances = [p_value(comparison.compared, comparison.reference) for comparison in comparisons]
     enough = [
         min(comparison.compared.seeds, comparison.reference.seeds) >= SEEDS_NEEDED
@@ -205,7 +204,7 @@ def _verdict(comparison: Comparison, corrected: float) -> str:
 
 
 def p_value(first: Sample, second: Sample) -> float:
-    """Two-sided, of a difference as large as this where there is none (Welch); 1 if unknown."""
+    """Two-sided p-value of Welch's test; 1 if no standard deviation is known."""
     known = _welch([(first, second)])
     if known is None:
         return 1.0
@@ -216,7 +215,7 @@ def p_value(first: Sample, second: Sample) -> float:
 
 
 def _welch(pairs: Sequence[tuple[Sample, Sample]]) -> tuple[float, float, float] | None:
-    """Of the mean difference over pairs: itself, its standard error, its degrees of freedom."""
+    """The mean difference over pairs, its standard error and its degrees of freedom."""
     total, terms = 0.0, []
     for first, second in pairs:
         total += first.mean - second.mean
@@ -225,9 +224,8 @@ def _welch(pairs: Sequence[tuple[Sample, Sample]]) -> tuple[float, float, float]
             if known.seeds < 2:
                 return None
             terms.append((known.std**2 / one.seeds, known.seeds - 1))
-        if (
-            min(first.seeds, second.seeds) < 2
-        ):  # one standard deviation stands for both: count it once
+        # One standard deviation is used for both sides: count it once.
+        if min(first.seeds, second.seeds) < 2:
             variance_fraction = terms.pop()[0] + terms[-1][0]
             terms[-1] = (variance_fraction, terms[-1][1])
     variance = sum(v for v, _ in terms)

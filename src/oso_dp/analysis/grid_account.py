@@ -1,4 +1,4 @@
-"""What is charged to a budget: an account, and what of a ledger counts towards it."""
+"""The privacy account of one grid, and ledgers padded to full runs."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ BUDGET_TOLERANCE = 1 + 1e-9
 
 @dataclass(frozen=True)
 class GridAccount:
-    """One grid: what it may cost, and what its ledgers say that it costs.
+    """One grid's budget and the epsilon that its ledgers cost.
 
-    Or, if `total`, all that was released of one data set that is not public: `method` and `k` are
-    then those of no grid.
+    If `total` is set, the account covers all releases about one data set that is not public;
+    `method` and `k` are then not those of a grid.
     """
 
     dataset: str
@@ -25,16 +25,16 @@ class GridAccount:
     k: int
     epsilon: float  # the budget
     delta: float
-    # N, of the whole grid; under random stopping, on average; 1 without a search; by the linear
-    # scaling rule N for each trial, and 1.
+    # N of the full grid; the mean number under random stopping; 1 without a search; N for each
+    # trial, plus 1, under the linear scaling rule.
     runs: int
-    stored: int  # of the costliest seed; 1 without a search
+    stored: int  # stored runs of the most expensive seed; 1 without a search
     seeds: int
     spent: float  # epsilon by RDP, from the ledgers
-    ledgers: tuple[Ledger, ...]  # N of them: what `spent` was computed from
+    ledgers: tuple[Ledger, ...]  # N of them, from which `spent` was computed
     search_accounting: str = COMPOSITION
-    # The rows do not say how large their grid is, and the runs that are stored cost no more than
-    # the budget: only the size that was assumed does.
+    # The rows do not record the size of their grid, and the stored runs cost no more than the
+    # budget: only the assumed size exceeds it.
     ambiguity: bool = False
     total: bool = False
 
@@ -56,9 +56,10 @@ class GridAccount:
         return "unclear" if self.ambiguity else "exceeded"
 
     def spent_by(self, accountant: str) -> float:
-        """The same by another accountant: pld, prv. NaN where RDP alone can.
+        """Epsilon by another accountant: pld or prv.
 
-        That is so under random stopping, and by prv at a delta or for steps that it refuses.
+        NaN under random stopping, which only RDP supports, and where prv does not support the delta
+        or the number of steps.
         """
         if self.search_accounting == RANDOM_STOPPING:
             return math.nan
@@ -69,13 +70,13 @@ class GridAccount:
 
 
 def full_run_ledger(ledgers: Sequence[Ledger], steps: int) -> Ledger:
-    """What a run that is not stored may have released: all its steps, with the least noise seen."""
+    """The ledger charged for a run that is not stored: all steps, with the smallest noise."""
     least = min(nu for ledger in ledgers for nu, _ in ledger.releases())
     return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
 
 
 def pad_to_full_run(ledger: Ledger, whole: Ledger) -> Ledger:
-    """The ledger with as many steps as a whole run, also where the run diverged before its last."""
+    """The ledger padded to all steps of a full run, if the run diverged before its last step."""
     missing = whole.step_count - ledger.step_count
     if missing <= 0:
         return ledger

@@ -1,7 +1,7 @@
-"""Which runs belong together: the keys of a cell, of a setting, of a grid's point.
+"""Grouping keys of runs: cell, variant and grid point.
 
-Rows of a study become values of runs (`checkpoint_rules`), these become `points`, and these become
-`cells`, beside the paper's; each step in one direction, by these keys.
+Rows of a study become values of runs (`checkpoint_selection`), then grid points (`aggregate`), then
+`cells` beside the paper's values; every step groups by these keys.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from oso_dp.study import identity
 
 CELL = ["dataset", "k", "epsilon", "method"]
 POINT = [*identity.POINT]
-# Runs that differ in one of these answer different questions and are never averaged.
+# Runs that differ in one of these columns are never averaged.
 VARIANT = [
     "delta",
     "search_accounting",
@@ -30,19 +30,21 @@ VARIANT = [
     "precision",
     "settings",
 ]
-# What two values have in common that are compared: each of these moves a value by as much as a
-# method, a guess or a way to search does.
+# Values are compared only if they agree on these: each changes a value by as much as the method,
+# an untuned start or the search strategy does.
 COMPARABLE_ON = ["precision", "epochs", "delta"]
 DEFAULT_MOMENTUM = 0.9
-_DIGITS = 9  # the same grid value computed on two machines may differ in its last bit
+_DIGITS = 9  # significant digits: a grid value computed on two machines may differ in its last bit
 
 
 def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The runs with `metric` and three keys, in the order of the keys.
+    """Add the column `metric` and three integer keys; rows are sorted by the keys.
 
-    Keys are integers: `cell`, `variant_key` (a cell and a setting) and `point` (a variant and
-    hyperparameters). Independent of the order of rows. Raises OsoError where one data set has two
-    metrics, and where two runs differ in nothing but their identity.
+    The keys are `cell` (columns `CELL`), `variant_key` (also `VARIANT`) and `point` (also `POINT`).
+    They do not depend on the order of the rows.
+
+    Raises:
+        OsoError: A data set has two metrics, or two runs differ only in their identity.
     """
     keyed = runs.assign(metric=_metrics(runs, evaluations))
     rounded = keyed[CELL + VARIANT + POINT].copy()
@@ -62,7 +64,7 @@ def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 def are_comparable(
     one: Mapping[str, Any] | pd.Series, other: Mapping[str, Any] | pd.Series
 ) -> bool:
-    """Whether two values, each with the columns `ALIKE`, may be compared."""
+    """Whether two values, each with the columns `COMPARABLE_ON`, may be compared."""
     return all(one[name] == other[name] for name in COMPARABLE_ON)
 
 
@@ -87,17 +89,17 @@ def _metrics(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.Series:
 
 
 def _check_unique(keyed: pd.DataFrame) -> None:
-    """Two runs alike in every column but their identity answer two questions, a mean neither."""
+    """Runs that differ only in their identity differ in unknown options: do not average them."""
     twins = keyed[keyed.duplicated(["point", "seed"], keep=False)].sort_values(["point", "run_id"])
     if len(twins):
         first, second = twins["run_id"].iloc[:2]
         raise OsoError(
-            f"runs {first} and {second}: alike in every column, so made by different settings that "
-            "the tables do not hold; keep such studies in different results folders"
+            f"runs {first} and {second}: identical in every column, so they differ in settings "
+            "that the tables do not store; store such studies in different results folders"
         )
 
 
 def metric_directions(keyed: pd.DataFrame) -> np.ndarray:
-    """1 where higher is better, -1 where lower is; 1 where there is no value at all."""
+    """1 where a higher value is better, -1 where a lower one is; 1 without a metric."""
     sign = {name: 1.0 if metric.higher_is_better else -1.0 for name, metric in METRICS.items()}
     return keyed["metric"].map(sign).fillna(1.0).to_numpy(dtype=float)

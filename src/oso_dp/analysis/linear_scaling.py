@@ -1,14 +1,14 @@
-"""What the linear scaling rule gives (Panda et al. 2024): trials, a line, one final run.
+"""Outcomes of searches by the linear scaling rule (Panda et al. 2024): trials, a line, a final run.
 
 Each trial's best point has a learning rate, and r = learning rate x steps. A line through the r of
-the trials, over the epsilon that a run of each has to itself, gives r at the epsilon that the final
-run has to itself; with more trials than two, the line of least squares. The study has final runs
-at the grid's points only, so the rule's learning rate is held within the grid's range (also where
-the line falls, or is below 0) and rounded to the nearest of its values in the logarithm: this
-rounding is ours. Whatever else is searched keeps the value of the last trial's best point.
+the trials, over the epsilon of one run of each, gives r at the epsilon of the final run; with more
+than two trials it is the least-squares line. The study has final runs at the grid's points only, so
+the learning rate is clipped to the grid's range (also where the line falls, or is below 0) and
+rounded to the nearest grid value on the log scale; this rounding is not part of the paper. Other
+searched hyperparameters keep the value of the last trial's best point.
 
-Budgets of whole trials would be the wrong axis: a trial shares its budget among N runs, the final
-run has its own, and what a learning rate suits is the noise of one run.
+The axis is the epsilon of one run, not of a whole trial: a trial splits its budget among N runs,
+and the best learning rate depends on the noise of one run.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from oso_dp.privacy.sampling import PoissonSampling
 PER_SEED = [
     *(*CELL, "variant", "seed", "metric", *COMPARABLE_ON),
     "grid_runs",  # of each trial
-    "trial_fractions",  # of epsilon, that the trials had; numbers with commas
-    "trial_epsilons",  # that one run of each has to itself; these two as numbers with commas
-    "trial_learning_rates",  # of their best points
-    "final_epsilon",  # that the final run has to itself
-    "extrapolated",  # the learning rate that the line gives there
-    *POINT,  # where the final run is
+    "trial_fractions",  # of epsilon, one per trial; comma-separated
+    "trial_epsilons",  # of one run of each trial; these two comma-separated
+    "trial_learning_rates",  # of the trials' best points
+    "final_epsilon",  # of the final run alone
+    "extrapolated",  # learning rate on the line at that epsilon
+    *POINT,  # of the final run
     *("value", "status"),  # of that run; printed unit
-    "noise_multiplier",  # of it
-    "beyond",  # whether the line left the range of the grid
-    "lacks",  # the first part of which rows are missing; empty where the search is whole
+    "noise_multiplier",  # of that run
+    "beyond",  # whether the line leaves the range of the grid
+    "lacks",  # the first stage with missing rows; empty where the search is complete
 ]
 OUTCOMES = [
     *(
@@ -64,23 +64,23 @@ OUTCOMES = [
     ),
     *("searches", "finals", "noise_multiplier"),  # finals: searches whose final run was made
     "learning_rates",  # of the final runs, and how many seeds took each
-    "beyond",  # of how many of `finals` the line left the range of the grid
+    "beyond",  # number of `finals` for which the line leaves the range of the grid
     *("own_mean", "own_std", "own_seeds", "own_noise_multiplier"),  # the method's searched grid
-    *("guess_mean", "guess_std", "guess_seeds", "guess_noise_multiplier"),  # the best guess
+    *("guess_mean", "guess_std", "guess_seeds", "guess_noise_multiplier"),  # the best untuned run
 ]
-# What tells a search from another one of its cell, beside its settings but for the part.
+# Columns that distinguish searches of one cell, in addition to their settings without the stage.
 _FULL_RUN = [
     name
     for name in VARIANT
     if name not in ("settings", "noise_multiplier", "query_noise_multiplier")
 ]
-_ROUNDING = 1e-9  # of a line that ends on the grid's edge
+_ROUNDING = 1e-9  # tolerance for a line that ends at the grid's edge
 
 
 def extrapolate(epsilons: Sequence[float], radii: Sequence[float], epsilon: float) -> float:
-    """r at this epsilon, on the line of least squares through the trials'.
+    """r at this epsilon, on the least-squares line through the trials' values.
 
-    Constant where the trials have one epsilon. It may fall, and be negative.
+    Constant if all trials have the same epsilon. The result may be negative.
     """
     middle, level = float(np.mean(epsilons)), float(np.mean(radii))
     apart = np.asarray(epsilons) - middle
@@ -90,26 +90,26 @@ def extrapolate(epsilons: Sequence[float], radii: Sequence[float], epsilon: floa
 
 
 def nearest(learning_rate: float, grid: Sequence[float]) -> float:
-    """The value of the grid that is nearest in the logarithm; its least one for 0 and below."""
+    """The grid value nearest on the log scale; the smallest one for 0 and below."""
     low, high = min(grid), max(grid)
     held = math.log(min(max(learning_rate, low), high))
     return min(grid, key=lambda value: abs(math.log(value) - held))
 
 
 def list_searches(study: ResultSet) -> pd.DataFrame:
-    """One row per search and seed, columns `PER_SEED`: what the rule did, and what came of it.
+    """One row per search and seed, columns `PER_SEED`: the rule's decisions and their outcome.
 
-    Null from `extrapolated` on where rows of a part are missing, or none of a trial's has a value;
-    `lacks` names that part.
+    Null from `extrapolated` on where rows of a stage are missing, or no row of a trial has a value;
+    `lacks` names that stage.
     """
     return study.cache_table("linear scaling", lambda: _list_searches(study))
 
 
 def outcomes(study: ResultSet) -> pd.DataFrame:
-    """One row per cell and what is laid over its steps, columns `OUTCOMES`; printed unit.
+    """One row per cell and variant, columns `OUTCOMES`; printed unit.
 
-    mean, std: over the seeds whose final run has a value. Beside them stand the method's search and
-    its best guess where these have the same precision, length and delta.
+    mean, std: over the seeds whose final run has a value. The method's grid search and its best
+    untuned run are added if they have the same precision, length and delta.
     """
     guessed = win_ranges(study).set_index([*CELL, "variant"]).sort_index()
     best = study.plain_best.set_index(CELL).sort_index()
@@ -176,7 +176,7 @@ def _list_searches(study: ResultSet) -> pd.DataFrame:
 
 
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
-    """What one search of one seed came to."""
+    """The outcome of one search under one seed."""
     first = rows.iloc[0]
     row = {name: first[name] for name in (*CELL, "variant", "seed", "metric", *COMPARABLE_ON)}
     trial_fractions = ", ".join(map(str, first["trial_fractions"]))
@@ -217,7 +217,7 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _stage_epsilon(run: pd.Series) -> float:
-    """What one training with this noise costs by itself."""
+    """The epsilon of one training run with this noise."""
     return _epsilon(
         PoissonSampling.of(run["batch_size"], run["examples"]),
         int(run["steps"]),
@@ -226,7 +226,7 @@ def _stage_epsilon(run: pd.Series) -> float:
     )
 
 
-@cache  # the runs of a part have the same
+@cache  # the runs of a stage share it
 def _epsilon(sampling: PoissonSampling, steps: int, noise_multiplier: float, delta: float) -> float:
     return Search(sampling, steps, 1).epsilon(noise_multiplier, delta)
 

@@ -1,9 +1,9 @@
-"""What searches by the linear scaling rule cost, by their ledgers: one account for all parts.
+"""Privacy accounts of searches by the linear scaling rule: one account for all stages.
 
-A search is all runs of all its trials, and one final run, of one seed. The rows have a final run
-at every point of the grid, of which a search releases one: the costliest is charged. What is not
-stored is charged, too: in a part of which there are rows with the least noise of those, else with
-the noise that the budget asks for.
+A search consists of all runs of all its trials and one final run, under one seed. The rows have a
+final run at every point of the grid; a search releases one of them, and the most expensive is
+charged. Runs that are not stored are charged as well: with the smallest noise of their stage's
+stored rows, else with the noise that the budget requires.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_fu
 from oso_dp.analysis.grouping import POINT
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.checks import ledger_of, settings_of
+from oso_dp.results.checks import parse_ledger, parse_run_options
 
-# Runs that are alike in these, and in their settings but for the part, are one search (its points,
-# its parts and its seeds).
+# Runs with equal values in these columns, and equal settings except for the stage, form one search
+# (its points, stages and seeds).
 _SEARCH = [
     *("dataset", "method", "k", "epsilon", "delta", "momentum"),
     *("examples", "batch_size", "epochs", "steps", "precision"),
@@ -32,12 +32,12 @@ _SEARCH = [
 
 
 def account_linear_scaling(rows: pd.DataFrame) -> list[GridAccount]:
-    """One for each search, in the order of the rows.
+    """One account for each search, in the order of the rows.
 
-    rows: of the table `runs`, all by the linear scaling rule, without complaint. OsoError for one
-    whose identity is not that of what it says.
+    rows: validated rows of the table `runs`, all by the linear scaling rule. Raises OsoError for a
+    row whose run_id does not match its content.
     """
-    options = [settings_of(row) for row in rows.to_dict("records")]
+    options = [parse_run_options(row) for row in rows.to_dict("records")]
     declared = rows.assign(
         part=[one["part"] for one in options],
         trial_fractions=[tuple(one["trial_fractions"]) for one in options],
@@ -49,7 +49,7 @@ def account_linear_scaling(rows: pd.DataFrame) -> list[GridAccount]:
 
 
 def format_options(options: dict[str, Any]) -> str:
-    """What the settings say of a whole search: all but the part."""
+    """The options of a whole search as JSON: all but the stage."""
     return json.dumps({name: options[name] for name in options if name != "part"}, sort_keys=True)
 
 
@@ -61,9 +61,9 @@ def _account(rows: pd.DataFrame) -> GridAccount:
     search = LinearScalingSearch(sampling, steps, int(first["grid_runs"]), first["trial_fractions"])
     parts = {name: part for name, part in rows.groupby("part")}
     fillers = {
-        part: full_run_ledger([ledger_of(row) for row in parts[part].to_dict("records")], steps)
+        part: full_run_ledger([parse_ledger(row) for row in parts[part].to_dict("records")], steps)
         if part in parts
-        else _is_as_planned(search, part, epsilon, delta)
+        else _planned_ledger(search, part, epsilon, delta)
         for part in search.stages
     }
     charged = []
@@ -71,12 +71,12 @@ def _account(rows: pd.DataFrame) -> GridAccount:
         count, whole = 0, []
         for part in search.stages:
             of_part = seed[seed["part"] == part].to_dict("records")
-            stored = [pad_to_full_run(ledger_of(row), fillers[part]) for row in of_part]
+            stored = [pad_to_full_run(parse_ledger(row), fillers[part]) for row in of_part]
             size = search.runs
             if part == FINAL_STAGE:
                 size = 1
                 stored = sorted(stored, key=lambda one: compute_epsilon([one], delta))[-1:]
-            elif part in parts:  # more points than the grid has are a larger grid
+            elif part in parts:  # more points than the grid has mean a larger grid
                 size = max(size, len(parts[part][POINT].drop_duplicates()))
             count += len(stored)
             whole += [*stored, *[fillers[part]] * (size - len(stored))]
@@ -97,7 +97,7 @@ def _account(rows: pd.DataFrame) -> GridAccount:
     )
 
 
-def _is_as_planned(search: LinearScalingSearch, part: str, epsilon: float, delta: float) -> Ledger:
-    """A run of a part that nothing is stored of, with the noise that the budget asks for."""
+def _planned_ledger(search: LinearScalingSearch, part: str, epsilon: float, delta: float) -> Ledger:
+    """The ledger of a run of a stage without stored rows, with the budget's noise."""
     nu = search.noise_multipliers(epsilon, delta)[search.stages.index(part)]
     return Ledger(search.sampling, [((SumQuery("not_stored", nu),), search.steps)])

@@ -1,4 +1,4 @@
-"""The one place where stored results are read to be analysed."""
+"""Read a results folder for analysis."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +20,23 @@ from oso_dp.results.read import read_results
 
 
 def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
-    """What a results folder holds: runs and evaluations, and whatever else was measured.
+    """Read a results folder: runs, evaluations and side measurements.
 
-    budgets: JSON files with each grid's runs and noise multiplier (see `budgets`); of two that hold
-    one grid the first counts. OsoError for a folder that is missing, holds no run, or is not of
-    this schema, and for any other file that is broken.
+    Args:
+        results: The folder.
+        budgets: JSON files with each grid's number of runs and noise multiplier (see
+            `plan_tables`), for example plans. If two contain the same grid, the first counts.
+
+    Raises:
+        OsoError: The folder is missing, contains no run or has another schema, or one of its files
+            is malformed.
     """
     results = Path(results)
     if not results.is_dir():
-        raise OsoError(f"{results}: no such results folder; give one with runs and evaluations")
+        raise OsoError(f"{results}: no such results folder; pass one with runs and evaluations")
     stored = read_results(results)
     if stored.runs.empty:
-        raise OsoError(f"{results}: holds no runs yet; run a study first")
+        raise OsoError(f"{results}: contains no runs; run a study first")
     return ResultSet(
         stored.runs,
         stored.evaluations,

@@ -1,4 +1,4 @@
-"""The noise of each grid's runs: what its size costs, and what came out at that noise."""
+"""Noise multiplier of each grid, its ratio to Online's, and metric against noise."""
 
 import pandas as pd
 
@@ -12,11 +12,11 @@ from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
 
 
 def noise_multipliers(study: ResultSet) -> pd.DataFrame:
-    """What each grid's size costs: N, the noise multiplier and its ratio to Online's.
+    """Each grid's size N, noise multiplier and ratio to Online's noise multiplier.
 
     One row per grid, columns dataset, k, epsilon, method, grid_size, noise_multiplier, source
-    (budget or rows) and ratio_to_online. From the budget where one is given, else from the rows;
-    NoDP has none. On data that are not public N is the number of all runs: they share a budget.
+    (budget or rows) and ratio_to_online. From the budget if given, else from the rows; NoDP has no
+    row. For a data set that is not public N is the number of all runs, which share one budget.
     """
     return study.cache_table("noise multipliers", lambda: _noise_multipliers(study))
 
@@ -58,11 +58,14 @@ def _noise_multipliers(study: ResultSet) -> pd.DataFrame:
 
 
 def metric_against_noise(study: ResultSet, dataset: str) -> pd.DataFrame:
-    """Columns dataset, k, epsilon, method, selection, metric, noise_multiplier, mean, std, source.
+    """The metric of each grid against its noise multiplier.
 
-    A row per grid and noise of ours, and per value that the paper prints; printed unit. Of ours
-    only runs of one length, the paper's or else the longest: at equal noise longer training gives
-    more.
+    Columns dataset, k, epsilon, method, search_accounting, metric, noise_multiplier, mean, std and
+    source.
+
+    One row per grid and noise of ours, and per value that the paper prints; printed unit. Our runs
+    have one length, the paper's or else the longest: at equal noise longer training gives a better
+    value.
     """
     columns = [*CELL, "search_accounting", "metric", "noise_multiplier", "mean", "std", "source"]
     points = _searched_runs(study, dataset)
@@ -91,7 +94,7 @@ def metric_against_noise(study: ResultSet, dataset: str) -> pd.DataFrame:
 
 
 def shown_epochs(study: ResultSet, dataset: str) -> list[float]:
-    """The lengths of searched runs, that of which `against_noise` has the values first."""
+    """The lengths of searched runs in epochs; that of `metric_against_noise` comes first."""
     lengths = set(_searched_runs(study, dataset)["epochs"])
     return sorted(lengths, key=lambda epochs: (epochs != PAPER_EPOCHS, -epochs)) or [0.0]
 

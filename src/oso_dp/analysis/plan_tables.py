@@ -1,11 +1,11 @@
-"""How many runs each grid has, and the noise multiplier its budget prescribes.
+"""Grid sizes and noise multipliers of a study, from its plan or another JSON file.
 
-An optional JSON file gives both for a whole study, also for cohorts that were not run: a list of
-objects with the keys dataset, method, k, epsilon, runs and noise_multiplier, and perhaps delta,
-steps, sampling_rate, query_noise_multiplier and budget_runs (others are ignored). A study's plan is
-read as well: it holds that list under `cohorts`. Runs without a search, and those of searches by
-the linear scaling rule, are part of no grid under one budget, and are left out. Random stopping has
-a grid, but other noise than one that is paid for whole: its cohorts tell the size alone.
+The file gives both also for cohorts that were not run. It is a list of objects with the keys
+dataset, method, k, epsilon, runs and noise_multiplier, and optionally delta, steps, sampling_rate,
+query_noise_multiplier and budget_runs (others are ignored), or a plan, which has this list under
+`cohorts`. Untuned runs and searches by the linear scaling rule belong to no grid under one budget
+and are left out. Random stopping has a grid, but its noise is not that of a composed grid: its
+cohorts give only the size.
 """
 
 import math
@@ -28,9 +28,9 @@ OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier", "budget
 def read_paper_plan(*paths: Path) -> pd.DataFrame:
     """Budget files as one table with columns `KEYS` and `OPTIONAL`; empty without a file.
 
-    Of files that hold the same grid the first counts. epsilon and noise_multiplier are NaN for
-    no_dp, an optional key where it is left out, noise multipliers where only random stopping has
-    the grid. Raises OsoError for a file that is missing, no JSON, or lacks a key.
+    If two files contain the same grid, the first counts. NaN: epsilon and noise_multiplier of
+    no_dp, a missing optional key, and the noise multipliers of a grid that only random stopping
+    has. Raises OsoError for a file that is missing, not JSON, or lacks a key.
     """
     rows = [row for path in paths for row in _rows(path)]
     composed = [row for search_accounting, row in rows if search_accounting == COMPOSITION]
@@ -46,12 +46,12 @@ _NO_NOISE = {"noise_multiplier": math.nan, "query_noise_multiplier": math.nan}
 
 
 def _rows(path: Path) -> list[tuple[str, dict]]:
-    """Each entry of the file, and how its search is accounted for."""
+    """Each entry of the file, with its search accounting."""
     stored = _read_stored(path)
     if isinstance(stored, dict):
         stored = stored.get("cohorts")
     if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
-        raise OsoError(f"{path}: the budget must be a list of objects with {', '.join(KEYS)}")
+        raise OsoError(f"{path}: must be a list of objects with the keys {', '.join(KEYS)}")
     return [
         (row.get("search_accounting") or COMPOSITION, _row(path, index, row))
         for index, row in enumerate(stored)
@@ -59,9 +59,9 @@ def _rows(path: Path) -> list[tuple[str, dict]]:
 
 
 def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
-    """The plans that the budget files are, without those that are a bare list.
+    """The budget files that are plans; bare lists are skipped.
 
-    Raises OsoError for a plan that was changed since it was written.
+    Raises OsoError for a plan that was changed after it was written.
     """
     stored = [(path, _read_stored(path)) for path in paths]
     return [
@@ -78,7 +78,7 @@ def _read_stored(path: Path) -> Any:
     except OSError as error:
         raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
     except UnicodeDecodeError:
-        raise OsoError(f"{path}: not a plan (`oso plan` writes one): no text in UTF-8") from None
+        raise OsoError(f"{path}: not a plan (`oso plan` writes one): not UTF-8 text") from None
     except ValueError as error:
         raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error}") from None
 
@@ -86,7 +86,9 @@ def _read_stored(path: Path) -> Any:
 def _row(path: Path, index: int, row: dict) -> dict:
     missing = [key for key in KEYS if key not in row]
     if missing:
-        raise OsoError(f"{path}: entry {index} lacks {missing[0]}; needed are {', '.join(KEYS)}")
+        raise OsoError(
+            f"{path}: entry {index}: {missing[0]} is missing; required are {', '.join(KEYS)}"
+        )
     for key in ("dataset", "method"):
         check_name(row[key], f"{path}: entry {index}, {key}")
     try:
@@ -101,7 +103,7 @@ def _row(path: Path, index: int, row: dict) -> dict:
         }
     except (TypeError, ValueError, OverflowError):
         raise OsoError(
-            f"{path}: entry {index} must have whole numbers k and runs, and numbers (or null) "
+            f"{path}: entry {index} must have integers k and runs, and numbers (or null) "
             f"epsilon, noise_multiplier, {', '.join(OPTIONAL)}"
         ) from None
 
@@ -111,6 +113,6 @@ def _as_optional(value: Any) -> float:
 
 
 def grid_sizes(budget: pd.DataFrame) -> dict[tuple[str, str, int], int]:
-    """(data set, method, k) -> N, the runs of the whole grid, of those that the budget holds."""
+    """(data set, method, k) -> N, the number of runs of the full grid, for grids of the budget."""
     greatest = budget.groupby(["dataset", "method", "k"])["runs"].max()
     return greatest.astype(int).to_dict()

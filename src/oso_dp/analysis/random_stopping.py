@@ -1,14 +1,14 @@
-"""What random stopping gives: the expected best of a random number of random draws from a grid.
+"""Expected outcome of a search by random stopping (truncated negative binomial or Poisson K).
 
-Papernot and Steinke 2022: K is drawn from a distribution of mean N, then K times a candidate,
-uniformly and with replacement, and only the best is released. A study runs each point of the grid
-instead, once per seed; from these rows the outcome follows exactly. With the points in order of
-their values, worst first, the best of K draws is among the first j of M with probability
-E[(j / M)^K], the distribution's generating function at j / M.
+Papernot and Steinke 2022: K is drawn from a distribution with mean N, then K candidates, uniformly
+and with replacement, and only the best is released. A study runs each point of the grid instead,
+once per seed; the expected outcome is computed exactly from these rows. With the points sorted by
+value, worst first, the best of K draws is among the first j of M with probability E[(j / M)^K], the
+distribution's probability generating function at j / M.
 
-A point that is drawn twice counts as one training here, with the mean of its seeds. A real search
-would train it again, with other noise, and release the better of the two: its outcome is a little
-better than what stands here, and varies more.
+A point that is drawn twice counts as one training run here, with the mean of its seeds. A real
+search would train it again with fresh noise and release the better result: its outcome is slightly
+better than the value here, and varies more.
 """
 
 import math
@@ -30,15 +30,15 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
 COLUMNS = [
-    *(*CELL, "variant"),  # laid: over the method's steps, in words
+    *(*CELL, "variant"),  # schedule and averaging, in words; empty without
     "search_accounting",
     "metric",
-    "value",  # of the grid's best, or expected over K, the draws and seeds; printed unit
-    "std",  # of that over seeds
+    "value",  # of the grid's best point, or expected over K, the draws and seeds; printed unit
+    "std",  # of that value over seeds
     "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
     *("seeds", "points", "grid_size", *COMPARABLE_ON, "noise_multiplier"),
-    "distribution",  # under random stopping: of K; null where the noise is that of none
+    "distribution",  # under random stopping: of K; null where the noise matches none
 ]
 
 _COMPARED_COLUMNS = ["dataset", "k", "epsilon", "distribution"]
@@ -48,10 +48,17 @@ _ORDER = [*STOPPING_ETA, None]  # of the distributions
 def selection_probabilities(
     values: Values, higher_is_better: bool, mean: float, shape: float
 ) -> Values:
-    """For each point the probability that it is the best of K draws, [M].
+    """Probability of each point to be the best of K draws, shape [M].
 
-    values: [M], NaN for a point without a value, which is worse than all others. Points of equal
-    value share their chance. The sum is below 1 where K = 0 is possible.
+    Args:
+        values: Shape [M]; NaN for a point without a value, which ranks below all others.
+        higher_is_better: Whether a higher value is better.
+        mean: Mean of K.
+        shape: Parameter eta of the truncated negative binomial distribution.
+
+    Returns:
+        The probabilities. Points of equal value share theirs equally. The sum is below 1 where
+        K = 0 is possible.
     """
     order = np.where(np.isnan(values), -np.inf, values if higher_is_better else -values)
     below = np.searchsorted(np.sort(order), order, side="left") / len(order)
@@ -62,17 +69,16 @@ def selection_probabilities(
 
 
 def outcomes(study: ResultSet) -> pd.DataFrame:
-    """Rows per cell that was run under random stopping; columns `COLUMNS`.
+    """Rows for each cell that was run under random stopping; columns `COLUMNS`.
 
-    One for composition, if that was run, too, and alike in precision, length and delta; and one for
-    each distribution of K.
+    One row for each distribution of K, and one for composition, if that was run with the same
+    precision, length and delta.
 
-    Points are drawn and compared as elsewhere in the report: a point's value is its mean over seeds
-    under the paper's rule. Draws without a value are left out of `value` and counted in `nothing`.
-    Where not every point of the grid was run, there is no value: the best of some points says
-    nothing of the whole. The mean of K is the size of the grid; its distribution is the one that
-    the runs' noise was bought for, and there is no value without one. seeds: under random stopping,
-    those that every point with a value has.
+    A point's value is its mean over seeds under the paper's checkpoint rule. Draws without a value
+    are excluded from `value` and counted in `nothing`. An incomplete grid has no value. The mean of
+    K is the size of the grid; its distribution is the one for which the runs' noise was calibrated,
+    and there is no value without one. seeds: under random stopping, those common to all points with
+    a value.
     """
     return study.cache_table("random stopping", lambda: _outcomes(study))
 
@@ -100,21 +106,21 @@ def _outcomes(study: ResultSet) -> pd.DataFrame:
 
 
 def _requested_distribution(settings: str | None) -> str:
-    """The distribution that a row's settings name; empty where they name none."""
+    """The distribution in a row's settings; empty without one."""
     options = parse_json(settings) if isinstance(settings, str) else {}
     return options.get("stopping_distribution") or ""
 
 
 def distributions(data: pd.DataFrame) -> str:
-    """Those of K in `outcomes`, in words."""
+    """The distributions of K in `outcomes`, in words."""
     return " or ".join(sorted(data["distribution"].dropna().unique())) or "random"
 
 
 def primary_distribution(data: pd.DataFrame) -> pd.DataFrame:
-    """Of `outcomes` under random stopping one row per cell, to be compared with other methods'.
+    """One row of `outcomes` under random stopping per cell, for comparisons between methods.
 
-    That of the distribution with which most methods have a value at the same data set, k and
-    epsilon; of a method that has none there the first with a value.
+    The row of the distribution under which most methods have a value at the same data set, k and
+    epsilon; for a method without a value there, its first row with one.
     """
     stopped = data[data["search_accounting"] == RANDOM_STOPPING]
     valued = stopped["value"].notna()
@@ -172,7 +178,7 @@ def _random_stopping_rows(
     factor = labels.display_factor(first["metric"])
     weights, values = chance[there] / with_value, values[there] * factor
     mean = float(weights @ values)
-    # Which point is best is decided over seeds; each seed then says what came of that.
+    # The best point is selected on means over seeds; the seeds then give the standard deviation.
     seeds = by_point.reindex(cell["point"][there]).to_numpy() * factor
     whole = weights @ seeds[:, ~np.isnan(seeds).any(axis=0)]
     return row | {

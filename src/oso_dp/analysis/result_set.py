@@ -1,4 +1,4 @@
-"""Everything that a report is computed from, and the first steps of it: values, points, grids."""
+"""The results of a study with its cached tables: values of runs, grid points and cells."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -29,37 +29,39 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ResultSet:
-    """Everything that the report is computed from: verified rows and the optional budget."""
+    """Validated result rows, the optional budget and side measurements of a study."""
 
     runs: pd.DataFrame
     evaluations: pd.DataFrame
     budget: pd.DataFrame
     costs: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_costs`
-    cosine: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_cosine`
+    cosine: pd.DataFrame = field(
+        default_factory=pd.DataFrame
+    )  # see `side_measurements.read_cosine`
     step_times: pd.DataFrame = field(default_factory=no_step_times)
-    signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `measured.read_signs`
-    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `read_facts`
+    signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `side_measurements.read_signs`
+    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # see above
     _tables: dict[Hashable, Any] = field(default_factory=dict)
 
     def cache_table(self, name: Hashable, compute: Callable[[], Result]) -> Result:
-        """What `compute` gives, which is asked once for each name."""
+        """The result of `compute`, which is called once for each name."""
         if name not in self._tables:
             self._tables[name] = compute()
         return self._tables[name]
 
     @cached_property
     def keyed(self) -> pd.DataFrame:
-        """The runs with their keys, see `keys.add_keys`."""
+        """The runs with their keys, see `grouping.add_keys`."""
         return add_keys(self.runs, self.evaluations)
 
     @cached_property
     def checkpoints(self) -> pd.DataFrame:
-        """The splits' values at each evaluated step, see `checkpoint_rules`."""
+        """The splits' values at each evaluated step, see `checkpoint_selection`."""
         return checkpoints_by_rule(self.keyed, self.evaluations)
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """One row per run under the rule `best`, see `checkpoint_rules.choose`."""
+        """One row per run under the rule `best`, see `checkpoint_selection.select_checkpoints`."""
         return select_checkpoints(self.keyed, self.checkpoints, "best")
 
     @cached_property
@@ -69,24 +71,24 @@ class ResultSet:
 
     @cached_property
     def main_runs(self) -> pd.DataFrame:
-        """The runs that cells are made of: `values` of the setting that stands for its cell."""
+        """The runs of the cells: `values` of each cell's main variant."""
         return self.values[
             self.values["variant_key"].isin(main_variants(self.points)["variant_key"])
         ]
 
     @cached_property
     def best(self) -> pd.DataFrame:
-        """One row per cell that was run under the rule `best`."""
+        """One row per cell that was run, under the rule `best`."""
         return select_best_points(self.points)
 
     @cached_property
     def plain_best(self) -> pd.DataFrame:
-        """Of `best` what has nothing laid over its steps: the methods as they are."""
+        """The rows of `best` without a schedule or averaging."""
         return self.best[self.best["variant"] == ""]
 
     @cached_property
     def last(self) -> pd.DataFrame:
-        """One row per cell that was run under the rule `last`, selection of the point included."""
+        """One row per cell that was run, with its point also selected by the rule `last`."""
         return select_best_points(self.last_points)
 
     @cached_property
@@ -98,7 +100,7 @@ class ResultSet:
 
     @cached_property
     def cross_selected(self) -> pd.DataFrame:
-        """One row per cell that was run under the rule `cross`."""
+        """One row per cell that was run, under the rule `cross`."""
         return cross_select_points(self._cross_selected, self.points)
 
     @cached_property
@@ -118,14 +120,16 @@ class ResultSet:
 
     @cached_property
     def shared_budgets(self) -> dict[str, int]:
-        """Of each data set that is not public, how many runs its one epsilon pays for."""
+        """For each data set that is not public, the number of runs that share its epsilon."""
         known = self.budget.reindex(columns=["dataset", "budget_runs"]).dropna()
         sizes = dict(zip(known["dataset"], known["budget_runs"].astype(int), strict=True))
         return sizes | shared_budgets(self.runs)
 
     def grid_size(self, dataset: str, method: str, k: int) -> int | None:
-        """N, the runs of the whole grid: from the budget, else as all of its rows say, else by the
-        paper's design, else None."""
+        """N, the number of runs of the full grid.
+
+        From the budget, else from the rows if all agree, else from the paper's design, else None.
+        """
         known = self._grid_sizes.get((dataset, method, k))
         if known is None and method in method_names():
             return default_grid_size(method, int(k))
@@ -136,12 +140,12 @@ class ResultSet:
         return _declared_sizes(self.runs) | grid_sizes(self.budget)
 
     @property
-    def select_shared_budgets(self) -> bool:
-        """Whether on every data set one budget pays for all of its runs."""
+    def has_only_shared_budgets(self) -> bool:
+        """Whether every data set has one budget for all of its runs."""
         return {*self.datasets} <= {*self.shared_budgets}
 
     def budgeted_runs(self, dataset: str) -> str:
-        """What an epsilon of this data set is the budget of."""
+        """What an epsilon of this data set is the budget of, in words."""
         return "whole study" if dataset in self.shared_budgets else "whole grid"
 
     @cached_property
@@ -154,9 +158,9 @@ class ResultSet:
 
 
 def _declared_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:
-    """(data set, method, k) -> N, where all rows of these searches say the same in `settings`.
+    """(data set, method, k) -> N, where all rows agree in `settings`.
 
-    Of random stopping where there are no rows of composition.
+    From rows of random stopping if there are none of composition.
     """
     texts = runs["settings"].dropna().unique()
     declared = runs.assign(
@@ -173,10 +177,8 @@ def _declared_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:
 
 
 def _select_composition(values: pd.DataFrame) -> pd.DataFrame:
-    """Of searches whose best point is what they give.
+    """The rows of searches by composition, whose outcome is their best point.
 
-    What random stopping gives, `oso_dp.analysis.random_stopping` computes, and what the linear
-    scaling rule gives, `oso_dp.analysis.linear_scaling`; guesses that are not searched for stand in
-    `oso_dp.analysis.untuned_runs`.
+    See `random_stopping`, `linear_scaling` and `untuned_runs` for the others.
     """
     return values[values["search_accounting"] == COMPOSITION]

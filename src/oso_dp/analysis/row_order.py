@@ -1,4 +1,4 @@
-"""Rows in the order in which the paper has them."""
+"""Sort rows in the paper's order."""
 
 import pandas as pd
 

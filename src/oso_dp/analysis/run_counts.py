@@ -1,4 +1,4 @@
-"""What was run."""
+"""Counts of runs, seeds and devices for each variant of a cell."""
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ from oso_dp.analysis.row_order import sort_as_paper
 
 
 def count_variants(study: ResultSet) -> pd.DataFrame:
-    """What was run: one row per cell and setting, with counts, devices and time."""
+    """One row per cell and variant that was run, with counts, devices and time."""
     rows = []
     for _, group in study.values.groupby("variant_key", sort=True):
         first = group.iloc[0]

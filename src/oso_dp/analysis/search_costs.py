@@ -1,7 +1,7 @@
-"""What the study's searches cost in noise, by the paper's accounting and by tighter ones.
+"""Noise multipliers of a study's searches under the paper's accounting and tighter accounting.
 
-Some of these take seconds each, a minute for a study. `oso plan --search-noise-csv FILE` stores
-them; a report that finds them in its results folder computes only what is missing.
+Computing them takes up to a minute for a study. `oso plan --search-noise-csv FILE` stores them; a
+report reads them from its results folder and computes only the missing ones.
 """
 
 import csv
@@ -33,7 +33,7 @@ EPSILON = 3.0  # the paper's smallest budget on two of its data sets
 
 @dataclass(frozen=True)
 class AccountingRule:
-    """One rule by which a search is accounted for."""
+    """A combination of search accounting, accountant and stopping distribution."""
 
     search_accounting: str
     accountant: str
@@ -62,7 +62,7 @@ COLUMNS = [
 ]
 
 
-# What decides a search's noise; the last says whose arithmetic it is.
+# Columns that determine a search's noise; the last is the version of dp_accounting.
 KEY = [
     *("sampling_rate", "steps", "runs", "epsilon", "delta"),
     *("search_accounting", "accountant", "distribution", "dp_accounting"),
@@ -72,7 +72,7 @@ _NOISE = "noise_multiplier"
 
 @dataclass(frozen=True)
 class CostSetting:
-    """What decides a data set's costs beside the number of runs."""
+    """What determines a data set's search costs besides the number of runs."""
 
     sampling: PoissonSampling
     steps: int  # of one run
@@ -81,10 +81,10 @@ class CostSetting:
 
 
 def cost_setting(study: ResultSet, dataset: str) -> CostSetting | None:
-    """From the budget if it says it all, else from the rows; None where neither does.
+    """The cost setting from the budget if complete, else from the rows; None without either.
 
-    Where a data set has several, the most frequent. epsilon: the least of the study's that is not
-    below `EPSILON`, else the largest.
+    If a data set has several settings, the most frequent one. epsilon: the smallest of the study
+    that is >= `EPSILON`, else the largest.
     """
     noise = _grids(study)
     epsilons = sorted(noise.loc[noise["dataset"] == dataset, "epsilon"].unique())
@@ -107,7 +107,7 @@ def cost_setting(study: ResultSet, dataset: str) -> CostSetting | None:
 
 
 def _grids(study: ResultSet) -> pd.DataFrame:
-    """Every private grid; of a plan without results those that it holds."""
+    """Every private grid of the results, or of the plan if there are no results."""
     if len(study.runs):
         return noise_multipliers(study)
     planned = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
@@ -115,7 +115,7 @@ def _grids(study: ResultSet) -> pd.DataFrame:
 
 
 def grids(study: ResultSet, dataset: str) -> dict[int, dict[int, list[str]]]:
-    """N -> k -> the methods whose grid of a data set has that size."""
+    """N -> k -> the methods whose grid on the data set has that size."""
     noise = _grids(study)
     noise = noise[noise["dataset"] == dataset]
     sizes: dict[int, dict[int, list[str]]] = {}
@@ -134,8 +134,9 @@ def grids_at_largest_k(study: ResultSet, dataset: str) -> dict[int, list[str]]:
 def search_costs(study: ResultSet) -> pd.DataFrame:
     """One row per data set, number of runs and rule, columns `COLUMNS`.
 
-    For a single run, which cannot stop at random, and for every grid of the study. NaN: no noise
-    meets the budget. Without data that are not public, where there is no choice.
+    For a single run (without random stopping) and for every grid size of the study. NaN: no noise
+    multiplier meets the budget. Data sets that are not public are left out: their search accounting
+    is fixed.
     """
     rows = []
     for dataset in labels.sort_datasets(_grids(study)["dataset"].unique()):
@@ -177,10 +178,10 @@ def _key(row: Mapping[Any, Any]) -> tuple[object, ...]:
 
 
 def write_costs(plan: Path, path: Path) -> None:
-    """The noise of every search of a plan by every rule, into a CSV file that `read_costs` reads.
+    """Write the noise of every search of a plan under every rule to a CSV file.
 
-    What the file holds already is not computed again, and stays, also what another command adds
-    meanwhile.
+    `read_costs` reads it. Existing rows are kept and not recomputed, including rows that another
+    process adds meanwhile.
     """
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
     costs = search_costs(ResultSet(runs, evaluations, read_paper_plan(plan), read_costs(path)))
@@ -193,10 +194,10 @@ def write_costs(plan: Path, path: Path) -> None:
 
 
 def read_costs(path: Path) -> dict[tuple[object, ...], float]:
-    """What `write_costs` wrote; empty where there is no file.
+    """Read the file of `write_costs`; empty without a file.
 
-    NaN where no noise meets the budget. Those by another version of dp_accounting are never asked
-    for, since the version is part of their key. Raises OsoError for a file that is none of ours.
+    NaN where no noise multiplier meets the budget. The version of dp_accounting is part of the key,
+    so rows of other versions are not used. Raises OsoError for a malformed file.
     """
     if not path.exists():
         return {}
@@ -218,11 +219,11 @@ def read_costs(path: Path) -> dict[tuple[object, ...], float]:
 
 
 def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
-    kinds = {**dict.fromkeys(("sampling_rate", "epsilon", "delta"), float), "steps": int}
-    return tuple({**kinds, "runs": int}.get(name, str)(row[name]) for name in KEY)
+    types = {**dict.fromkeys(("sampling_rate", "epsilon", "delta"), float), "steps": int}
+    return tuple({**types, "runs": int}.get(name, str)(row[name]) for name in KEY)
 
 
-@cache  # a study's data sets share searches, and so do the table and the figures
+@cache  # data sets, the table and the figures share searches
 def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: str) -> float:
     try:
         return search.noise_multiplier(epsilon, delta, accountant)
@@ -231,7 +232,7 @@ def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: 
 
 
 def select_rule(costs: pd.DataFrame, rule: AccountingRule) -> pd.Series:
-    """The noise multipliers of one data set by one rule, indexed by the number of runs."""
+    """The noise multipliers of one data set under one rule, indexed by the number of runs."""
     same = (costs["search_accounting"] == rule.search_accounting) & (
         costs["accountant"] == rule.accountant
     )

@@ -1,4 +1,4 @@
-"""What each checkpoint rule makes of every grid."""
+"""Selection bias of the paper's checkpoint rule, best on test, against the two others."""
 
 import numpy as np
 import pandas as pd
@@ -13,18 +13,18 @@ GAIN_COLUMNS = ["mean", "last_mean", "cross_mean"]
 
 
 def selection_bias(study: ResultSet) -> pd.DataFrame:
-    """One row per grid: its value by each rule, and what the paper's adds over the two others.
+    """One row per grid: its value under each rule, and the paper's minus each of the others.
 
-    Printed unit. adds_*: positive where the paper's rule makes a grid look better. whole: whether
-    all points of the grid were run.
+    Printed unit. adds_*: positive where the paper's rule reports a better value. whole: whether the
+    grid is complete.
     """
     return _selection_bias(study)[_COLUMNS]
 
 
 def comparable_cells(study: ResultSet) -> list[pd.DataFrame]:
-    """The rows of `rule_gains` that compete: of private methods at one budget of one data set.
+    """Groups of rows of `selection_bias` that can be compared: one data set, k and budget.
 
-    Of whole grids alone, and of runs that are alike and not shorter than the paper's.
+    Only complete grids, with comparable runs that are not shorter than the paper's.
     """
     rows = _selection_bias(study)
     long = [has_paper_length(row["dataset"], row["epochs"]) for row in rows.to_dict("records")]
@@ -40,7 +40,7 @@ _COLUMNS = [
 
 
 def _selection_bias(study: ResultSet) -> pd.DataFrame:
-    """With the columns `ALIKE`."""
+    """As `selection_bias`, with the columns `COMPARABLE_ON`."""
     frames = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
     if not frames:  # nothing was searched by composition
         return pd.DataFrame(columns=[*_COLUMNS, *COMPARABLE_ON])

@@ -1,4 +1,4 @@
-"""What was measured beside the runs: cosines, signs, times, known words, in the results folder."""
+"""Side measurements in a results folder: gradient cosines, signs, step times, OOV rates."""
 
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from oso_dp.results.vocabulary_coverage import COVERAGE_FILE
 def read_vocabulary_coverage(results: Path) -> dict[str, dict[str, float]]:
     """Data set -> split -> fraction of words with a vector, from `vocabulary_coverage.json`.
 
-    The file maps a data set to facts, of which `known_words` (part to share) is read; empty without
-    a file. Raises OsoError for a file of another form.
+    Empty without a file. Raises OsoError for a malformed file.
     """
     path = Path(results) / COVERAGE_FILE
     if not path.exists():
@@ -27,12 +26,14 @@ def read_vocabulary_coverage(results: Path) -> dict[str, dict[str, float]]:
         }
     except (OSError, ValueError, AttributeError, TypeError, OverflowError):
         raise OsoError(
-            f"{path}: must map each data set to its facts, with known_words a map of numbers"
+            f"{path}: must map each data set to an object whose known_words maps splits to numbers"
         ) from None
     for name, parts in fractions.items():
         for part, fraction in parts.items():
             if not 0 <= fraction <= 1:
-                raise OsoError(f"{path}: {name}, known_words {part}: {fraction:g} is not in 0 to 1")
+                raise OsoError(
+                    f"{path}: {name}, known_words {part}: {fraction:g}; must be between 0 and 1"
+                )
     return fractions
 
 
@@ -47,12 +48,12 @@ COSINE_COLUMNS = [
 def read_cosine(path: Path) -> pd.DataFrame:
     """The table, columns `COSINE_COLUMNS` and more; empty where there is no file.
 
-    Raises OsoError for a file that is none of ours.
+    Raises OsoError for a malformed file.
     """
     known = [name for name in COSINE_COLUMNS[2:] if name != "run_threshold"]
     table = _read(path, COSINE_COLUMNS, known, known, "cosines", "`oso diagnose cosine`")
     if len(table[["dataset", "method", "k", "epsilon", "learning_rate"]].drop_duplicates()) > 1:
-        raise OsoError(f"{path}: holds more than one run; keep each in a file of its own")
+        raise OsoError(f"{path}: contains more than one run; store each in a separate file")
     return table
 
 
@@ -67,8 +68,8 @@ SIGN_COLUMNS = [
 def read_signs(path: Path) -> pd.DataFrame:
     """The table, columns `SIGN_COLUMNS` and more, by run and step; empty where there is no file.
 
-    A cosine is null where a sum was zero. Raises OsoError for a file that is none of ours, and for
-    a run of which a step is missing or there twice.
+    A cosine is null where a sum was zero. Raises OsoError for a malformed file, and for a run with
+    a missing or repeated step.
     """
     numbers = [name for name in SIGN_COLUMNS[2:] if name != "run_id"]
     needed = SIGN_COLUMNS[: SIGN_COLUMNS.index("direction")]
@@ -76,7 +77,7 @@ def read_signs(path: Path) -> pd.DataFrame:
     table = table.sort_values(["run_id", "step"], ignore_index=True)
     if not (table.groupby("run_id")["step"].diff().dropna() == 1).all():
         raise OsoError(
-            f"{path}: steps are missing or there twice; `oso diagnose signs` writes a whole run"
+            f"{path}: steps are missing or appear twice; `oso diagnose signs` writes a whole run"
         )
     return table
 
@@ -91,18 +92,18 @@ STEP_TIME_COLUMNS = [
 def read_step_times(path: Path) -> pd.DataFrame:
     """The table, columns `STEP_TIME_COLUMNS` and more; empty where there is no file.
 
-    Raises OsoError for a file that is none of ours.
+    Raises OsoError for a malformed file.
     """
     positive = ["turns", "ratio", "low", "high"]
-    every = STEP_TIME_COLUMNS
-    table = _read(path, every, every, positive, "step times", "`make bench-step-time`")
+    columns = STEP_TIME_COLUMNS
+    table = _read(path, columns, columns, positive, "step times", "`make bench-step-time`")
     if not (table[positive] > 0).all(axis=None):
-        raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} are above 0")
+        raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} must be > 0")
     return table
 
 
 def no_step_times() -> pd.DataFrame:
-    """A table without a row."""
+    """An empty table."""
     return pd.DataFrame(columns=STEP_TIME_COLUMNS)
 
 
@@ -116,7 +117,7 @@ def _read(
 ) -> pd.DataFrame:
     """The file's rows, with a value in each of `needed` and numbers in `numbers`.
 
-    Without a row if there is no file.
+    Empty without a file.
     """
     if not path.exists():
         return pd.DataFrame(columns=columns)

@@ -1,22 +1,26 @@
-"""Online's signs with and without noise over windows of steps, from `oso diagnose signs`."""
+"""Online's adaptation signs with and without noise, averaged over windows of steps."""
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-WIDTH = 50  # steps of a stretch
-# What a sign moves -> the column of its product; `true_*` is that without noise.
+WIDTH = 50  # steps of a window
+# Adapted value -> the column of the sign's product; `true_*` is the product without noise.
 SIGN_PRODUCTS = {"threshold": "direction", "learning_rate": "gradient"}
 
 
 def sign_windows(rows: pd.DataFrame, width: int = WIDTH) -> pd.DataFrame:
-    """A row per run, value (a key of `PRODUCTS`) and stretch of `width` steps.
+    """One row per run, value (a key of `SIGN_PRODUCTS`) and window of `width` steps.
 
-    rows: as `measured.read_signs` gives them. Columns run_id, dataset, value; first, last (steps);
-    the share of the signs that were + as released (up) and without noise (true_up), and that one
-    expects of the sums without noise and noise that is independent of them (expected_up); of those
-    that the noise left as they were (right), and that differ from the step before (turned).
-    Products of zero are neither + nor -. The last stretch may be shorter.
+    Args:
+        rows: From `side_measurements.read_signs`.
+        width: Steps of a window; the last window may be shorter.
+
+    Returns:
+        Columns run_id, dataset, value; first, last (steps); and fractions of the signs: + as
+        released (up), + without noise (true_up), + as expected for independent noise on the
+        noiseless sums (expected_up), unchanged by the noise (right) and different from the
+        previous step (turned). Products of zero are neither + nor -.
     """
     parts = [
         _windows(run, value, product, width)
@@ -40,10 +44,10 @@ def _windows(run: pd.DataFrame, value: str, product: str, width: int) -> pd.Data
         }
     )
     means = ["up", "true_up", "expected_up", "right", "turned"]
-    stretches = steps.astype(dict.fromkeys(means, float)).groupby((run["step"] - 1) // width)
-    table = stretches[means].mean()
-    table.insert(0, "last", stretches["step"].max())
-    table.insert(0, "first", stretches["step"].min())
+    windows = steps.astype(dict.fromkeys(means, float)).groupby((run["step"] - 1) // width)
+    table = windows[means].mean()
+    table.insert(0, "last", windows["step"].max())
+    table.insert(0, "first", windows["step"].min())
     table.insert(0, "value", value)
     for name in ("dataset", "run_id"):
         table.insert(0, name, run[name].iloc[0])

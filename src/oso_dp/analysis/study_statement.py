@@ -1,6 +1,6 @@
-"""What a study of data that are not public promises, in words: its one epsilon, and what it covers.
+"""The privacy statement of a study on data that are not public: its epsilon and what it covers.
 
-Before it runs, from its plan; afterwards, from the stored ledgers.
+Made from the plan before the study runs, and from the stored ledgers afterwards.
 """
 
 from collections import Counter
@@ -25,20 +25,20 @@ from oso_dp.study.cohort import PlannedCohort
 
 @dataclass(frozen=True)
 class StudyStatement:
-    """Of one data set. Every field is public."""
+    """The statement for one data set. Every field is public."""
 
     dataset: str
     version: str
     examples: int  # n
     epsilon: float  # of all the runs, at delta, by RDP
     delta: float
-    budget: float  # the epsilon that was asked for
-    runs: int  # that it pays for
-    stored: int | None  # of them; None before any ran
+    budget: float  # the configured epsilon
+    runs: int  # number of runs that it covers
+    stored: int | None  # number of stored runs; None before the study runs
     methods: dict[str, int]  # runs of each, as planned or stored
     steps: int  # of a run
     sampling_rate: float
-    noise_multiplier: float  # the least of a step
+    noise_multiplier: float  # the smallest of a step
 
     def __str__(self) -> str:
         parts = ", ".join(f"{labels.method_label(name)} {n}" for name, n in self.methods.items())
@@ -70,7 +70,7 @@ class StudyStatement:
 
 
 def make_planned_statements(cohorts: Iterable[PlannedCohort]) -> list[StudyStatement]:
-    """Of each data set of a plan that is not public."""
+    """One statement for each data set of a plan that is not public."""
     by_dataset: dict[str, list[PlannedCohort]] = {}
     for cohort in cohorts:
         if not cohort.is_public:
@@ -106,7 +106,7 @@ def _make_planned(cohorts: Sequence[PlannedCohort]) -> StudyStatement:
 def make_stored_statements(
     runs: pd.DataFrame, accounts: Iterable[GridAccount]
 ) -> list[StudyStatement]:
-    """Of each data set of the table `runs` that is not public, as its account says."""
+    """One statement for each data set of the table `runs` that is not public, from its account."""
     of_set = runs[counts_to_total(runs)]
     return [
         _make_stored(of_set[of_set["dataset"] == account.dataset], account)
@@ -116,7 +116,7 @@ def make_stored_statements(
 
 
 def _make_stored(rows: pd.DataFrame, account: GridAccount) -> StudyStatement:
-    texts = rows["settings"].dropna().unique()  # some may say nothing of their data
+    texts = rows["settings"].dropna().unique()  # some may have no data_version
     versions = {parse_json(text).get("data_version") for text in texts} - {None}
     methods = rows["method"].value_counts()
     rate = rows["batch_size"] / rows["examples"]

@@ -1,10 +1,10 @@
-"""Whether C has a prominent optimum: the paper's Figure 1, from `oso diagnose cosine`.
+"""Claim C10, whether C has a prominent optimum (Figure 1), from `oso diagnose cosine`.
 
-Prominent is read so: the best C of those tried leaves a cosine that is at least a tenth above those
-at both ends of the range, in the mean over the steps that were looked at, and no step says
-otherwise. The best of many noisy means is too high, and that speaks for the claim; so what fails
-here would fail a stricter look. The paper does not say how much noise its figure has: each noise
-that was looked at is judged alone, and a verdict is what all of them say.
+Prominent means here: the cosine at the best C is at least a tenth above the cosines at both ends of
+the range, in the mean over the measured steps, and no single step contradicts it. The maximum of
+many noisy means is biased upwards, in favour of the claim, so a claim that fails here would fail a
+stricter test. The paper does not give the noise of its figure: each measured noise multiplier is
+tested separately, and there is a verdict only if all agree.
 """
 
 import pandas as pd
@@ -21,11 +21,11 @@ from oso_dp.analysis.claim_tests import (
 from oso_dp.analysis.equivalence_tests import Difference, Sample, difference
 
 PROMINENT = 1.1  # times the cosine at an end of the range
-TRUTHS = {"batch": "of the same batch", "data": "of all examples"}  # which gradient is the true one
+TRUTHS = {"batch": "of the same batch", "data": "of all examples"}  # the reference gradient
 
 
 def prominent_optimum(evidence: ClaimData, dataset: str) -> ClaimResult:
-    """Holds, or not, only where it does so against either kind of true gradient."""
+    """Test the claim; a verdict needs agreement for both reference gradients."""
     if evidence.cosine is None:
         return ClaimResult(NOT_APPLICABLE)
     rows = evidence.cosine

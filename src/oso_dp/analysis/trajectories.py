@@ -1,4 +1,4 @@
-"""What happened over the steps of some runs."""
+"""Evaluations over the steps of selected runs, and their means over seeds."""
 
 import pandas as pd
 
@@ -12,5 +12,5 @@ def trajectories(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def average_over_seeds(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Columns method, step, mean, min and max: of `column` over the runs of `trajectories`."""
+    """Columns method, step, mean, min and max of `column`, over the runs of `trajectories`."""
     return rows.groupby(["method", "step"])[column].agg(["mean", "min", "max"]).reset_index()

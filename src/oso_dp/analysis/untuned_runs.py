@@ -1,11 +1,11 @@
-"""Guess or search: runs that spend the whole budget alone, beside the best of a searched grid.
+"""Untuned runs that spend the whole budget alone, compared with the best of a searched grid.
 
-A grid of N runs under one budget gives each run more noise than a run without a search has. So a
-guess of the hyperparameters that misses the best point may still do better than the search. Here
-each point of a grid is such a guess, and one budget pays for its run alone.
+A grid of N runs under one budget has more noise per run than a single run. Untuned hyperparameters
+that miss the best point may therefore still beat the search. Here each grid point is such an
+untuned run ("guess"), with the whole budget.
 
-How wide the range of guesses is that beat the search: on a logarithmic axis each value of the grid
-stands for a stretch one step wide.
+The width of the range of guesses that beat the search is measured in decades: on a logarithmic axis
+each grid value covers an interval of one grid step.
 """
 
 import math
@@ -32,7 +32,7 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.metrics import metric_direction
 
-# What a guess is compared with: the best of its own method's search, and of Online's.
+# The references: the best of the same method's search ("own"), and of Online's.
 SEARCHED_METHODS = ("own", "online")
 VARIANTS = ("beat", "surely", "possibly")
 LOGARITHMIC = ("learning_rate", "threshold")
@@ -40,14 +40,14 @@ _SEARCH = ("mean", "std", "seeds", "points", "grid_size", "noise_multiplier")
 
 UNTUNED_COLUMNS = [
     *CELL,
-    "variant",  # over the method's steps: words, empty where nothing is
+    "variant",  # schedule and averaging, in words; empty without
     *("metric", *COMPARABLE_ON, *POINT),
     *("mean", "std", "seeds", "diverged", "noise_multiplier"),  # printed unit
     *(
         f"{searched}_{name}"
         for searched in SEARCHED_METHODS
-        # The searched grid's best, what a guess has above it (positive is better), half of the
-        # 95 % interval of that.
+        # The searched grid's best point; the gain over it (positive is better) and half of its
+        # 95 % interval.
         for name in (*_SEARCH, "gain", "gain_half")
     ),
 ]
@@ -58,7 +58,8 @@ RANGE_COLUMNS = [
     *(f"best_{name}" for name in POINT),
     *(f"{searched}_{name}" for searched in SEARCHED_METHODS for name in _SEARCH),
     # How many guesses beat the search: in the mean, surely (the interval lies above 0), possibly
-    # (it does not lie below); and how many decades of an axis these are, at the best of the others.
+    # (it does not lie below 0); and how many decades of an axis they cover, at the best values of
+    # the other axes.
     *(f"{searched}_{how}" for searched in SEARCHED_METHODS for how in VARIANTS),
     *(
         f"{searched}_{axis}_decades_{how}"
@@ -70,18 +71,18 @@ RANGE_COLUMNS = [
 
 
 def untuned_runs(study: ResultSet) -> pd.DataFrame:
-    """One row per guess, columns `GUESSES`; a cell's in the order of its grid."""
+    """One row per untuned point, columns `UNTUNED_COLUMNS`, in grid order within a cell."""
     return study.cache_table("guesses", lambda: _untuned_runs(study))
 
 
 def win_ranges(study: ResultSet) -> pd.DataFrame:
-    """One row per cell of `guesses`, columns `RANGES`; one guess alone has no range."""
+    """One row per cell with several untuned points, columns `RANGE_COLUMNS`."""
     cells = with_alternatives(study).groupby([*CELL, "variant"], sort=False)
     return sort_as_paper(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGE_COLUMNS))
 
 
 def with_alternatives(study: ResultSet) -> pd.DataFrame:
-    """`guesses`, of cells that have more than one."""
+    """The rows of `untuned_runs` in cells with more than one."""
     all_rows = untuned_runs(study)
     sizes = all_rows.groupby([*CELL, "variant"])["metric"].transform("size")
     return all_rows[sizes > 1]
@@ -109,9 +110,9 @@ def _untuned_runs(study: ResultSet) -> pd.DataFrame:
 
 
 def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
-    """The guesses over their seeds: of each cell, and of what is laid over it, one setting.
+    """The untuned points over their seeds, for each cell and variant the main setting.
 
-    values: `Study.values` of runs without a search. As `points.grid_points`.
+    values: `ResultSet.values` of untuned runs. Columns as of `aggregate.grid_points`.
     """
     points = grid_points(values)
     return pd.concat(
@@ -122,9 +123,9 @@ def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
 def _compare_with_search(
     study: ResultSet, row: dict, best: pd.DataFrame, method: str
 ) -> dict[str, float]:
-    """What `GUESSES` says of this method's search; nothing where no such runs were searched.
+    """The columns of `UNTUNED_COLUMNS` for this method's search.
 
-    Nor where those differ in precision, length or delta.
+    Empty if there is none, or if it differs in precision, length or delta.
     """
     dataset, k, epsilon = (row[name] for name in CELL[:-1])
     if (dataset, k, epsilon, method) not in best.index:
@@ -167,10 +168,10 @@ def _range(cell: pd.DataFrame) -> dict:
 
 
 def _decades_won(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
-    """How many decades of this axis the guesses cover that won, at the best of the other axes.
+    """How many decades of this axis the winning guesses cover, at the best of the other axes.
 
-    A value covers half of the steps to its neighbours; at an end of the axis, of the one step twice
-    that. NaN where the grid has one value on it only.
+    A value covers half of the distance to each neighbour; at an end of the axis, one full step. NaN
+    if the grid has only one value on the axis.
     """
     values = np.sort(cell[axis].dropna().unique())
     if len(values) < 2:
@@ -183,11 +184,11 @@ def _decades_won(cell: pd.DataFrame, won: pd.Series, axis: str) -> float:
 
 
 def wins_over_decades(method: str, decades: float) -> ClaimTest:
-    """That guesses of rho over so many decades beat the best of the method's own search.
+    """Make the test that guesses of rho over `decades` decades beat the method's own search.
 
-    At each k and epsilon that has both: surely at all of them, or at one not even possibly. Where a
-    part of a grid was guessed, its others might win, too: that decides nothing. Where a part was
-    searched, a whole search might be better: then it does not hold.
+    The claim holds if they surely do at each k and epsilon that has both, and fails if they do not
+    even possibly at one of them. Incomplete sets of guesses cannot fail, since the others might
+    win; incomplete searches cannot hold, since the complete search might be better.
     """
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:

@@ -1,4 +1,4 @@
-"""What is laid over a method's steps: a falling learning rate, an average of the weights."""
+"""The label of a variant: a learning-rate schedule and weight averaging (EMA), in words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +7,10 @@ from oso_dp.files import parse_json
 
 
 def variant_label(settings: str | Mapping[str, Any] | None) -> str:
-    """What `settings` (the column of that name, or what it holds) says of it, in words; empty where
-    nothing is."""
+    """The label of the schedule and averaging in `settings` (the column, or its content).
+
+    Empty without either.
+    """
     options = parse_json(settings) if isinstance(settings, str) else settings
     options = options if isinstance(options, Mapping) else {}
     words = []

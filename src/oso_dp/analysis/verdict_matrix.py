@@ -1,4 +1,4 @@
-"""How the reproduction stands: a verdict for each cell of the paper's tables."""
+"""The verdict matrix: one verdict for each private cell of the paper's tables."""
 
 import pandas as pd
 
@@ -8,19 +8,19 @@ from oso_dp.analysis.grouping import CELL
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import paper_tables
 
-# The momentum that the paper does not name was chosen by this cell (ambiguities.md, 1): that it
-# agrees with the paper says nothing.
+# The momentum, which the paper does not give, was chosen to fit this cell
+# (docs/reproduction/ambiguities.md, row 1): its agreement with the paper is not evidence.
 MOMENTUM_CALIBRATION_CELL = ("mnist", 9, 9.0, "fixed_threshold")
 
 COLUMNS = ["table", *CELL, "unit", "verdict", "seeds", "difference", "difference_half"]
 
 
 def verdict_matrix(study: ResultSet) -> pd.DataFrame:
-    """A row for each private cell that the paper has, columns `COLUMNS` and `chose_momentum`.
+    """One row for each private cell of the paper, columns `COLUMNS` and `chose_momentum`.
 
     verdict: on the value, or on the hyperparameters where the paper prints no value (k = 7). seeds:
-    of our best point, 0 where nothing was run. difference: ours - paper, in the printed unit, with
-    half of its 95 % interval; NaN where there is none.
+    of our best point, 0 if nothing was run. difference: ours - paper, in the printed unit, with
+    half of its 95 % interval; NaN without one.
     """
     frames = [judge_cells(study, table.dataset, table.k) for table in paper_tables()]
     cells = pd.concat([frame[frame["in_paper"] & frame["epsilon"].notna()] for frame in frames])
@@ -32,7 +32,7 @@ def verdict_matrix(study: ResultSet) -> pd.DataFrame:
 
 
 def overall_verdict(cells: pd.DataFrame) -> pd.Series:
-    """The one verdict on a cell: on its value, or else on its hyperparameters."""
+    """The verdict on a cell's value, or on its hyperparameters where no value is printed."""
     return cells["verdict"].mask(
         cells["verdict"] == equivalence_tests.NO_VALUE, cells["point_verdict"]
     )

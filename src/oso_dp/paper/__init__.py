@@ -1,1 +1,1 @@
-"""What the paper prints, as data."""
+"""The paper's printed hyperparameters and results, as data."""

@@ -1,13 +1,13 @@
-"""What the paper reports as best (Tables 2-4 and 8-13): hyperparameters and results, as data.
+"""The paper's best hyperparameters and results (Tables 2-4 and 8-13), as data.
 
-`best_points.csv` holds one row per table, epsilon and method: epsilon and each hyperparameter as it
-is meant and as it is printed, a note wherever a hyperparameter's two differ, and the printed mean
-and standard deviation. Three readings need an argument, which the note of the row gives: columns
-printed x 10^3 (asterisk), two columns whose asterisk is missing (Table 8 FixedThreshold, Table 13
-FixedQuantile), and one value off its grid (Table 4, epsilon = 9). A fourth is Table 12's epsilons,
-printed as 3, 5, 7, 9: its values are those of 1, 2, 3, 4 (ambiguities.md, row 10).
+`best_points.csv` has one row per table, epsilon and method: epsilon and each hyperparameter as
+interpreted and as printed, a note where the two differ, and the printed mean and standard
+deviation. Three interpretations have a reason in the row's note: columns printed x 10^3 (asterisk),
+two columns whose asterisk is missing (Table 8 FixedThreshold, Table 13 FixedQuantile), and one
+value off its grid (Table 4, epsilon = 9). A fourth is Table 12's epsilons, printed as 3, 5, 7, 9:
+its values are those of 1, 2, 3, 4 (docs/reproduction/ambiguities.md, row 10).
 
-Values keep the paper's rounding (0.316, 1.467); the grid value meant lies within 2 %.
+Values keep the paper's rounding (0.316, 1.467); the interpreted grid value lies within 2 %.
 """
 
 import csv
@@ -38,16 +38,16 @@ class BestPoint:
     threshold: float | None
     quantile: float | None
     printed_epsilon: str = ""
-    printed_learning_rate: str = ""  # as in the paper; "" where the table has no such column
+    printed_learning_rate: str = ""  # as in the paper; "" if the table has no such column
     printed_threshold: str = ""
     printed_quantile: str = ""
-    printed_mean: str = ""  # over five seeds; percent, or mse x 100; "" where no result is printed
+    printed_mean: str = ""  # over five seeds; percent, or mse x 100; "" if no result is printed
     printed_std: str = ""
-    note: str = ""  # why the number differs from the printed one
+    note: str = ""  # why the value differs from the printed one
 
     @property
     def exists(self) -> bool:
-        """False where the paper prints '-': no grid point of the method trained."""
+        """False if the paper prints '-': no grid point of the method trained."""
         return any(v is not None for v in (self.learning_rate, self.threshold, self.quantile))
 
 
@@ -57,7 +57,7 @@ def _number(text: str) -> float | None:
 
 @cache
 def all_points() -> tuple[BestPoint, ...]:
-    """Every cell of the tables, in their order, also those where the paper prints '-'."""
+    """Every cell of the tables, in their order, including those where the paper prints '-'."""
     text = (files("oso_dp.paper") / "best_points.csv").read_text(encoding="utf-8")
     return tuple(
         BestPoint(
@@ -84,9 +84,11 @@ def all_points() -> tuple[BestPoint, ...]:
 def best_points(table: int | None = None) -> list[BestPoint]:
     """The best grid points of one table, or of all tables; cells without one are left out.
 
-    Raises OsoError for a table of the paper that lists no hyperparameters.
+    Raises OsoError for a table without best hyperparameters.
     """
     if table is not None and table not in TABLES:
         allowed = ", ".join(map(str, TABLES))
-        raise OsoError(f"table {table}: the paper lists best hyperparameters in tables {allowed}")
+        raise OsoError(
+            f"table: {table}; must be one of the tables with best hyperparameters: {allowed}"
+        )
     return [p for p in all_points() if p.exists and table in (None, p.table)]

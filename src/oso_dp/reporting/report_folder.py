@@ -18,7 +18,7 @@ from oso_dp.locks import only_writer
 
 MANIFEST = "manifest.json"
 _BESIDE = "-report"
-_MEND = "name another folder, or move it away first"
+_REMEDY = "pass another folder, or move this one away first"
 
 
 def default_folder(store: Path) -> Path:
@@ -64,7 +64,7 @@ class ReportFolder:
         """
         path = self.folder / name
         if not os.path.abspath(path).startswith(os.path.abspath(self.folder) + os.sep):
-            raise OsoError(f"{name}: not the name of a file in {self.folder}")
+            raise OsoError(f"{name}: not the name of a file below {self.folder}")
         self.content[name] = content.encode("utf-8") if isinstance(content, str) else content
         return path
 
@@ -78,7 +78,9 @@ class ReportFolder:
             new = {name: (_checksum(content),) for name, content in self.content.items()}
             for name in new.keys() - last.keys():
                 if os.path.lexists(self.folder / name):
-                    raise OsoError(f"{self.folder}: {name} is no file of the report there; {_MEND}")
+                    raise OsoError(
+                        f"{self.folder}: {name} is not a file of the report in it; {_REMEDY}"
+                    )
             both = {name: last.get(name, ()) + new.get(name, ()) for name in last | new}
             Manifest(self.store, both).write(self.folder)
             for name, content in self.content.items():
@@ -98,7 +100,7 @@ def publish(source: Path, target: Path) -> None:
     """Put the report in `source` into `target`, too; OsoError as by `ReportFolder`."""
     last = _read(source)
     if last is None:
-        raise OsoError(f"{source}: holds no report; `oso report` writes one")
+        raise OsoError(f"{source}: contains no report; `oso report` writes one")
     folder = ReportFolder(target, source / last.store)
     for name in last.files:
         folder.write(name, _content(source / name))
@@ -119,17 +121,19 @@ def _previous_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
     if not [name for name in present if name != MANIFEST]:
         return {}  # nothing to lose
     if last is None:
-        raise OsoError(f"{folder}: holds other files ({present[0]}), no report of oso; {_MEND}")
+        raise OsoError(
+            f"{folder}: contains other files ({present[0]}) and no report of oso; {_REMEDY}"
+        )
     if last.store != store:
         of = os.path.normpath(folder / last.store)
-        raise OsoError(f"{folder}: holds the report of {of}; {_MEND}")
+        raise OsoError(f"{folder}: contains the report of {of}; {_REMEDY}")
     for name in present:
         if name == MANIFEST:
             continue
         if name not in last.files:
-            raise OsoError(f"{folder}: {name} is no file of the report there; {_MEND}")
+            raise OsoError(f"{folder}: {name} is not a file of the report in it; {_REMEDY}")
         if _checksum(_content(folder / name)) not in last.files[name]:
-            raise OsoError(f"{folder}: {name} was changed since the report was written; {_MEND}")
+            raise OsoError(f"{folder}: {name} was changed since the report was written; {_REMEDY}")
     return {name: last.files[name] for name in present if name in last.files}
 
 

@@ -185,7 +185,10 @@ def write_blocks(page: Path, study: ResultSet) -> None:
         text = f"{before}{begin}\n\n{make(study)}\n\n{end}{after}"
         written += 1
     if not written:
-        raise OsoError(f"{page}: needs the lines {' and '.join(map(repr, marks('status')))}")
+        raise OsoError(
+            f"{page}: contains no marked block; needs the lines "
+            f"{' and '.join(map(repr, marks('status')))}"
+        )
     with atomic_write(page) as file:
         file.write(text.encode())
 

@@ -48,7 +48,9 @@ def draw_in_background(plans: Sequence[FigureSpec]) -> Iterator[Iterator[Rendere
             figures = pool.map(_draw_one, range(len(plans)))
         yield figures
     except BrokenProcessPool:
-        raise OsoError("a process that draws figures was killed; is there enough memory?") from None
+        raise OsoError(
+            "a process that draws figures was killed; free memory and try again"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
         _plans = ()

@@ -105,7 +105,7 @@ def render(
                 str(promise).splitlines()
                 for promise in make_stored_statements(study.runs, sources.accounts)
             ],
-            only_shared=study.select_shared_budgets,
+            only_shared=study.has_only_shared_budgets,
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
             pictures=_by_place(pictures),
