@@ -55,12 +55,12 @@ RUNS = [
     (
         "settings",
         '{"part": "final"}',
-        "settings: part: only where search_accounting is linear_scaling",
+        "settings: part: only allowed if search_accounting is linear",
     ),
     (
         "search_accounting",
         "linear_scaling",
-        "settings: trial_fractions None: must be two numbers or more",
+        "settings: trial_fractions: None; must be two numbers or more",
     ),
     ("ledger", "hello", "ledger: not readable"),
     ("ledger", "{}", "ledger: not readable"),
