@@ -30,7 +30,7 @@ def test_no_job_outlives_its_study_and_the_next_start_goes_on(snakemake, tmp_pat
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
         for kept in tmp_path.rglob("state.pt"):
             kept.unlink()
-        study = snakemake("smoke", *LONG, "--cores", "1", start=True)
+        study = snakemake("ci/smoke", *LONG, "--cores", "1", start=True)
         try:
             wait_for(tmp_path / "build", "state.pt")
             assert jobs(tmp_path)
@@ -42,6 +42,6 @@ def test_no_job_outlives_its_study_and_the_next_start_goes_on(snakemake, tmp_pat
         took = time.monotonic() - began
         output = study.communicate(timeout=60)[0]
         assert took < 10, output
-        assert "the study that sent this job has ended: stopped at step" in output
+        assert "the study that started this job has ended: stopped at step" in output
         assert "Traceback" not in output
         assert any(tmp_path.rglob("state.pt"))

@@ -92,7 +92,7 @@ def test_the_smallest_study_from_nothing_to_a_page(
     folders = (f"results={RESULTS}", f"report=~/{REPORT}")
 
     def study(*arguments: str, **options):
-        return snakemake("smoke", *arguments, "--config", *folders, **options)
+        return snakemake("ci/smoke", *arguments, "--config", *folders, **options)
 
     first = study(start=True)
     try:
@@ -105,7 +105,7 @@ def test_the_smallest_study_from_nothing_to_a_page(
     # A second one on the same study is refused.
     assert second.returncode == 1, second.stdout
     assert len(said(second)) == 1
-    assert "build/smoke: another snakemake is at work" in second.stdout
+    assert "build/smoke: another snakemake works on" in second.stdout
     # Looking is allowed meanwhile, also while a job's files are half-written.
     assert looked.returncode == 0, looked.stdout
 
@@ -153,14 +153,14 @@ def test_a_spot_check_is_one_point_per_cell(snakemake) -> None:
 
     Less FixedQuantile's three cells on Fashion-MNIST that the paper prints as "-".
     """
-    ahead = snakemake("spotcheck", "--dry-run", "--quiet")
+    ahead = snakemake("paper/best_points", "--dry-run", "--quiet")
     assert "705 private runs in 141 cohorts and 45 NoDP runs in 9" in ahead.stdout
 
 
 def test_texts_have_a_file_for_each_way_of_preparing_them(snakemake) -> None:
     """Two studies with different words must not train on one file."""
     model = "datasets={ag_news_partial: {model: bag_of_words_25}}"
-    ahead = snakemake("ag_news_partial", "-np", "--until", "data", "--config", model).stdout
+    ahead = snakemake("paper/ag_news_subset", "-np", "--until", "data", "--config", model).stdout
     assert "oso data ag_news_partial --words=25 --oov-words=zeros --output" in ahead
     assert "build/data/ag_news_partial-25.npz" in ahead
 
@@ -175,7 +175,7 @@ def test_texts_have_a_file_for_each_way_of_preparing_them(snakemake) -> None:
 def test_a_bad_configuration_stops_everything_in_one_line(
     snakemake, tmp_path, change, parts
 ) -> None:
-    done = snakemake("smoke", "--config", change)
+    done = snakemake("ci/smoke", "--config", change)
     assert done.returncode == 1
     assert len(said(done)) == 1
     assert said(done)[0].startswith("oso: error: --config: ")  # not the file's fault
@@ -187,7 +187,7 @@ def test_a_bad_configuration_stops_everything_in_one_line(
 def test_missing_data_are_named_at_the_end(snakemake, tmp_path) -> None:
     done = snakemake("headline", "--config", f"data_dir={tmp_path}/nowhere", "--until", "data")
     assert done.returncode == 1
-    assert our_lines(done)[-1].startswith(f"oso: error: data_dir {tmp_path}/nowhere")
+    assert our_lines(done)[-1].startswith(f"oso: error: data_dir: {tmp_path}/nowhere")
     assert "Traceback" not in done.stdout
 
 
@@ -195,7 +195,7 @@ def test_results_cut_in_half_stop_everything(snakemake, tmp_path) -> None:
     store = tmp_path / "build/smoke/results"
     store.mkdir(parents=True)
     (store / "runs.parquet").write_bytes(b"PAR1 and no more")
-    done = snakemake("smoke")
+    done = snakemake("ci/smoke")
     assert done.returncode == 1
     assert len(said(done)) == 1
     assert "runs.parquet: not a readable Parquet file" in done.stdout
@@ -205,9 +205,9 @@ def test_results_cut_in_half_stop_everything(snakemake, tmp_path) -> None:
 @pytest.mark.parametrize("key", ["results", "report"])
 def test_a_folder_that_cannot_be_one_is_named_before_any_work(snakemake, tmp_path, key) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
-    done = snakemake("smoke", "--config", f"{key}=taken/below")
+    done = snakemake("ci/smoke", "--config", f"{key}=taken/below")
     assert done.returncode == 1
     assert len(said(done)) == 1
-    assert said(done)[0].startswith(f"oso: error: {key}: taken/below; ")
+    assert said(done)[0].startswith(f"oso: error: {key} taken/below: ")
     assert files(tmp_path) == ["taken"]
     assert (tmp_path / "taken").read_text() == "a file, not a folder"
