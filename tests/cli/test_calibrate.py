@@ -100,10 +100,16 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
     [
         (("--epsilon", 3), "--examples: missing"),
         (("--epsilon", 3, "--examples", 0), "--examples: 0; must be >= 1"),
-        (("--epsilon", 3, "--examples", -5), "--examples -5"),
-        (("--epsilon", 3, "--examples", 100), "--batch-size 512: must be between 1 and the 100"),
-        (("--epsilon", 3, "--examples", 600, "--batch-size", 0), "--batch-size 0"),
-        (("--epsilon", 3, "--examples", 600, "--epochs", 0), "--epochs 0: must be above 0 and at"),
+        (("--epsilon", 3, "--examples", -5), "--examples: -5; must be >= 1"),
+        (
+            ("--epsilon", 3, "--examples", 100),
+            "--batch-size: 512; must be 1 to 100, the number of examples",
+        ),
+        (
+            ("--epsilon", 3, "--examples", 600, "--batch-size", 0),
+            "--batch-size: 0; must be 1 to 600, the number of examples",
+        ),
+        (("--epsilon", 3, "--examples", 600, "--epochs", 0), "--epochs: 0; must be > 0 and <= 1e6"),
         (("--epsilon", 0, *MNIST), "epsilon 0: must be above 0"),
         (("--epsilon", "nan", *MNIST), "epsilon nan: must be above 0"),
         (("--epsilon", 1e-9, *MNIST), "epsilon 1e-09: no noise multiplier between"),
@@ -123,7 +129,10 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
             ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--accountant", "pld"),
             "random stopping is accounted for by rdp only",
         ),
-        (("--config", "config/demo.yaml", "--runs", 3), "--runs: --config config/demo.yaml brings"),
+        (
+            ("--config", "config/demo.yaml", "--runs", 3),
+            "--runs: set by --config config/demo.yaml; leave it out",
+        ),
         (("--config", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
     ],
 )

@@ -31,7 +31,7 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
     for study, accounting in (
         (base, {}),
         (base, {"search_accounting": RANDOM_STOPPING}),
-        (base, {"search_accounting": RANDOM_STOPPING, "shape": STOPPING_ETA["geometric"]}),
+        (base, {"search_accounting": RANDOM_STOPPING, "stopping_eta": STOPPING_ETA["geometric"]}),
         (base | stopping | {"stopping_distribution": "geometric"}, {}),
         (base | stopping, {"search_accounting": COMPOSITION}),
     ):

@@ -152,7 +152,9 @@ def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
     from oso_dp.study import config
 
     monkeypatch.setattr(config, "method_options_model", config.method_options_model.__wrapped__)
-    with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
+    with pytest.raises(
+        OsoError, match=r"methods\.online: settings: JSON would change their values"
+    ):
         make_cohorts(study(STUDY))
 
 

@@ -10,28 +10,43 @@ EPSILON = ["epsilon", "--noise-multiplier", 1, *SEARCH]
 TRAIN = ["train", "--plan", "plan.json", "--data", "none.npz", "--output", "new"]
 CASES = [
     # Not looked at.
-    ([*CALIBRATE, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --show-noise-split"),
-    ([*EPSILON, "--query-noise-ratio", 3], "--query-noise-ratio 3: needs --show-noise-split"),
+    (
+        [*CALIBRATE, "--query-noise-ratio", 3],
+        "--query-noise-ratio: 3; needs --show-noise-split; set both",
+    ),
+    (
+        [*EPSILON, "--query-noise-ratio", 3],
+        "--query-noise-ratio: 3; needs --show-noise-split; set both",
+    ),
     (["calibrate", "--config", "study.yaml", "--query-noise-ratio", 3], "--query-noise-ratio:"),
     (
         [*CALIBRATE, "--stopping-distribution", "geometric"],
-        "--stopping-distribution geometric: needs --search-accounting random-stopping",
+        "--stopping-distribution: geometric; needs",
     ),
     (
         [*EPSILON, "--stopping-distribution", "poisson"],
-        "--stopping-distribution poisson: needs --search-accounting random-stopping",
+        "--stopping-distribution: poisson; needs --search-accounting",
     ),
     (
         [*CALIBRATE, "--search-accounting", "composition", "--stopping-distribution", 1],
-        "--stopping-distribution 1: needs --search-accounting",
+        "--stopping-distribution: 1; needs --search-accounting",
     ),
     (
         ["calibrate", "--config", "study.yaml", "--stopping-distribution", "poisson"],
         "--stopping-distribution: needs --search-accounting",
     ),
-    (["calibrate", "--config", "study.yaml", "--epsilon", 3], "--epsilon: --config study.yaml"),
-    (["calibrate", "--config", "study.yaml", "--runs", 3], "--runs: --config study.yaml"),
-    (["calibrate", "--config", "study.yaml", "--delta", 0.1], "--delta: --config study.yaml"),
+    (
+        ["calibrate", "--config", "study.yaml", "--epsilon", 3],
+        "--epsilon: set by --config study.yaml; leave it out",
+    ),
+    (
+        ["calibrate", "--config", "study.yaml", "--runs", 3],
+        "--runs: set by --config study.yaml; leave it out",
+    ),
+    (
+        ["calibrate", "--config", "study.yaml", "--delta", 0.1],
+        "--delta: set by --config study.yaml; leave it out",
+    ),
     (
         ["plan", "--config", "study.yaml", "--search-noise-csv", "p.csv"],
         "--search-noise-csv: needs --output",
@@ -44,7 +59,10 @@ CASES = [
         ["data", "ag_news", "--words", -1, "--output", "x.npz"],
         "words: -1; must be one of 15, 25 for ag_news",
     ),
-    (["data", "ag_news", "--oov-words", "", "--output", "x.npz"], "oov_words '': allowed"),
+    (
+        ["data", "ag_news", "--oov-words", "", "--output", "x.npz"],
+        "oov_words: ''; must be one of zeros, skipped for ag_news",
+    ),
     (
         ["data", "glyphs", "--words", 0, "--output", "x.npz"],
         "'glyphs': words, oov_words and vocabulary are for text only",
@@ -63,7 +81,10 @@ CASES = [
     (["train"], "--plan"),
     (["account"], "results/runs.parquet: no such results"),
     (["collect", ".", "--store", "new"], ".: no part, but a folder of 2; name each, as part"),
-    (["account", "part", "--results", "store"], "--results store: part is named, too"),
+    (
+        ["account", "part", "--results", "store"],
+        "--results: store; differs from the argument part; set only",
+    ),
     (["epsilon", "--runs", "abc"], "--runs': abc: must be an integer"),
     (["train", "--shard", "1.5"], "--shard': 1.5: must be an integer"),
     (
@@ -78,10 +99,10 @@ CASES = [
     ([*CALIBRATE, "--delta", 1], "delta 1: must be above 0 and below 1"),
     ([*CALIBRATE, "--delta", 0], "delta 0: must be above 0 and below 1"),
     ([*CALIBRATE, "--delta", "nan"], "delta nan: must be above 0 and below 1"),
-    ([*CALIBRATE, "--batch-size", 0], "--batch-size 0: must be between 1 and the 6000"),
-    ([*CALIBRATE, "--batch-size", 6001], "--batch-size 6001: must be between 1 and the 6000"),
-    ([*CALIBRATE, "--epochs", 0], "--epochs 0: must be above 0"),
-    ([*CALIBRATE, "--epochs", "nan"], "--epochs nan: must be above 0"),
+    ([*CALIBRATE, "--batch-size", 0], "--batch-size: 0; must be 1 to 6000, the number of examples"),
+    ([*CALIBRATE, "--batch-size", 6001], "--batch-size: 6001; must be 1 to 6000, the number of"),
+    ([*CALIBRATE, "--epochs", 0], "--epochs: 0; must be > 0 and <= 1e6"),
+    ([*CALIBRATE, "--epochs", "nan"], "--epochs: nan; must be > 0 and <= 1e6"),
     ([*CALIBRATE, "--runs", 0], "runs 0: must be at least 1"),
     ([*CALIBRATE, "--runs", -5], "runs -5: must be at least 1"),
     ([*CALIBRATE, "--examples", 0], "--examples: 0; must be >= 1"),
@@ -91,7 +112,7 @@ CASES = [
     ([*EPSILON, "--accountant", "magic"], "'magic' is not one of"),
     (
         [*EPSILON, "--show-noise-split", "--query-noise-ratio", "inf"],
-        "--query-noise-ratio inf: must",
+        "--query-noise-ratio: inf; must be finite",
     ),
     ([*EPSILON, "--show-noise-split", "--query-noise-ratio", 0.5], "must be"),
     ([*CALIBRATE, "--search-accounting", "random-stopping"], "runs 1: random stopping needs"),
@@ -123,9 +144,15 @@ CASES = [
         [*CALIBRATE, "--search-accounting", "random-stopping", "--runs", 9, "--accountant", "pld"],
         "random stopping is accounted for by rdp only",
     ),
-    ([*TRAIN, "--cohort", "nobody"], "cohort 'nobody': not in the plan"),
-    ([*TRAIN, "--cohort", COHORT, "--shard", 1], "--shard 1: glyphs.online.k2.eps3 has shards 0"),
-    ([*TRAIN, "--cohort", COHORT, "--shard", -1], "--shard -1: glyphs.online.k2.eps3 has shards"),
+    ([*TRAIN, "--cohort", "nobody"], "cohort: 'nobody'; not in the plan"),
+    (
+        [*TRAIN, "--cohort", COHORT, "--shard", 1],
+        "--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3",
+    ),
+    (
+        [*TRAIN, "--cohort", COHORT, "--shard", -1],
+        "--shard: -1; must be 0 to 0 for glyphs.online.k2.eps3",
+    ),
     ([*TRAIN, "--cohort", COHORT, "--threads", 0], "--threads"),
     ([*TRAIN, "--cohort", COHORT], "none.npz"),
     # Files and folders that are not there, or are something else.
