@@ -61,7 +61,7 @@ def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
     agrees = {equivalence_tests.CONSISTENT, equivalence_tests.SAME, equivalence_tests.AS_GOOD}
     open_ = {
         equivalence_tests.UNDECIDED: "open",
-        equivalence_tests.PART: "open",
+        equivalence_tests.INCOMPLETE: "open",
         equivalence_tests.NOT_RUN: "idle",
     }
     for word, (_, look) in GLYPHS.items():

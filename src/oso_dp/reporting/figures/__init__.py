@@ -17,7 +17,7 @@ from oso_dp.reporting.report_folder import ReportFolder
 
 
 def every_plan(study: ResultSet) -> Iterator[FigureSpec]:
-    """The figures of all files."""
+    """The figure specifications of all modules."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     planning = [module for module in modules if hasattr(module, "plans")]

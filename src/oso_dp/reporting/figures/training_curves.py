@@ -1,4 +1,4 @@
-"""What happens over the steps of the best runs: C_t, rho_t, and the test metric."""
+"""Training curves of the best runs: C_t, rho_t and the test metric over the steps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -70,7 +70,7 @@ def _step_plans(
     )
 
 
-# column of `evaluations` -> (axis label, methods whose constant value is worth a thin line)
+# column of `evaluations` -> (axis label, methods whose constant value gets a thin line)
 _ADAPTED = {
     "threshold": ("clipping threshold Cₜ", ("fixed_threshold", "adam_wosm")),
     "learning_rate": ("learning rate ρₜ", ()),
