@@ -257,13 +257,22 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
     ("arguments", "says"),
     [
         ([], "the following arguments are required: --results"),
-        (["--results", "out", "--minutes", "0"], "--minutes: 0; must be a number > 0 (see python -m"),
+        (
+            ["--results", "out", "--minutes", "0"],
+            "--minutes: 0; must be a number > 0 (see python -m",
+        ),
         (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number"),
         (["--results", "out", "--device", "tpu"], "--device: invalid choice: 'tpu'"),
-        (["--results", "out", "--parallel-runs", "0"], "--parallel-runs: 0: must be an integer >= 1 and <= 100000"),
+        (
+            ["--results", "out", "--parallel-runs", "0"],
+            "--parallel-runs: 0: must be an integer >= 1 and <= 100000",
+        ),
         (["--results", "out", "--filter", "online/mnist"], "--filter: online/mnist; matches no"),
         (["--results", "out", "--data", "elsewhere"], "elsewhere/glyphs.npz: no such file"),
-        (["--results", "out", "--existing", "elsewhere"], "--existing: elsewhere; has no results; must be a store or"),
+        (
+            ["--results", "out", "--existing", "elsewhere"],
+            "--existing: elsewhere; has no results; must be a store or",
+        ),
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
         (["--results", "out", "--plan", "old.json"], "old.json: plan version 1; must be"),
         (["--results", "out", "--plan", "other.json"], "was edited after"),
