@@ -44,7 +44,7 @@ CASES = [
         ["data", "ag_news", "--words", -1, "--output", "x.npz"],
         "words: -1; must be one of 15, 25 for ag_news",
     ),
-    (["data", "ag_news", "--oov-words", "", "--output", "x.npz"], "oov_words '': allowed"),
+    (["data", "ag_news", "--oov-words", "", "--output", "x.npz"], "oov_words: ''; must be one of"),
     (
         ["data", "glyphs", "--words", 0, "--output", "x.npz"],
         "'glyphs': words, oov_words and vocabulary are for text only",
@@ -53,7 +53,7 @@ CASES = [
         ["data", "glyphs", "--words", 15, "--output", "x.npz"],
         "'glyphs': words, oov_words and vocabulary are for text only",
     ),
-    (["data", "runes", "--output", "x.npz"], "data set 'runes': not known; allowed are mnist,"),
+    (["data", "runes", "--output", "x.npz"], "data set 'runes': unknown; must be one of mnist,"),
     # Missing.
     (["calibrate", *SEARCH], "--epsilon: must be given"),
     (["calibrate", "--epsilon", 3], "--examples: must be given"),
