@@ -148,9 +148,12 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
         ),
         (
             (*MNIST, *SCALED, "--trial-fractions", "0.1,nan"),
-            "each must be a number above 0 and below",
+            "--trial-fractions: 0.1,nan; each must be a number > 0 and <",
         ),
-        ((*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"), "their sum must be below 1"),
+        (
+            (*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"),
+            "--trial-fractions: 0.5,0.6; their sum must be < 1: the rest",
+        ),
         (
             (*MNIST, *SCALED, "--stopping-distribution", "poisson"),
             "--stopping-distribution: poisson; needs --search-accounting",

@@ -18,7 +18,7 @@ COSINE = ("diagnose", "cosine", "--plan", "plan.json", "--cohort", "glyphs.onlin
 DATA = ("data", "mnist", "--data-dir", "raw", "--output")
 OURS = {
     PLAN: '{"version": 2, "config": {}, "cohorts": []}',
-    PRICES: "sampling_rate,steps,runs,epsilon,delta,selection,accountant,distribution,"
+    PRICES: "sampling_rate,steps,runs,epsilon,delta,search_accounting,accountant,distribution,"
     "dp_accounting,noise_multiplier\n",
     ACCOUNT: "grid,budget,delta,runs\n",
     AUDIT: "method,fault,delta\n",
