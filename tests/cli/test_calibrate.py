@@ -136,13 +136,6 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
             ("--config", "config/demo.yaml", "--runs", 3),
             "--runs: set by --config config/demo.yaml; leave it out",
         ),
-<<<<<<< HEAD
-        (
-            ("--config", "config/demo.yaml", "--runs", 3),
-            "--runs: set by --config config/demo.yaml; leave it out",
-        ),
-=======
->>>>>>> h/w3
         (("--config", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
     ],
 )

@@ -109,14 +109,10 @@ def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
     [
         (
             ["train", "--shard", "1"],
-<<<<<<< HEAD
-            ["--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3", "shards 0 to 0"],
-=======
             [
                 "--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3",
                 "--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3",
             ],
->>>>>>> h/w3
         ),
         (["train", "--threads", "0"], ["--threads", "must be an integer >= 1"]),
         (["train", "--data", "none.npz"], ["none.npz"]),

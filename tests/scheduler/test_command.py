@@ -276,11 +276,7 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
         (["--results", "out", "--plan", "old.json"], "old.json: plan version 1; must be"),
         (["--results", "out", "--plan", "other.json"], "was edited after"),
-<<<<<<< HEAD
-        (["--results", "file/out"], "file/out/.progress: cannot create folder (Not a directory)"),
-=======
         (["--results", "file/out"], "file/out/.progress: cannot create folder"),
->>>>>>> h/w3
         (["--results", "store"], "--results: store; must not be a results store"),
         (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
         (["--results", "out", "--data", "foreign"], "glyphs.npz: data set 'mnist'; must be"),
