@@ -180,7 +180,7 @@ def test_paper_report_is_honest_about_one_seed(paper_report):
     assert "C9 follows from a formula of the method" in text
     assert "ours of as few as 1" in text
     assert "5 of 5 grids are incomplete" in text
-    assert "neither private nor an honest estimate" in text
+    assert "neither private nor an unbiased estimate" in text
     assert "Not run yet: Table 2 (MNIST, k = 7)" in text
 
 
@@ -247,7 +247,7 @@ def test_missing_results_are_one_line(tmp_path):
 
 
 def test_results_without_runs_are_one_line(tmp_path, store):
-    with pytest.raises(OsoError, match="holds no runs"):
+    with pytest.raises(OsoError, match="contains no runs"):
         build_report(store.write(tmp_path / "results"), tmp_path / "report")
     assert not (tmp_path / "report").exists()
 

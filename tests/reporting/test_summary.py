@@ -156,7 +156,7 @@ def test_runs_that_are_not_alike_have_no_best(other, store, tmp_path):
     text = printed(store.write(tmp_path))
     lines = [line for line in text.splitlines() if "%" in line]
     assert ["\x1b[1m" in line for line in lines] == [True, False, False, False]
-    assert "No best method is marked where precision, length or delta differ" in text
+    assert "None is bold where precision, length or delta differ" in text
     assert "incomplete grid" not in text
 
 
@@ -173,7 +173,7 @@ def test_what_diverged_without_a_value_keeps_no_other_from_being_the_best(other,
     bold = [line for line in text.splitlines() if "\x1b[1m" in line and "%" in line]
     assert len(bold) == 1
     assert "Online" in bold[0]
-    assert "No best method is marked" not in text
+    assert "None is bold" not in text
 
 
 def test_the_only_one_with_a_value_is_the_best_of_nothing(store, tmp_path):

@@ -62,7 +62,7 @@ def test_coverage_counts_the_grids_that_are_incomplete(store, study):
         store.add(learning_rate=10.0 ** (i / 2 - 2.5))
     store.add(method="adam_wosm", threshold=0.1)
     assert coverage_text([judge_cells(study(store), "mnist", 9)])[0].startswith(
-        "1 of 2 grids ran in part"
+        "1 of 2 grids are incomplete"
     )
     complete = judge_cells(study(store), "mnist", 9)
     assert coverage_text([complete[complete["method"] == "online"]]) == []

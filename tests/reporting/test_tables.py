@@ -322,7 +322,7 @@ def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_pa
         (
             '[{"dataset": "mnist", "method": "online", "k": "nine", "epsilon": 3, "runs": 9,'
             ' "noise_multiplier": 1}]',
-            "entry 0 must have whole numbers",
+            "entry 0 must have integers",
         ),
     ],
 )

@@ -18,8 +18,8 @@ from oso_dp.study.plan import load_plans, read_plan
 
 _PART = "*"  # behind the name of a method
 _NOTES = {
-    "part": f"{_PART} incomplete grid; no best method is marked beside one",
-    "unlike": "No best method is marked where precision, length or delta differ",
+    "part": f"{_PART} incomplete grid; none is bold beside one",
+    "unlike": "None is bold where precision, length or delta differ",
 }
 
 

@@ -16,7 +16,7 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 55
+ORDER = 55
 
 NAMES = {"threshold": "C", "learning_rate": "ρ"}
 _WIDTHS = {"threshold": 1.1, "learning_rate": 2.4}

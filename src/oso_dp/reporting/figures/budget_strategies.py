@@ -23,7 +23,7 @@ from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.tables.budget_strategies import strategy_label
 
-PLACE = 104
+ORDER = 104
 _MAX_DISTANCE = (
     3.0  # what is further below the best than this many times the searches' spread is cut off
 )

@@ -25,7 +25,7 @@ from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.tables.cells import variant_note
 
-PLACE = 20
+ORDER = 20
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

@@ -27,7 +27,7 @@ from oso_dp.reporting.figures.figure_spec import FigureSpec
 _MIN_FRACTION = 0.5  # of a grid's points; below it a heat map would be mostly blank
 
 
-PLACE = 40
+ORDER = 40
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

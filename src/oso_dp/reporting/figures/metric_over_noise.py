@@ -16,7 +16,7 @@ from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 70
+ORDER = 70
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

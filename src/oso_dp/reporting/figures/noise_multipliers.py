@@ -15,7 +15,7 @@ from oso_dp.paper.tables import DATASETS, find_table
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 60
+ORDER = 60
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

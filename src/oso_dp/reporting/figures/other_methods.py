@@ -13,7 +13,7 @@ from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.tables.cells import variant_note
 
-PLACE = 30
+ORDER = 30
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

@@ -16,7 +16,7 @@ from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.figures.figures_03_to_11 import DODGE
 
-PLACE = 110
+ORDER = 110
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

@@ -14,7 +14,7 @@ from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_costs
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 80
+ORDER = 80
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

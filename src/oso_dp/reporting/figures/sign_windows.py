@@ -16,7 +16,7 @@ from oso_dp.analysis.sign_windows import SIGN_PRODUCTS, sign_windows
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 56
+ORDER = 56
 
 _WINDOW_STEPS = 25
 SHOWN = 40  # steps whose signs are drawn one by one

@@ -19,7 +19,7 @@ from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 50
+ORDER = 50
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

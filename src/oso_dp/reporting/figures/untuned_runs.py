@@ -17,7 +17,7 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 105
+ORDER = 105
 _MAX_COLUMNS = 8  # methods
 _MAX_TITLE_LENGTH = 26  # characters above a panel
 _DEPTH = 2.5  # below the searches' best, in units of the range above it, or
