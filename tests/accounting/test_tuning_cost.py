@@ -155,7 +155,7 @@ def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
 
 def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
-    with pytest.raises(OsoError, match="runs: 1; must be > 1 \(the mean\)"):
+    with pytest.raises(OsoError, match=r"runs: 1; must be > 1 \(the mean\)"):
         compute_random_stopping_epsilon(ledger, 1, 1.0, DELTA)
 
 

@@ -116,7 +116,7 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     (plan,) = budget_strategies_figure.plans(one)
     drawn = plan.draw()
     names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
-    assert names == ["Online*: part of a grid, k = 4", "AUTO-S†: default"]
+    assert names == ["Online*: incomplete grid, k = 4", "AUTO-S†: default"]
 
 
 def test_luck_is_taken_out_on_the_other_half(store, study):
@@ -311,7 +311,7 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
     row = of(budget_strategies(made), "composition", "online")
     assert (row["k"], row["whole"], row["mean"]) == (9, False, pytest.approx(85))
     printed = one_budget_table(made).printed
-    assert "part of a grid, k = 9" in set(printed["way"])
+    assert "incomplete grid, k = 9" in set(printed["way"])
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm", "fixed_threshold"])

@@ -151,7 +151,7 @@ def test_what_ran_in_part_without_the_papers_point_is_compared_with_nothing(stor
         store.add(**papers_point("fixed_threshold", 9, 9.0) | {"threshold": 77.0}, seed=seed)
     data = judge_claims(study(store)).set_index(["claim", "dataset"]).loc[("C1", "mnist")]
     assert data["verdict_best"] == UNDECIDED
-    assert data["evidence"] == "1 ran in part, without the paper's point"
+    assert data["evidence"] == "1 incomplete, without the paper's point"
 
 
 def test_random_stopping_is_judged_by_its_own_outcome(store, study):

@@ -42,7 +42,7 @@ def test_hyperparameters_are_judged_where_no_point_lacks(lacking: int, store, st
         value = 0.9 if place == 4 else 0.5
         store.add(k=7, learning_rate=10 ** (-2.5 + 4 * place / 6), values=(value,))
     cell = judge_cells(study(store), "mnist", 7).query("method == 'online' and epsilon == 9")
-    said = "part of the grid" if lacking else "same point"
+    said = "incomplete grid" if lacking else "same point"
     assert cell["point_verdict"].tolist() == [said]
 
 

@@ -44,7 +44,7 @@ def test_divergence_needs_every_run_of_every_grid(make_store, study):
         return always_diverges("fixed_quantile", 1.0)(evidence, "fashion_mnist")
 
     part = found(7)
-    assert (part.verdict, part.text) == (UNDECIDED, "7 of 7 runs diverged, of a part only")
+    assert (part.verdict, part.text) == (UNDECIDED, "7 of 7 runs diverged, of an incomplete grid")
     # One k of two: the paper has this budget at k = 7, too.
     assert found(45).verdict == UNDECIDED
     trains = found(7, metric="mse", quantile=0.1, learning_rate=7.0)
@@ -148,7 +148,10 @@ def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
     points = [49, 81, 25]
     points[part] -= 1
     found = judge(diverging(points=points), "fashion_mnist")
-    assert (found.verdict, found.text) == (UNDECIDED, "135 of 135 runs diverged, of a part only")
+    assert (found.verdict, found.text) == (
+        UNDECIDED,
+        "135 of 135 runs diverged, of an incomplete grid",
+    )
 
 
 @pytest.mark.parametrize("lost", [0, 44, 45])

@@ -256,7 +256,7 @@ def test_a_part_of_a_grid_that_diverges_decides_nothing(store, study):
     store.add(dataset="fashion_mnist", epsilon=1.0, values=(), diverged_at=9)
     assert verdicts(study, store, "fashion_mnist", 9, 1.0) == {
         "online": ("diverged", "diverged"),  # where the paper has 2.57
-        "fixed_quantile": ("part of the grid", "part of the grid"),
+        "fixed_quantile": ("incomplete grid", "incomplete grid"),
         "fixed_threshold": ("not run", "not run"),
         "adam_wosm": ("not run", "not run"),
     }
@@ -301,7 +301,7 @@ def test_where_no_value_is_printed_the_hyperparameters_are_judged(store, study, 
 def test_hyperparameters_need_the_whole_grid(store, study):
     store.add(k=7, learning_rate=1.467, values=(0.9,))
     found = verdicts(study, store, "mnist", 7, 9.0)["online"]
-    assert found == ("no value printed", "part of the grid")
+    assert found == ("no value printed", "incomplete grid")
 
 
 def test_a_grid_of_which_one_run_trains_trains_though_its_best_point_diverged(make_store, study):

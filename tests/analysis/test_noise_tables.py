@@ -101,7 +101,7 @@ def test_what_a_larger_grid_costs_is_said_of_grids_that_have_a_budget(store, stu
         if run["method"] == "fixed_threshold":
             run["noise_multiplier"] *= 5.0 if run["dataset"] == "patients" else 2.0
     (line,) = noise_cost_text(study(store))
-    assert line.startswith("What a larger grid costs (Glyphs, k = 2, ε = 9): FixedThreshold's grid")
+    assert line.startswith("Cost of a larger grid (Glyphs, k = 2, ε = 9): FixedThreshold's grid")
     assert "of 4 runs needs 2.00 times the noise of Online's grid of 2" in line
 
 

@@ -166,7 +166,7 @@ def test_seeds_are_those_that_every_point_has(store, study):
 def test_without_random_stopping_the_table_says_so(paper_store, study):
     table = outcome_table(study(paper_store))
     assert table.data.empty
-    assert table.notes == ("Nothing was run under random stopping yet.",)
+    assert table.notes == ("No runs under random stopping.",)
 
 
 def three_searches(store, epsilons=(3.0,)):

@@ -191,7 +191,7 @@ def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
         **RANDOM, mean_runs=mean, stopping_distribution=shape
     ).best.privacy_cost.stopping
     assert [how[:2] for how in asked] == [(mean, STOPPING_ETA[shape])]
-    assert (stopping.mean_runs, stopping.shape) == (mean, shape)
+    assert (stopping.mean_runs, stopping.distribution) == (mean, shape)
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])

@@ -135,7 +135,7 @@ def spied(monkeypatch) -> list[float]:
     began, train = [], Trainer.__call__
 
     def spy(self, *given):
-        began.append(self.choices.learning_rate)
+        began.append(self.options.learning_rate)
         return train(self, *given)
 
     monkeypatch.setattr(Trainer, "__call__", spy)

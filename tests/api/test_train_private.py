@@ -386,7 +386,7 @@ def test_numbers_of_the_statement(train) -> None:
         assert part in text
     assert f"{made.epsilon:.4g}" in text
     assert "cryptographic" in text
-    assert "whoever knows the seed" in str(train(**SEEDED).statement)
+    assert "the seed reveals the noise" in str(train(**SEEDED).statement)
 
 
 def test_a_run_of_the_method_needs_what_it_searches() -> None:

@@ -96,7 +96,7 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
     assert 7.99 < accounts["rdp"][0] <= 8
     assert oso("report", "store", "--output", "report", "--plan", "plan.json")[0] == 0
     page = (place / "report/index.html").read_text()
-    for part in ("What is promised", "patients, version 1", "Not protected: the test data"):
+    for part in ("Privacy guarantee", "patients, version 1", "Not protected: the test data"):
         assert part in page
     assert oso("summary", "store")[0] == 0
     # The study's own noise does not count what another one of these data has cost.

@@ -122,11 +122,11 @@ def test_a_subclass_does_not_take_its_parents_name() -> None:
 @pytest.mark.parametrize(
     ("mistake", "told"),
     [
-        ({"name": 3}, "name must be a text"),
-        ({"title": None}, "title must be a text"),
-        ({"search": "learning_rate"}, "search 'learning_rate': must be a tuple of learning_rate,"),
-        ({"search": ("learning_rate", "thresh")}, "'thresh'): must be a tuple of learning_rate,"),
-        ({"search": None}, "search None: must be a tuple of learning_rate, threshold, quantile"),
+        ({"name": 3}, "name must be a string"),
+        ({"title": None}, "title must be a string"),
+        ({"search": "learning_rate"}, "search 'learning_rate'; must be a tuple of learning_rate,"),
+        ({"search": ("learning_rate", "thresh")}, "'thresh'); must be a tuple of learning_rate,"),
+        ({"search": None}, "search None; must be a tuple of learning_rate, threshold, quantile"),
     ],
 )
 def test_a_class_that_no_study_could_use_is_told_by_its_name(mistake, told: str) -> None:

@@ -31,7 +31,9 @@ def quick_prices():
 
     def price(search, epsilon, delta, accountant):
         grows = (
-            0.5 if search.search_accounting == COMPOSITION else 0.05 * (2 + min(search.shape, 7))
+            0.5
+            if search.search_accounting == COMPOSITION
+            else 0.05 * (2 + min(search.stopping_eta, 7))
         )
         whole = search.runs**grows * (1 + search.sampling.rate * search.steps**0.5) / epsilon
         return whole * (0.94 if accountant == "pld" else 1)

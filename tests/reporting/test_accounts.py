@@ -35,8 +35,8 @@ def ledger(nu, steps=600):
 def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
     store.add(epsilon=3.0)
     honest = accounts_of(store)
-    assert statement(honest).startswith("The one grid was recomputed")
-    assert "It keeps its budget." in statement(honest)
+    assert statement(honest).startswith("The only grid was recomputed")
+    assert "It is within its budget." in statement(honest)
     store.add(method="fixed_threshold", noise_multiplier=10.0)
     accounts = accounts_of(store)
     table = accounting_table(accounts)
@@ -53,9 +53,9 @@ def test_a_grid_whose_size_nobody_says_is_not_said_to_keep_its_budget(store):
     accounts = accounts_of(store)
     assert accounting_table(accounts).printed["verdict"].tolist() == ["unclear"]
     text = statement(accounts)
-    assert "The rows of mnist.fixed_threshold.k9.eps9 do not say how many runs" in text
+    assert "The rows of mnist.fixed_threshold.k9.eps9 do not record the size of the grid" in text
     assert "exceeds" not in text
-    assert "keeps its budget" not in text
+    assert "within its budget" not in text
 
 
 def test_a_row_of_the_table_is_what_one_computes_by_hand(store):
@@ -203,7 +203,7 @@ def test_a_total_is_said_with_what_was_charged_and_spent(spent, said):
     assert f"cost ε = {said}" in text
     assert "recomputed" not in text  # seeds are charged, and there is no grid
     grid = replace(total, total=False, method="online", k=9)
-    assert "The one grid was recomputed" in statement([total, grid])
+    assert "The only grid was recomputed" in statement([total, grid])
     (row,) = accounting_table([total]).printed.to_dict("records")
     assert row["ε spent, RDP"] == said.split()[0]
 

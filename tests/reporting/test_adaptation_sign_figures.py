@@ -149,7 +149,7 @@ def test_each_line_of_shares_is_its_own_and_stands_in_its_own_row() -> None:
     rows = rows.assign(gradient_z=2.0, direction_z=-1.0, true_direction=[-0.5, 0.5] * 30)
     axes = draw_signs(rows).axes
     for panel, name, product in ((axes[0], "ρ", "gradient"), (axes[1], "C", "direction")):
-        assert panel.get_ylabel() == f"share of +, {name}'s sign"
+        assert panel.get_ylabel() == f"fraction of +, {name}'s sign"
         seen, true, expected = panel.patches
         assert (true.get_linestyle(), expected.get_linestyle()) == ("--", ":")
         shares = {

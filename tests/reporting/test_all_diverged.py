@@ -44,7 +44,7 @@ def test_headline_all_diverged_cells_count_run(diverged, lost) -> None:
     (line,) = summary_text.agreement_text(diverged)
     assert "values that the paper prints, 2 were run: 2 diverged" in line
     (part,) = summary_text.coverage_text([lost])
-    assert part.startswith("2 of 2 grids ran in part only")
+    assert part.startswith("2 of 2 grids are incomplete")
 
 
 def test_verdict_all_diverged_cells_count_run(diverged) -> None:
@@ -54,7 +54,7 @@ def test_verdict_all_diverged_cells_count_run(diverged) -> None:
 
 def test_tables_all_diverged_cells_are_run(diverged, lost) -> None:
     table = paper_table(diverged, find_table("mnist", 9))
-    assert "Nothing of this table was run yet." not in table.notes
+    assert "No cell of this table was run." not in table.notes
     assert any("bfloat16: Online at ε = 9" in note for note in cell_texts.precision_note(lost))
     online = lost[lost["method"] == "online"].iloc[0]
     assert cell_texts.count_columns(online)["grid points"] == "1 of 9 (2 of 2 runs diverged)"

@@ -61,7 +61,7 @@ def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
     agrees = {equivalence_tests.CONSISTENT, equivalence_tests.SAME, equivalence_tests.AS_GOOD}
     open_ = {
         equivalence_tests.UNDECIDED: "open",
-        equivalence_tests.PART: "open",
+        equivalence_tests.INCOMPLETE: "open",
         equivalence_tests.NOT_RUN: "idle",
     }
     for word, (_, look) in GLYPHS.items():
@@ -75,7 +75,7 @@ def test_the_legend_says_of_each_sign_what_it_means(some):
     for word, said in (
         (equivalence_tests.BETTER, "+ better than printed"),
         (equivalence_tests.WORSE, "− worse than printed"),
-        (equivalence_tests.TRAINS, "t trains, where the paper's diverge"),
+        (equivalence_tests.TRAINS, "t trains, where the paper's runs diverge"),
         (equivalence_tests.AS_GOOD, "≈ another best point, as good"),
         (equivalence_tests.OTHER, "≠ another best point, better"),
         (equivalence_tests.SAME, "= the same best point"),

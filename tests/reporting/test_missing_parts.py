@@ -12,11 +12,11 @@ TABLE = '''"""A new table."""
 
 import pandas as pd
 
-from oso_dp.reporting.context import Sources
+from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
 
 
-def tables(sources: Sources) -> list[Table]:
+def tables(sources: ReportContext) -> list[Table]:
     rows = pd.DataFrame({"seeds": [int(sources.study.runs["seed"].nunique())]})
     return [Table("brand_new", "How many seeds there are", rows, rows, ("A note.",))]
 '''
@@ -24,19 +24,19 @@ FIGURE = '''"""A new figure."""
 
 from collections.abc import Iterator
 
-from oso_dp.analysis.result_set import Study
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.reporting.figures import layout
-from oso_dp.reporting.figures.figure_spec import PicturePlan
+from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 500
+ORDER = 500
 
 
-def plans(study: Study) -> Iterator[PicturePlan]:
-    yield PicturePlan("brand_new", "", None, "mine", "A caption of mine.", draw)
+def plans(study: ResultSet) -> Iterator[FigureSpec]:
+    yield FigureSpec("brand_new", "", None, "mine", "A caption of mine.", draw)
 
 
 def draw():
-    figure, (axes,) = canvas.panels(1, "A title")
+    figure, (axes,) = layout.make_panels(1, "A title")
     axes.plot([1, 2], [2, 1])
     return figure
 '''

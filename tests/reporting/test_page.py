@@ -174,13 +174,13 @@ def test_demo_says_that_it_is_not_mnist(glyphs_report):
 
 def test_paper_report_is_honest_about_one_seed(paper_report):
     _, text = read(paper_report)
-    assert "Every value is one seed" in text
+    assert "Every value has one seed" in text
     assert "Neither confirmed nor refuted yet: of the 94 values that the paper prints" in text
     assert "of its 16 claims, each data set counted, 0 hold, 0 do not, 4 are undecided" in text
     assert "C9 follows from a formula of the method" in text
     assert "ours of as few as 1" in text
-    assert "5 of 5 grids ran in part only" in text
-    assert "neither private nor an honest estimate" in text
+    assert "5 of 5 grids are incomplete" in text
+    assert "neither private nor an unbiased estimate" in text
     assert "Not run yet: Table 2 (MNIST, k = 7)" in text
 
 
@@ -247,7 +247,7 @@ def test_missing_results_are_one_line(tmp_path):
 
 
 def test_results_without_runs_are_one_line(tmp_path, store):
-    with pytest.raises(OsoError, match="holds no runs"):
+    with pytest.raises(OsoError, match="contains no runs"):
         build_report(store.write(tmp_path / "results"), tmp_path / "report")
     assert not (tmp_path / "report").exists()
 

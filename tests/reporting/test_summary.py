@@ -51,7 +51,7 @@ def test_where_a_part_of_a_grid_ran_it_says_so_and_none_is_bold(store, tmp_path)
     lines = [line for line in text.splitlines() if "%" in line]
     assert ["\x1b[1m" in line for line in lines] == [False, False, True, False]
     assert ["*" in line for line in lines] == [True, False, False, False]
-    assert "* a part of its grid" in text
+    assert "* incomplete grid" in text
 
 
 def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
@@ -156,8 +156,8 @@ def test_runs_that_are_not_alike_have_no_best(other, store, tmp_path):
     text = printed(store.write(tmp_path))
     lines = [line for line in text.splitlines() if "%" in line]
     assert ["\x1b[1m" in line for line in lines] == [True, False, False, False]
-    assert "None is best where precision, length or delta differ" in text
-    assert "part of its grid" not in text
+    assert "None is bold where precision, length or delta differ" in text
+    assert "incomplete grid" not in text
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_what_diverged_without_a_value_keeps_no_other_from_being_the_best(other,
     bold = [line for line in text.splitlines() if "\x1b[1m" in line and "%" in line]
     assert len(bold) == 1
     assert "Online" in bold[0]
-    assert "None is best" not in text
+    assert "None is bold" not in text
 
 
 def test_the_only_one_with_a_value_is_the_best_of_nothing(store, tmp_path):

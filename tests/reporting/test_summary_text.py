@@ -62,7 +62,7 @@ def test_coverage_counts_the_grids_that_are_incomplete(store, study):
         store.add(learning_rate=10.0 ** (i / 2 - 2.5))
     store.add(method="adam_wosm", threshold=0.1)
     assert coverage_text([judge_cells(study(store), "mnist", 9)])[0].startswith(
-        "1 of 2 grids ran in part"
+        "1 of 2 grids are incomplete"
     )
     complete = judge_cells(study(store), "mnist", 9)
     assert coverage_text([complete[complete["method"] == "online"]]) == []
@@ -185,7 +185,7 @@ def test_runs_that_are_not_alike_are_not_ranked(value, other, store, study) -> N
     store.add(dataset="glyphs", method="auto_s", values=(value,), **other)
     text = best_method_text(judge_cells(study(store), "glyphs", 9))
     assert "Online is best with 90.00 %, 10.00 ahead of AdamWOSM" in text
-    assert text.endswith("; of another precision, length or delta is AUTO-S.")
+    assert text.endswith("; not comparable (precision, length or delta): AUTO-S.")
 
 
 @pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
@@ -193,7 +193,7 @@ def test_where_no_two_are_alike_nobody_is_best(other, store, study) -> None:
     store.add(values=(0.9,))
     store.add(method="adam_wosm", threshold=1.0, values=(0.8,), **other)
     text = best_method_text(judge_cells(study(store), "mnist", 9))
-    assert text == "MNIST, k = 9: at ε = 9 no two are alike in precision, length and delta."
+    assert text == "MNIST, k = 9: at ε = 9 no two have the same precision, length and delta."
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.25])

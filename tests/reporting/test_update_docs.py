@@ -106,7 +106,7 @@ def test_counts_add_up_runs(store, study):
 
 def test_budgets_leave_parts_of_grids_out(stored):
     """Unless others are compared with it."""
-    parts = [line for line in budgets(stored).splitlines() if line.startswith("| part of a grid")]
+    parts = [line for line in budgets(stored).splitlines() if line.startswith("| incomplete grid")]
     assert parts
     assert all("itself" in line for line in parts)
 

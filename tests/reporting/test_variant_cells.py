@@ -1,4 +1,4 @@
-"""A search with something laid over its steps is never shown, or judged, as the plain method."""
+"""A search with a schedule or averaging is never shown, or judged, as the plain method."""
 
 import io
 import json
@@ -26,7 +26,7 @@ LAID = {
 
 
 def fill(store, variant=None, **more):
-    """Online's nine points of MNIST, three seeds; laid: what the settings say of its steps."""
+    """Online's nine points of MNIST, three seeds; variant: its schedule or averaging."""
     said = {"settings": json.dumps(variant)} if variant else {}
     for place in range(9):
         for seed in range(3):
@@ -44,7 +44,7 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
     named = f"Online, {words}"
     table = paper_table(made, find_table("mnist", 9))
     assert named in table.details["method"].tolist()
-    sentence = f"With something laid over the steps: Online at ε = 9 ({words})."
+    sentence = f"Variants with a schedule or averaging: Online at ε = 9 ({words})."
     assert sentence in table.notes
     assert named in cells_table(made, "glyphs", 9).printed["method"].tolist()
     for dataset in ("mnist", "glyphs"):
@@ -59,12 +59,12 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
     assert all(caption.endswith(sentence) for caption in captions)
 
 
-def test_where_nothing_is_laid_over_no_sentence_says_so(store, study) -> None:
+def test_plain_methods_have_no_variant_note(store, study) -> None:
     made = study(fill(store))
     assert not [
-        line for line in paper_table(made, find_table("mnist", 9)).notes if "variant" in line
+        line for line in paper_table(made, find_table("mnist", 9)).notes if "Variants" in line
     ]
-    assert not [plan for plan in every_plan(made) if "laid over the steps: " in plan.caption]
+    assert not [plan for plan in every_plan(made) if "schedule or averaging: " in plan.caption]
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])

@@ -183,7 +183,7 @@ def _paper_point_rows(study: ResultSet) -> set[tuple]:
 
 def strategy_title(row: dict[str, Any]) -> str:
     """The title of a row's strategy; for an incomplete grid, its k."""
-    return STRATEGIES[row["way"]] if row["whole"] else f"part of a grid, k = {row['k']:g}"
+    return STRATEGIES[row["way"]] if row["whole"] else f"incomplete grid, k = {row['k']:g}"
 
 
 def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:

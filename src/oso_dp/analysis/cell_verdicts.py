@@ -80,8 +80,10 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
     if row["variant"]:  # another method than the paper's
         return equivalence_tests.UNDECIDED, equivalence_tests.UNDECIDED
     if row["paper_diverged"]:
-        lost = equivalence_tests.CONSISTENT if is_complete_grid(row) else equivalence_tests.PART
-        return (equivalence_tests.TRAINS if row["diverged"] < row["runs"] else lost,) * 2
+        if row["diverged"] < row["runs"]:
+            return equivalence_tests.TRAINS, equivalence_tests.TRAINS
+        complete = is_complete_grid(row)
+        return (equivalence_tests.CONSISTENT if complete else equivalence_tests.INCOMPLETE,) * 2
     if row["status"] == "diverged":
         return equivalence_tests.DIVERGED, equivalence_tests.DIVERGED
     if pd.isna(row["paper_mean"]):
@@ -91,7 +93,7 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
 
 def _point_verdict(row: Mapping) -> str:
     if not is_complete_grid(row):
-        return equivalence_tests.PART
+        return equivalence_tests.INCOMPLETE
     names = labels.searched_axes(row["method"])
     if all(np.isclose(row[n], row[f"paper_{n}"], rtol=POINT_TOLERANCE, atol=0) for n in names):
         return equivalence_tests.SAME

@@ -327,7 +327,7 @@ def _unused_rows_text(
     gone = (both["status"] == "diverged") | (both["status_baseline"] == "diverged")
     part = int((~gone & ~both.index.isin(valued.index)).sum())
     if part:
-        says.append(f"{part} ran in part, without the paper's point")
+        says.append(f"{part} incomplete, without the paper's point")
     single = len(valued) - len(usable)
     if single:
         says.append(f"{single} grid{'s' if single > 1 else ''} with one seed only")
@@ -366,8 +366,11 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
             text = f"diverged in {lost} of {len(cells)} grids"
             if lost < len(cells):
                 return ClaimResult(FAILS, text)
-            part = "grid_points" in cells and not _all_complete(cells, design)
-            return ClaimResult(UNDECIDED if part else HOLDS, text + ", of a part only" * part)
+            incomplete = "grid_points" in cells and not _all_complete(cells, design)
+            return ClaimResult(
+                UNDECIDED if incomplete else HOLDS,
+                text + ", of an incomplete grid" * incomplete,
+            )
         runs = evidence.runs
         runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]
         runs = runs[(runs["epsilon"] == epsilon) & runs["k"].isin(cells["k"])]
@@ -377,7 +380,7 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
             return ClaimResult(FAILS, text)
         whole = _all_complete(cells, design)
         return ClaimResult(
-            HOLDS if whole else UNDECIDED, text + ("" if whole else ", of a part only")
+            HOLDS if whole else UNDECIDED, text + ("" if whole else ", of an incomplete grid")
         )
 
     return judge

@@ -60,20 +60,20 @@ UNDECIDED = "undecided"
 SAME = "same point"
 AS_GOOD = "as good"
 OTHER = "another point"
-PART = "part of the grid"
+INCOMPLETE = "incomplete grid"
 
 VALUE_RULE = (
     f"Verdict: “{UNDECIDED}” with fewer than {SEEDS_NEEDED} seeds; “{CONSISTENT}” where the 90 % "
-    "interval of ours − paper (Welch's) lies inside the data set's margin of equivalence ("
+    "interval of ours − paper (Welch's) lies inside the data set's equivalence margin ("
     + ", ".join(f"{_margin_text(name)} on {title}" for name, title in _TITLES)
     + f"); else “{BETTER}” or “{WORSE}” where the difference is significant at 5 % after Benjamini "
     f"and Hochberg's correction for all printed values that are judged (not “{WORSE}” where the "
-    f"grid ran in part, and not at the paper's own point); else “{UNDECIDED}”."
+    f"grid is incomplete and lacks the paper's point); else “{UNDECIDED}”."
 )
 POINT_RULE = (
     "Where the paper prints hyperparameters only, they are judged: “same point”; “as good” where "
     "our runs at the paper's point are no worse than our best point by the same interval; else "
-    "“another point”. This needs the whole grid: “part of the grid” says that it did not run."
+    "“another point”. This needs a complete grid; else “incomplete grid”."
 )
 
 

@@ -1,4 +1,4 @@
-"""What the files of `tables` are handed."""
+"""The input of the functions in `tables`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from oso_dp.analysis.result_set import ResultSet
 
 @dataclass(frozen=True)
 class ReportContext:
-    """A study, and what was computed from it once for several tables and the page."""
+    """A study's results, with derived values that several tables and the page share."""
 
     study: ResultSet
     accounts: Sequence[GridAccount]
-    claims: pd.DataFrame  # see `oso_dp.analysis.claims.judged`
-    pictures: Sequence[str]  # names of the figures that were drawn
+    claims: pd.DataFrame  # see `oso_dp.analysis.claims.judge_claims`
+    pictures: Sequence[str]  # names of the drawn figures

@@ -1,8 +1,9 @@
-"""Writing a report into a folder, and nothing else's place.
+"""Write a report into a folder without overwriting other files.
 
-`manifest.json` names the store that the report is of and lists what was written, with checksums. A
-report is written into a folder that is new, or holds only the last report of the same store: then
-it takes that one's place. Hidden files, and folders below with a report of their own, stay.
+`manifest.json` names the report's results folder (store) and lists the written files with their
+checksums. A report is written only to a new folder, or to one that contains only the previous
+report of the same store, which it replaces. Hidden files, and subfolders with their own report,
+are kept.
 """
 
 import hashlib
@@ -22,17 +23,17 @@ _REMEDY = "pass another folder, or move this one away first"
 
 
 def default_folder(store: Path) -> Path:
-    """Where a store's report goes unless it is said: beside it, named after it."""
+    """The default folder of a store's report: next to the store, with the suffix `-report`."""
     named = store if store.name not in ("", "..") else Path(os.path.abspath(store))
     return named.with_name(f"{named.name}{_BESIDE}")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a report's folder says of itself."""
+    """The manifest of a report's folder."""
 
-    store: str  # the path from the folder to the results; both may move together
-    # Each file's checksum; several while a report is being written.
+    store: str  # path of the results relative to the folder, so that both can be moved together
+    # Each file's checksum; old and new ones while a report is being written.
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -43,14 +44,14 @@ class Manifest:
 
 
 class ReportFolder:
-    """Keeps a report's files until all are made, then writes them below one folder.
+    """Collects a report's files until all are made, then writes them below one folder.
 
-    Each is written at once: a reader sees the old or the new one.
+    Each file is written atomically: a reader sees the old or the new one.
     """
 
     def __init__(self, folder: Path, store: Path) -> None:
-        """OsoError where the folder cannot be written to, or holds anything but the store's own
-        last report."""
+        """Raise OsoError if the folder is not writable or contains other files than the previous
+        report of the store."""
         self.folder = Path(folder)
         self.store = _relative_path(self.folder, store)
         self.content: dict[str, bytes] = {}
@@ -58,9 +59,9 @@ class ReportFolder:
         make_folder(self.folder)
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Keep `name` (relative, with `/`) for `finish`; the path that it will have.
+        """Add the file `name` (relative, with `/`), which `finish` writes; returns its path.
 
-        OsoError for a name that leads out of the folder.
+        Raises OsoError for a name outside the folder.
         """
         path = self.folder / name
         if not os.path.abspath(path).startswith(os.path.abspath(self.folder) + os.sep):
@@ -69,9 +70,9 @@ class ReportFolder:
         return path
 
     def finish(self) -> None:
-        """Write the report in the last one's place; what only that one had is removed.
+        """Write the report and remove files that only the previous one had.
 
-        A report that was interrupted here is taken up by the next one.
+        The next report can continue after an interruption here.
         """
         with only_writer(self.folder):
             last = _previous_files(self.folder, self.store)
@@ -92,12 +93,12 @@ class ReportFolder:
 
 
 def check_place(folder: Path, store: Path) -> None:
-    """OsoError if a report of this store must not be written to the folder."""
+    """Raise OsoError if a report of this store must not be written to the folder."""
     _previous_files(Path(folder), _relative_path(Path(folder), store))
 
 
 def publish(source: Path, target: Path) -> None:
-    """Put the report in `source` into `target`, too; OsoError as by `ReportFolder`."""
+    """Copy the report in `source` to `target`; raises OsoError like `ReportFolder`."""
     last = _read(source)
     if last is None:
         raise OsoError(f"{source}: contains no report; `oso report` writes one")
@@ -113,7 +114,7 @@ def _relative_path(folder: Path, store: Path) -> str:
 
 
 def _previous_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
-    """What the folder holds of the store's last report; OsoError if it holds anything else."""
+    """Files of the store's previous report; raises OsoError if the folder contains others."""
     if not folder.is_dir():
         return {}
     present = sorted(_files(folder))
@@ -138,7 +139,7 @@ def _previous_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
 
 
 def _files(folder: Path, below: str = "") -> Iterator[str]:
-    """Names of all files but hidden ones and those of reports below."""
+    """Names of all files except hidden ones and those of reports in subfolders."""
     for entry in sorted(os.scandir(folder / below), key=lambda entry: entry.name):
         name = f"{below}{entry.name}"
         if entry.name.startswith("."):
@@ -150,7 +151,7 @@ def _files(folder: Path, below: str = "") -> Iterator[str]:
 
 
 def _read(folder: Path) -> Manifest | None:
-    """The manifest; None where there is none of ours."""
+    """The manifest; None if it is missing or malformed."""
     check_regular(folder / MANIFEST)
     try:
         stored = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))

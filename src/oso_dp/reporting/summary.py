@@ -1,4 +1,4 @@
-"""The results in a terminal."""
+"""The table of `oso summary`: results in a terminal."""
 
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,17 @@ from oso_dp.study.plan import load_plans, read_plan
 
 _PART = "*"  # behind the name of a method
 _NOTES = {
-    "part": f"{_PART} a part of its grid: none is best where one is",
-    "unlike": "None is best where precision, length or delta differ",
+    "part": f"{_PART} incomplete grid; none is bold beside one",
+    "unlike": "None is bold where precision, length or delta differ",
 }
 
 
 def summary_table(results: Path) -> Table:
     """Best on test per data set, k, epsilon and method; the best method is bold.
 
-    Where a part of a grid is among them, its method has a mark, and none is: the best of more
-    points is better by their number alone. Nor where runs are not alike. Raises OsoError for
-    results that are missing, empty or of another schema, or above a budget.
+    An incomplete grid is marked, and no method is bold beside one: the best of more points is
+    better by their number alone. Nor is one bold where runs are not comparable. Raises OsoError for
+    results that are missing, empty, of another schema, or above a budget.
     """
     plans = load_plans(results)
     study = read_result_set(results, plans)
@@ -83,7 +83,7 @@ def _value(row: Any) -> str:
 
 
 def _best(rows: pd.DataFrame) -> str | None:
-    """The best of several methods; none where there is nothing to choose from."""
+    """The best of several methods; None for fewer than two."""
     valued = rows[rows["status"] == "run"]
     if len(valued) < 2:
         return None

@@ -1,4 +1,4 @@
-"""A table as Markdown, CSV and LaTeX."""
+"""Format a table as Markdown, CSV and LaTeX."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -40,14 +40,15 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """One table twice: `data` for machines (CSV), `printed` for people (text cells), and notes.
+    """A table: `data` as CSV values, `printed` as formatted text cells, and notes.
 
-    `printed` may have two levels of headings: groups of columns, and columns. The rest is for the
-    page only: `details` are more text cells; anchors name rows, of `printed` or of `details`, for
-    links; hovers say of a cell of `printed`, by its row and column, what is shown above it.
+    `printed` may have two levels of headings: groups of columns, and columns. The other fields are
+    for the HTML page only: `details` has further text cells, `anchors` and `detail_anchors` name
+    rows of `printed` and `details` for links, and `hovers` maps (row, column) of `printed` to a
+    tooltip.
     """
 
-    name: str  # file name without its ending
+    name: str  # file name without suffix
     title: str
     data: pd.DataFrame
     printed: pd.DataFrame
@@ -59,16 +60,16 @@ class Table:
 
 
 def text(value: Any) -> str:
-    """A cell as text; a missing value is a dash."""
+    """A cell as text; a dash for a missing value."""
     return DASH if pd.isna(value) else str(value)
 
 
 def headings(printed: pd.DataFrame) -> list[list[tuple[str, int]]]:
-    """The lines of a table's head, as pairs of a heading and the number of columns it spans."""
+    """The header lines, as pairs of a heading and the number of columns that it spans."""
     lines = []
     for level in range(printed.columns.nlevels):
         names = list(printed.columns.get_level_values(level))
-        if level == printed.columns.nlevels - 1:  # columns, each by itself
+        if level == printed.columns.nlevels - 1:  # single columns
             lines.append([(name, 1) for name in names])
         else:
             lines.append([(name, len(list(same))) for name, same in groupby(names)])
@@ -76,7 +77,7 @@ def headings(printed: pd.DataFrame) -> list[list[tuple[str, int]]]:
 
 
 def to_markdown(table: Table) -> str:
-    """Headings of two levels are joined: Markdown has one line for them."""
+    """The table as Markdown; headings of two levels are joined into one line."""
 
     lines = [f"### {table.title}", "", *markdown_rows(table.printed)]
     lines += [f"\n{note}" for note in table.notes]
@@ -84,7 +85,7 @@ def to_markdown(table: Table) -> str:
 
 
 def markdown_rows(printed: pd.DataFrame) -> list[str]:
-    """Text cells with their headings as the lines of a Markdown table."""
+    """The lines of a Markdown table."""
 
     def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(text(c).replace("|", "\\|") for c in cells) + " |"

@@ -1,4 +1,4 @@
-"""What `make report` writes into pages of this repository, from `results/` alone.
+"""Update the marked blocks of documentation pages from the results; part of `make report`.
 
 python -m oso_dp.reporting.update_docs README.md --results results
 """
@@ -35,7 +35,7 @@ _LOSS = "largest loss, in margins"
 
 
 def status(study: ResultSet) -> str:
-    """One sentence on the paper's values and claims, and a table of the claims."""
+    """The block `status`: a sentence on the paper's values and claims, and a table of claims."""
     claims = judge_claims(study)
     dataset = f"on {labels.dataset_short('fashion_mnist')} "
     verdict = summary_text.verdict_text(study, claims).removesuffix(".")
@@ -46,7 +46,7 @@ def status(study: ResultSet) -> str:
 
 
 def evidence(study: ResultSet) -> str:
-    """A row for each claim and question with runs: the verdict and the advantage."""
+    """The block `evidence`: verdict and advantage for each claim and question with runs."""
     claims = judge_claims(study)
     ran = claims[claims["verdict_best"] != NOT_RUN]
     rows = pd.DataFrame(
@@ -61,7 +61,7 @@ def evidence(study: ResultSet) -> str:
 
 
 def _verdict(row: dict) -> str:
-    """Of the paper's checkpoint rule, with those of the others where they differ."""
+    """The verdict under the paper's checkpoint rule, and under the others where it differs."""
     words = [row["verdict_best"]]
     if (row["at_paper"] or 0) > 0:
         words[0] += f" {AT_PAPERS_POINTS}"
@@ -74,7 +74,7 @@ def _verdict(row: dict) -> str:
 
 
 def _numbers(evidence: str) -> str:
-    """Of a comparison the advantage and the grids; its details are in the report."""
+    """Shorten a comparison to its advantage and grids; the report has the details."""
     if ", M = " in evidence:
         clauses = [text.split("; ")[0] for text in evidence.split("; and ")]
         if len(clauses) == 1:
@@ -84,7 +84,7 @@ def _numbers(evidence: str) -> str:
 
 
 def counts(study: ResultSet) -> str:
-    """How many runs there are of each data set, k, search and precision."""
+    """The block `counts`: runs of each data set, k, search accounting and precision."""
     rows = []
     keys = ["dataset", "k", "search_accounting", "precision"]
     for (dataset, k, search_accounting, precision), group in count_variants(study).groupby(
@@ -107,9 +107,9 @@ def counts(study: ResultSet) -> str:
 
 
 def budgets(study: ResultSet) -> str:
-    """A table for each data set: each way to spend one budget; and one for the defaults' losses.
+    """The block `budgets`: budget strategies for each data set, and the defaults' regret.
 
-    A part of a grid is left out, as its best point is unknown, unless others are compared with it.
+    Incomplete grids are left out, since their best point is unknown, except for the reference.
     """
     table = one_budget_table(study)
     reference = [is_reference(row) for row in table.data.to_dict("records")]
@@ -128,7 +128,7 @@ def budgets(study: ResultSet) -> str:
 
 
 def _surest(study: ResultSet) -> list[str]:
-    """The defaults by what they lose where they lose most; nothing without defaults."""
+    """The defaults by their maximum regret; empty without defaults."""
     losses = max_regret(study)
     if losses.empty:
         return []
@@ -162,7 +162,7 @@ BLOCKS: dict[str, Callable[[ResultSet], str]] = {
 
 
 def marks(name: str) -> tuple[str, str]:
-    """The lines between which a block of this name stands."""
+    """The lines before and after the block of this name."""
     return (
         f"<!-- {name}: `make report` writes these lines from results/ -->",
         f"<!-- end of the {name} -->",
@@ -170,7 +170,7 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def write_blocks(page: Path, study: ResultSet) -> None:
-    """Replace what stands between marks; OsoError where a mark lacks its partner, or all do."""
+    """Replace all marked blocks; raises OsoError for a missing or repeated mark, or no block."""
     check_regular(page)
     text = page.read_text(encoding="utf-8")
     written = 0

@@ -1,9 +1,8 @@
-"""The report's figures: each file here is one, or one kind, with a caption.
+"""The report's figures: one module for each figure, or kind of figure.
 
-The page shows each as SVG; PNG and PDF stand beside it.
-
-A file is found by itself. Its function `plans` says which figures there are of a study: a name, a
-caption, and how each is drawn. Files with a smaller `PLACE` come first.
+Modules are discovered automatically. Each has a function `plans`, which takes a `ResultSet` and
+yields figure specifications with name, caption and drawing function. Modules with a smaller `ORDER`
+come first. The page shows each figure as SVG, with PNG and PDF files next to it.
 """
 
 import pkgutil
@@ -17,11 +16,11 @@ from oso_dp.reporting.report_folder import ReportFolder
 
 
 def every_plan(study: ResultSet) -> Iterator[FigureSpec]:
-    """The figures of all files."""
+    """The figure specifications of all modules."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     planning = [module for module in modules if hasattr(module, "plans")]
-    for module in sorted(planning, key=lambda module: module.PLACE):
+    for module in sorted(planning, key=lambda module: module.ORDER):
         yield from module.plans(study)
 
 

@@ -15,7 +15,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 100
+ORDER = 100
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

@@ -1,4 +1,4 @@
-"""What moves Online's C_t and rho_t: how often each of its two signs was +."""
+"""Online's adaptation signs: the fraction of + for C_t and rho_t over the steps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 55
+ORDER = 55
 
 NAMES = {"threshold": "C", "learning_rate": "ρ"}
 _WIDTHS = {"threshold": 1.1, "learning_rate": 2.4}
@@ -30,9 +30,9 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
         return
     caption = (
         f"Online, {_which(rows)}; a line is a seed. Above: Cₜ and ρₜ over their starting values. "
-        "Each step multiplies C by exp(±rate), by the sign of the noisy gradient's product with "
-        "the noisy direction of the step before, and ρ by that of its product with the noisy "
-        "gradient before. Grey is where the signs of a fair coin would lead with probability "
+        "Each step multiplies C by exp(±rate), with the sign of the noisy gradient's product with "
+        "the previous noisy direction, and ρ with the sign of its product with the previous noisy "
+        "gradient. Grey is where the signs of a fair coin would lead with probability "
         "95 %. Below: the share of the signs that were + between two evaluations, as Cₜ and ρₜ "
         "tell it; grey is again the coin's. Outside of the grey something is steered, inside of it "
         "nothing can be told from chance; but a share that stays at exactly one half has too "
@@ -42,7 +42,7 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def select_runs(study: ResultSet) -> pd.DataFrame:
-    """`analysis.steering` of one cell per data set: the most steps, then largest k and budget."""
+    """Rows of `count_adaptation_signs` for one cell per data set: most steps, largest k, budget."""
     best = study.best_runs
     best = best[(best["method"] == "online") & best["epsilon"].notna()]
     best = best.sort_values(["steps", "k", "epsilon"], ascending=False)
@@ -61,9 +61,9 @@ def _which(rows: pd.DataFrame) -> str:
 
 
 def draw_adaptation_signs(rows: pd.DataFrame) -> Figure:
-    """A column per data set: the factors above, the shares of + below.
+    """One column per data set: the factors above, the fractions of + below.
 
-    rows: as `analysis.steering` gives them.
+    rows: as `analysis.adaptation_signs.count_adaptation_signs` gives them.
     """
     datasets = labels.sort_datasets(rows["dataset"].unique())
     figure, (above, below) = layout.make_panel_grid(2, len(datasets), _TITLE)
@@ -87,7 +87,7 @@ def draw_adaptation_signs(rows: pd.DataFrame) -> Figure:
         layout.log_axis(top)  # once all is drawn: they share it
     below[0].set_xlim(left=0)  # as well: it is the scale of all panels
     above[0].set_ylabel("factor since the start")
-    below[0].set_ylabel("share of + signs")
+    below[0].set_ylabel("fraction of + signs")
     handles = [
         Line2D([], [], color=styles.STEERED[value], linewidth=_WIDTHS[value], label=name)
         for value, name in NAMES.items()

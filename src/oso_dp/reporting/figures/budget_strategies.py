@@ -1,4 +1,4 @@
-"""What one budget gives, by how it is spent: a line for each way, a panel for each epsilon."""
+"""Values of the budget strategies: one row per strategy, one panel per epsilon."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.tables.budget_strategies import strategy_label
 
-PLACE = 104
+ORDER = 104
 _MAX_DISTANCE = (
     3.0  # what is further below the best than this many times the searches' spread is cut off
 )
@@ -49,10 +49,10 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def draw_strategies(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """A panel per epsilon, a line per way.
+    """One panel per epsilon, one row per strategy.
 
-    rows: `analysis.one_budget.ways` of one data set. methods: all of the report, for colours. None
-    where no way has a value.
+    rows: from `analysis.budget_strategies`, of one data set. methods: all of the report, for
+    colours. None if no strategy has a value.
     """
     rows = rows.dropna(subset="mean")
     if rows.empty:
@@ -125,7 +125,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, lines: list[str], methods: list[str]) 
 
 
 def _span(rows: pd.DataFrame) -> tuple[float, float]:
-    """What the axis shows: all searches, and whatever is not far beyond them."""
+    """The axis limits: all searches, and values at most `_MAX_DISTANCE` below them."""
     bars = rows["std"].fillna(0)
     searched = rows["way"] != DEFAULT
     near = rows if not searched.any() else rows[searched]

@@ -1,4 +1,4 @@
-"""What captions of several figures say."""
+"""Shared sentences of figure captions."""
 
 import pandas as pd
 
@@ -6,7 +6,7 @@ from oso_dp import labels
 
 
 def incomplete_note(cells: pd.DataFrame) -> str:
-    """A sentence where a grid ran in part: its best is over fewer points, and may be far off."""
+    """A sentence on incomplete grids, whose best is over fewer points."""
     part = cells[(cells["status"] == "run") & (cells["grid_points"] < cells["grid_size"])]
     names = [
         f"{labels.method_label(method)} (ε = {', '.join(f'{e:g}' for e in rows['epsilon'])})"

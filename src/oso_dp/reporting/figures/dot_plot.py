@@ -1,4 +1,4 @@
-"""Methods at one budget: a line of the figure for each."""
+"""Dot plot of methods at one budget, one row per method."""
 
 from typing import Any
 

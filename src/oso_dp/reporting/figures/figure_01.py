@@ -14,7 +14,7 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 10
+ORDER = 10
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

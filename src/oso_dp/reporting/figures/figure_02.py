@@ -16,7 +16,7 @@ from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 90
+ORDER = 90
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:

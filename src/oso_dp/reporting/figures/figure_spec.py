@@ -1,4 +1,4 @@
-"""A figure before and after it is drawn: what it is called, what it shows, what it is about."""
+"""Figure specifications, and figures after they are written."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from matplotlib.figure import Figure
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure that will be drawn, unless `draw` finds nothing to show and gives None."""
+    """A figure to draw; `draw` returns None if there is nothing to show."""
 
-    name: str  # file name without its ending
-    dataset: str  # empty where it is about none
+    name: str  # file name without suffix
+    dataset: str  # empty if not about one data set
     k: int | None  # None: over all k
     kind: str  # metric, beyond, curves, threshold, learning_rate, grid, noise, search_cost, ...
     caption: str
     draw: Callable[[], Figure | None]
-    measured: bool = True  # False where only the paper's values are in it
-    data: pd.DataFrame | None = None  # its numbers, where no table of the report has them
+    measured: bool = True  # False if it shows only the paper's values
+    data: pd.DataFrame | None = None  # its numbers, if no table of the report has them
 
 
 @dataclass(frozen=True)
 class WrittenFigure:
-    """A figure that was written: what the page needs to show it."""
+    """A written figure, with the data that the page needs."""
 
     name: str
     dataset: str
@@ -33,9 +33,9 @@ class WrittenFigure:
     link: str  # the page's image source
     width: int  # of the PNG, in pixels
     measured: bool
-    data: bool  # whether a CSV stands beside it
+    data: bool  # whether it has a CSV file
 
     @property
     def wide(self) -> bool:
-        """Too wide to be read when shrunk to a phone's width."""
+        """Whether it is too wide to be legible on a phone."""
         return self.width > 1600

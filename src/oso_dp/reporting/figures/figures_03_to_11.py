@@ -25,11 +25,11 @@ from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.tables.cells import variant_note
 
-PLACE = 20
+ORDER = 20
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
-    """For each data set and k that was run; and for the paper's others its values alone."""
+    """One figure per data set and k that was run; for the paper's others, only its values."""
     ran = list_panels(study)
     for dataset, k in ran:
         yield metric_plan(study, dataset, k, measured=True)
@@ -75,17 +75,17 @@ def metric_plan(study: ResultSet, dataset: str, k: int, measured: bool) -> Figur
         k,
         "metric",
         caption.strip(),
-        # Where the paper has no figure, one method alone makes none.
+        # Without a figure in the paper, at least two methods are needed.
         lambda: draw_metric(cells, title, study.methods) if table or ran.nunique() > 1 else None,
         measured,
     )
 
 
-DODGE = 0.085  # methods stand side by side, so that error bars do not cover each other
+DODGE = 0.085  # horizontal offset between methods, so that error bars do not overlap
 
 
 def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """Plot the judged cells of one data set at one k (`judged_cells`).
+    """Plot the judged cells of one data set at one k (`judge_cells`).
 
     Ours filled with solid lines and the standard deviation over seeds; the paper's hollow with
     dashed lines. At a single epsilon there is no line to draw: the methods stand below each other.
@@ -98,7 +98,7 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
         return None
     if valued["epsilon"].nunique() == 1 and private["epsilon"].nunique() == 1:
         return _at_one_epsilon(cells, title, methods)
-    # Each epsilon of the design has its place, whether or not it was run.
+    # Each epsilon of the design has a position, whether or not it was run.
     places = {e: i for i, e in enumerate(sorted(private["epsilon"].unique()))}
     figure, (axes,) = layout.make_panels(1, title)
     figure.set_size_inches(6.8, 4.3)
@@ -128,14 +128,14 @@ def draw_metric(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure |
     axes.set_xticks(list(places.values()), [f"{e:g}" for e in places])
     if places:
         axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xlabel("ε of the whole grid")
+    axes.set_xlabel("ε of the complete grid")
     axes.set_ylabel(labels.metric_label(cells["metric"].iloc[0]))
     layout.add_legend(figure, handles)
     return figure
 
 
 def _at_one_epsilon(cells: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """`cells` of one budget, and NoDP's, as a dot plot."""
+    """Cells of one budget, and NoDP's, as a dot plot."""
     epsilon = cells["epsilon"].dropna().iloc[0]
     measured = cells[["method", "mean", "std"]].assign(source="ours")
     printed = cells[["method"]].assign(

@@ -1,4 +1,4 @@
-"""The metric over a whole grid: rho x C of FixedThreshold, rho x gamma of FixedQuantile."""
+"""Heat maps of complete grids: rho x C of FixedThreshold, rho x gamma of FixedQuantile."""
 
 import math
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ from oso_dp.paper.tables import paper_results
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-_ENOUGH = 0.5  # of a grid's points: with fewer, a heat map is mostly blank
+_MIN_FRACTION = 0.5  # of a grid's points; below it a heat map would be mostly blank
 
 
-PLACE = 40
+ORDER = 40
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -36,15 +36,16 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def grid_plan(study: ResultSet, dataset: str, k: int) -> FigureSpec:
-    """The metric over the whole grids of one data set at one k."""
+    """One figure per data set and k."""
     points = main_variants(study.points)
     points = points[(points["dataset"] == dataset) & (points["k"] == k)]
     panels = [
         (method, epsilon)
         for (method, epsilon), cell in points.groupby(["method", "epsilon"])
-        if method in AXES and len(cell) >= _ENOUGH * (study.grid_size(dataset, method, k) or np.inf)
+        if method in AXES
+        and len(cell) >= _MIN_FRACTION * (study.grid_size(dataset, method, k) or np.inf)
     ]
-    # A panel that is there for another grid's sake shows all that ran, however little it is.
+    # A figure with one sufficiently complete grid shows all grids.
     points = points[
         points["method"].isin({method for method, _ in panels})
         & points["epsilon"].isin({epsilon for _, epsilon in panels})
@@ -62,16 +63,16 @@ def grid_plan(study: ResultSet, dataset: str, k: int) -> FigureSpec:
         "grid",
         f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
         f"ring is our best point{square}. Each panel's runs share one budget.",
-        lambda: draw_grid(printed, paper, metric, f"{where}: the metric over the whole grid"),
+        lambda: draw_grid(printed, paper, metric, f"{where}: the metric over the complete grid"),
         data=printed[[*CELL, *POINT, "mean", "seeds", "diverged"]],
     )
 
 
-# Methods with two hyperparameters, and the one that goes upward; rho goes to the right.
+# Methods with two hyperparameters -> the one on the y axis; rho is on the x axis.
 AXES = {"fixed_threshold": "threshold", "fixed_quantile": "quantile"}
 _NAMES = {"threshold": "threshold C", "quantile": "quantile γ"}
 _NOT_RUN, _NO_VALUE = "#F2F2F2", "#B8B8B8"
-# One fits into the other where they meet; the dark rim shows them on bright cells and on white.
+# The markers fit into each other; the dark edge is visible on bright cells and on white.
 _RIM = [patheffects.withStroke(linewidth=3.4, foreground="#222222")]
 _RING: dict[str, Any] = {"linestyle": "", "mfc": "none", "color": "#FFFFFF", "path_effects": _RIM}
 _OURS = {"marker": "o", "markersize": 6, "markeredgewidth": 1.6, **_RING}
@@ -81,7 +82,7 @@ _PAPERS = {"marker": "s", "markersize": 11, "markeredgewidth": 1.6, **_RING}
 def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str) -> Figure | None:
     """A row of panels per method, a panel per epsilon, one colour scale; brighter is better.
 
-    points: rows of `points.grid_points` of one data set at one k, in the printed unit. best: the
+    points: rows of `aggregate.grid_points` of one data set at one k, in the printed unit. best: the
     paper's best points, columns method, epsilon, learning_rate, threshold, quantile. None without
     points of a method of `AXES`.
     """
@@ -126,7 +127,7 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
 
 
 def _scale(values: pd.Series, metric: str) -> tuple[colors.Normalize, str]:
-    """From the worst to the best that the figure holds; the errors' logarithm."""
+    """The colour scale, from the worst to the best value; logarithmic for errors."""
     low, high = values.min(), values.max()
     if low == high:
         low, high = 0.9 * low, 1.1 * high
@@ -183,12 +184,12 @@ def _tick(value: float) -> str:
 
 
 def _place(values: list[float], value: float) -> float:
-    """Where a value stands among the ticks, NaN beyond them: the paper prints three digits."""
+    """The position of a value among the ticks, NaN outside; the paper prints three digits."""
     if not (1 - POINT_TOLERANCE) * values[0] <= value <= (1 + POINT_TOLERANCE) * values[-1]:
         return math.nan
     return float(np.interp(np.log(value), np.log(values), _middles(values)))
 
 
 def _middles(values: list[float]) -> list[float]:
-    """Of the cells, which are one wide."""
+    """The axis limits for cells of width one."""
     return [place + 0.5 for place in range(len(values))]

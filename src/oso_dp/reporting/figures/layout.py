@@ -1,4 +1,4 @@
-"""What all figures share: theme, panels, legend, and saving without a display."""
+"""Layout of all figures: theme, panels, legends, axes, and saving without a display."""
 
 import base64
 import io
@@ -53,7 +53,7 @@ _SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """The figures' look, for the time of the block."""
+    """Context manager that sets the figures' theme."""
     entry_style = seaborn.axes_style("whitegrid") | seaborn.plotting_context("paper")
     with matplotlib.rc_context(entry_style | _SETTINGS):
         yield
@@ -98,7 +98,7 @@ def make_panel_grid(
 
 
 def add_legend(figure: Figure, handles: list[Any]) -> None:
-    """One legend below all panels, in as many columns as the width has room for."""
+    """One legend below all panels, in as many columns as fit."""
     if handles:
         longest = max(len(h.get_label()) for h in handles)
         least = 1 if figure.get_figwidth() < _WIDTHS[1] else 2

@@ -1,4 +1,4 @@
-"""The metric over the noise multiplier: what a method makes of its noise, apart from its budget."""
+"""The metric over the noise multiplier, independent of the budget."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 70
+ORDER = 70
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -32,7 +32,7 @@ def noise_plan(study: ResultSet, dataset: str) -> FigureSpec:
     drawn, those that search alike would cover each other.
     """
     cells = metric_against_noise(study, dataset)
-    # One rule for a search at a time: by random stopping a grid has less noise, and another best.
+    # Search accountings are separate: under random stopping a grid has less noise.
     drawn = cells[cells["method"].isin(PAPER_METHODS) & (cells["search_accounting"] == COMPOSITION)]
     metric = cells["metric"].dropna().iloc[0] if cells["metric"].notna().any() else ""
     short = labels.dataset_short(dataset)
@@ -62,7 +62,7 @@ def noise_plan(study: ResultSet, dataset: str) -> FigureSpec:
 def draw_against_noise(
     cells: pd.DataFrame, metric: str, title: str, methods: list[str]
 ) -> Figure | None:
-    """Every grid's best value at the noise its runs had, a colour per method.
+    """Every grid's best value over the noise of its runs, one colour per method.
 
     cells: columns method, noise_multiplier, mean, std and source (ours or paper), in the printed
     unit. None unless there are values of ours. methods: all of the report, for colours.

@@ -1,4 +1,4 @@
-"""The noise multiplier that a grid's size costs, a bar per method."""
+"""Noise multipliers by grid size, one bar per method."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from oso_dp.paper.tables import DATASETS, find_table
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 60
+ORDER = 60
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -25,7 +25,7 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def _noise_plan(dataset: str, noise: pd.DataFrame) -> FigureSpec:
-    """Of the paper's methods, and on its data sets of its k: others' numbers are in the table."""
+    """The paper's methods, on its data sets at its k; the table has the others."""
     short = labels.dataset_short(dataset)
     in_paper = noise["method"].isin(PAPER_METHODS)
     if dataset in DATASETS:
@@ -33,8 +33,8 @@ def _noise_plan(dataset: str, noise: pd.DataFrame) -> FigureSpec:
     noise = noise[in_paper]
     methods = labels.sort_methods(noise["method"])
     caption = (
-        f"{short}: the noise multiplier of each run when the budget covers the whole grid. The "
-        "figure above a bar is N, the number of runs in the grid: a method with one "
+        f"{short}: the noise multiplier of each run when the budget covers the complete grid. The "
+        "number above a bar is N, the number of runs in the grid: a method with one "
         "hyperparameter less trains with less noise."
     )
     title = f"{short}: noise multiplier of each run, N above the bar"
@@ -90,7 +90,7 @@ def draw_noise(noise: pd.DataFrame, title: str, methods: list[str]) -> Figure | 
         panel.margins(y=0.12)
         panel.grid(axis="x", visible=False)
         panel.set_title(f"k = {k}")
-        panel.set_xlabel("ε of the whole grid")
+        panel.set_xlabel("ε of the complete grid")
         panel.set_ylabel("noise multiplier ν" if panel is axes[0] else "")
     handles = [Patch(color=colour[m], label=labels.method_label(m)) for m in ordered]
     layout.add_legend(figure, handles)

@@ -1,4 +1,4 @@
-"""Methods that the paper does not have: the metric over epsilon."""
+"""The metric over epsilon for methods that are not in the paper."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
 from oso_dp.reporting.tables.cells import variant_note
 
-PLACE = 30
+ORDER = 30
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -22,10 +22,10 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def beyond_plan(study: ResultSet, dataset: str, k: int) -> FigureSpec:
-    """Methods that the paper does not have, beside Online and FixedThreshold."""
+    """Methods that are not in the paper, beside Online and FixedThreshold."""
     cells = judge_cells(study, dataset, k)
     paper = [name for name in cells if name.startswith("paper_")]
-    cells = cells.assign(**dict.fromkeys(paper))  # theirs are in the paper's own figure
+    cells = cells.assign(**dict.fromkeys(paper))  # the paper's values are in its own figure
     beyond = ~cells["method"].isin(PAPER_METHODS) & cells["mean"].notna()
     kept = ("online", "fixed_threshold", "no_dp", *cells.loc[beyond, "method"])
     cells = cells[cells["method"].isin(kept) & beyond.any()]

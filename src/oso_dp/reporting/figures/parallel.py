@@ -1,4 +1,4 @@
-"""Figures drawn side by side: drawing is most of a report's time, and no figure needs another."""
+"""Draw figures in parallel processes, since drawing takes most of a report's time."""
 
 import os
 import sys
@@ -14,12 +14,12 @@ from oso_dp.errors import OsoError
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-_MAX_PROCESSES = 4  # processes; each holds the study once more as far as it changes it
+_MAX_PROCESSES = 4  # each process copies the parts of the study that it changes
 
 
 @dataclass(frozen=True)
 class RenderedFigure:
-    """A figure in all of its forms."""
+    """A figure in all file formats."""
 
     png: bytes
     pdf: bytes
@@ -28,15 +28,15 @@ class RenderedFigure:
 
 @contextmanager
 def draw_in_background(plans: Sequence[FigureSpec]) -> Iterator[Iterator[RenderedFigure | None]]:
-    """Each plan's figure, None where there is nothing to show; drawn beside the block's other work.
+    """Draw each plan's figure while the block runs; None where there is nothing to show.
 
-    The same on any number of cores. OsoError if the system kills a process that draws.
+    The result does not depend on the number of cores. Raises OsoError if a process is killed.
     """
     processes = min(_MAX_PROCESSES, _cores(), len(plans))
     if processes < 2 or sys.platform != "linux":
         yield map(_draw, plans)
         return
-    # A plan holds functions and the study, which a forked process has without their being sent.
+    # Plans contain functions and the study; a forked process has them without pickling.
     global _plans
     _plans = plans
     pool = ProcessPoolExecutor(processes, mp_context=get_context("fork"))

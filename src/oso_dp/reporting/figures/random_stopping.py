@@ -1,4 +1,4 @@
-"""The metric over epsilon under both rules for a search: composition and random stopping."""
+"""The metric over epsilon under composition and under random stopping."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 from oso_dp.reporting.figures.figures_03_to_11 import DODGE
 
-PLACE = 110
+ORDER = 110
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -24,7 +24,7 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
 
 
 def outcome_plans(study: ResultSet) -> Iterator[FigureSpec]:
-    """Both rules for a search, for each data set and k that was run under both."""
+    """One figure for each data set and k that was run under both."""
     data = outcomes(study)
     for (dataset, k), rows in data.groupby(["dataset", "k"], sort=False):
         metric = rows["metric"].iloc[0]
@@ -51,7 +51,7 @@ _STOPPED = "random stopping: the best of about N draws"
 def draw_outcomes(
     outcomes: pd.DataFrame, metric: str, title: str, methods: list[str]
 ) -> Figure | None:
-    """A panel per rule and distribution of K, a line per method with its standard deviation.
+    """One panel per accounting and distribution of K, one line per method with standard deviation.
 
     outcomes: of `random_stopping.outcomes` the rows of one data set at one k. None unless both
     rules have values. methods: all of the report, for colours.
@@ -97,7 +97,7 @@ def draw_outcomes(
 
 
 def _headings(valued: pd.DataFrame) -> list[str]:
-    """Of each row its rule, and the distribution of K where there are several."""
+    """The accounting of each row, with the distribution of K if there are several."""
     several = valued["distribution"].nunique() > 1
     return [
         _COMPOSED

@@ -1,4 +1,4 @@
-"""The noise multiplier over the number of runs, a line for each rule of accounting."""
+"""The noise multiplier over the number of runs, one line per search accounting."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -14,11 +14,11 @@ from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_costs
 from oso_dp.reporting.figures import layout
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 80
+ORDER = 80
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
-    """One for each data set."""
+    """One figure per data set."""
     costs = search_costs(study)
     for dataset in costs["dataset"].unique():
         yield _search_plan(study, dataset, costs[costs["dataset"] == dataset])
@@ -30,7 +30,7 @@ def _search_plan(study: ResultSet, dataset: str, costs: pd.DataFrame) -> FigureS
     where = f"{labels.dataset_short(dataset)}, ε = {epsilon:g} for the whole search"
     caption = (
         f"{where}, δ = {labels.format_delta(delta)}: the noise multiplier of each run against the "
-        "number of runs N. Dotted lines stand at the methods' grids at the study's largest k. "
+        "number of runs N. Dotted lines mark the methods' grids at the study's largest k. "
         f"{_compared(costs, marks)}"
     )
     return FigureSpec(
@@ -44,7 +44,7 @@ def _search_plan(study: ResultSet, dataset: str, costs: pd.DataFrame) -> FigureS
 
 
 def _compared(costs: pd.DataFrame, marks: dict[int, list[str]]) -> str:
-    """What the largest grid pays over Online's, rule by rule, as a sentence."""
+    """A sentence on the largest grid's noise relative to Online's, for each rule."""
     online = next((n for n, methods in marks.items() if "online" in methods), None)
     if online is None or online == max(marks):
         return ""
@@ -64,7 +64,7 @@ def _compared(costs: pd.DataFrame, marks: dict[int, list[str]]) -> str:
     )
 
 
-# No method's colours: black composes, the others stop at random.
+# Not the methods' colours: black for composition, others for random stopping.
 _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#000000", "marker": "o", "markersize": 4.5},
     {"color": "#000000", "marker": "o", "markersize": 4.5, "linestyle": "--", "mfc": "white"},
@@ -73,7 +73,7 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#56B4E9", "marker": "D", "markersize": 4.5},
 )
 _NAMED = 2  # methods of one grid's size
-_APART = 0.1  # decades between two ticks, or their labels meet
+_MIN_TICK_DISTANCE = 0.1  # decades, so that tick labels do not overlap
 
 
 def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> Figure | None:
@@ -101,7 +101,7 @@ def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> 
     above.set_xticks(list(marks), _stagger(marks))
     above.xaxis.set_minor_locator(NullLocator())
     above.tick_params(length=0, labelsize=8, pad=2)
-    for name in above.get_xticklabels()[-1:]:  # it stands at the edge, and would be cut off there
+    for name in above.get_xticklabels()[-1:]:  # at the edge it would be cut off
         name.set_horizontalalignment("right" if len(marks) > 1 else "center")
     for n in marks:
         axes.axvline(n, color="#9A9A9A", linestyle=":", linewidth=1.2, zorder=1)
@@ -112,21 +112,21 @@ def draw_costs(costs: pd.DataFrame, marks: dict[int, list[str]], title: str) -> 
 
 
 def space_labels(values: Iterable[int], first: Iterable[int]) -> list[int]:
-    """As many of the values as fit on a logarithmic axis, those of `first` before the others."""
+    """Select values that fit on a logarithmic axis, preferring those of `first`."""
     kept: list[int] = []
     for value in (*first, *sorted(set(values) - set(first))):
-        if all(abs(math.log10(value / other)) >= _APART for other in kept):
+        if all(abs(math.log10(value / other)) >= _MIN_TICK_DISTANCE for other in kept):
             kept.append(value)
     return sorted(kept)
 
 
 def _stagger(marks: dict[int, list[str]]) -> list[str]:
-    """Names side by side would meet, so every second one stands a line higher."""
+    """Move every second name one line up, so that they do not overlap."""
     return [_few(marks[n]) + "\n" * (place % 2) for place, n in enumerate(marks)]
 
 
 def _few(methods: list[str]) -> str:
-    """As many names as there is room for; the table `search_cost` has them all."""
+    """As many names as fit; the table `search_cost` has all."""
     names = [labels.method_label(method) for method in methods]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
     return ", ".join(names[:_NAMED] if more else names) + more

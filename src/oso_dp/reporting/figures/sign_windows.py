@@ -1,4 +1,4 @@
-"""The signs that move Online's C and rho, beside what they would have been without noise."""
+"""Online's adaptation signs with and without noise, over the steps of a run."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -16,9 +16,9 @@ from oso_dp.analysis.sign_windows import SIGN_PRODUCTS, sign_windows
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 56
+ORDER = 56
 
-_STRETCH = 25  # steps of a share
+_WINDOW_STEPS = 25
 SHOWN = 40  # steps whose signs are drawn one by one
 _NAMES = {"threshold": "C", "learning_rate": "ρ"}
 _TITLE = "The signs that move C and ρ, with and without noise"
@@ -35,12 +35,11 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
     if rows.empty:
         return
     caption = (
-        f"One run of Online each: {_which(rows)}. Above: of {_STRETCH} steps at a time, the share "
-        "at which the sign that moves ρ (or C) was + as the method saw it, the same without noise "
-        "(dashed), and the share to expect from the sums without noise and a noise that is "
-        f"independent of them (dotted). Below: the last {SHOWN} steps that were followed, one by "
-        "one; dark is +. What is without noise comes from looking at the training data, which is "
-        "not private: public data only."
+        f"One run of Online each: {_which(rows)}. Above: in windows of {_WINDOW_STEPS} steps, the "
+        "fraction of + among the adaptation signs of ρ (or C) as released, without noise (dashed), "
+        "and as expected for independent noise on the noiseless sums (dotted). Below: the last "
+        f"{SHOWN} recorded steps, one by one; dark is +. Values without noise are computed from "
+        "the training data and are not private: public data only."
     )
     yield FigureSpec("signs", "", None, "signs", caption, lambda: draw_signs(rows))
 
@@ -61,11 +60,11 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_signs(rows: pd.DataFrame) -> Figure:
-    """A column per run: the share of + of rho's sign, of C's, and the last signs one by one.
+    """One column per run: fractions of + of rho's sign and C's, and the last signs one by one.
 
-    rows: as `measured.read_signs` gives them.
+    rows: as `side_measurements.read_signs` gives them.
     """
-    windows = sign_windows(rows, _STRETCH)
+    windows = sign_windows(rows, _WINDOW_STEPS)
     runs = _runs(rows)
     figure, panels = layout.make_panel_grid(3, len(runs), _TITLE, sharex=False)
     for column, run in enumerate(runs.itertuples()):
@@ -77,7 +76,7 @@ def draw_signs(rows: pd.DataFrame) -> Figure:
             )
         _lanes(panels[2][column], rows[rows["run_id"] == run.run_id].tail(SHOWN))
     for row, value in enumerate(reversed(SIGN_PRODUCTS)):
-        panels[row][0].set_ylabel(f"share of +, {_NAMES[value]}'s sign")
+        panels[row][0].set_ylabel(f"fraction of +, {_NAMES[value]}'s sign")
     handles = [
         Line2D([], [], color="#555555", linestyle=style, label=name)
         for style, name in _STYLES.items()
@@ -98,7 +97,7 @@ def _draw_fractions(panel: Axes, windows: pd.DataFrame, colour: str) -> None:
 
 
 def _lanes(panel: Axes, rows: pd.DataFrame) -> None:
-    """A lane for each product, a field for each step: dark is +."""
+    """A row for each product, a cell for each step: dark is +."""
     lanes = [
         (
             f"{_NAMES[value]}{'' if noisy else ', no noise'}",

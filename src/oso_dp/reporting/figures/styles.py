@@ -19,7 +19,7 @@ _MARKERS = {
     "adam_wosm": "^",
     "no_dp": "P",
 }
-# What Online steers, in figures about nothing else.
+# Online's adapted values, in figures about these.
 STEERED = {"threshold": "#882255", "learning_rate": "#44AA99"}
 _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
@@ -47,12 +47,12 @@ _MORE_MARKERS = (
 
 
 def colours(methods: Iterable[str]) -> dict[str, str]:
-    """One colour per method, the same in every report for all that this package has."""
+    """One colour per method, the same in every report for the package's methods."""
     return _assign(methods, _COLOURS, _MORE_COLOURS)
 
 
 def markers(methods: Iterable[str]) -> dict[str, str]:
-    """One marker per method, the same in every report for all that this package has."""
+    """One marker per method, the same in every report for the package's methods."""
     return _assign(methods, _MARKERS, _MORE_MARKERS)
 
 

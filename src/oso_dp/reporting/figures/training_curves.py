@@ -1,4 +1,4 @@
-"""What happens over the steps of the best runs: C_t, rho_t, and the test metric."""
+"""Training curves of the best runs: C_t, rho_t and the test metric over the steps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 50
+ORDER = 50
 
 
 def plans(study: ResultSet) -> Iterator[FigureSpec]:
@@ -70,7 +70,7 @@ def _step_plans(
     )
 
 
-# column of `evaluations` -> (axis label, methods whose constant value is worth a thin line)
+# column of `evaluations` -> (axis label, methods whose constant value gets a thin line)
 _ADAPTED = {
     "threshold": ("clipping threshold Cₜ", ("fixed_threshold", "adam_wosm")),
     "learning_rate": ("learning rate ρₜ", ()),

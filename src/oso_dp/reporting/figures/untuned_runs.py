@@ -1,4 +1,4 @@
-"""Guess or search: the metric over a guessed hyperparameter, beside the best of a search."""
+"""The metric of untuned runs over a hyperparameter, beside the best of a search."""
 
 import textwrap
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 
-PLACE = 105
-_ABREAST = 8  # methods that fit beside each other
-_LETTERS = 26  # of a title that fit above a panel
-_DEPTH = 2.5  # below the searches' best, in units of what is above it, or
+ORDER = 105
+_MAX_COLUMNS = 8  # methods
+_MAX_TITLE_LENGTH = 26  # characters above a panel
+_DEPTH = 2.5  # below the searches' best, in units of the range above it, or
 _MIN_VALUE = 1.0  # points of accuracy
 
 
@@ -32,29 +32,28 @@ def plans(study: ResultSet) -> Iterator[FigureSpec]:
             dataset,
             None,
             "no_search",
-            f"{where}: does a guess beat a search? Each marker is a value that is guessed "
-            "beforehand (ρ; of AdamWOSM C), so that one run has the whole budget; bars are "
-            "standard deviations over seeds. Of methods with a second hyperparameter a line joins "
-            "guesses that have it in common; hollow markers have laid over their steps what the "
-            "legend names. Dashed is the best of the method's own grid where the "
-            "budget pays for all of its runs, with its standard deviation, and dotted grey that of "
-            "Online's. Markers above the dashed line win; what is far below is cut off."
-            + _left_out(rows),
+            f"{where}: tuned and untuned runs under one budget. Each marker is an untuned run with "
+            "the whole budget, over its ρ (AdamWOSM: C); bars are standard deviations over seeds. "
+            "For methods with a second hyperparameter a line joins guesses with the same value of "
+            "it; hollow markers are variants with a schedule or averaging. Dashed: the best point "
+            "of the method's own grid, where the budget covers all of its runs, with its standard "
+            "deviation; dotted grey: that of Online's grid. Markers above the dashed line beat the "
+            "search; values far below are cut off." + _left_out(rows),
             lambda rows=rows, where=where: draw_untuned(  # type: ignore[misc]
-                rows, f"{where}: guess or search", study.methods
+                rows, f"{where}: untuned runs and searches", study.methods
             ),
             data=rows,
         )
 
 
 def draw_untuned(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
-    """A row of panels per epsilon, a column per method, whatever is laid over its steps.
+    """One row of panels per epsilon, one column per method, with all its variants.
 
-    rows: `analysis.guesses.several` of one data set at one k. methods: all of the report, for
-    colours. None where no guess has a value.
+    rows: from `analysis.untuned_runs.with_alternatives`, of one data set at one k. methods: all of
+    the report, for colours. None if no guess has a value.
     """
     rows = rows.dropna(subset="mean")
-    drawn = _methods(rows)[:_ABREAST]
+    drawn = _methods(rows)[:_MAX_COLUMNS]
     if rows.empty:
         return None
     epsilons = sorted(rows["epsilon"].unique())
@@ -66,7 +65,9 @@ def draw_untuned(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure |
             if axes is line[0]:
                 axes.set_ylabel(f"ε = {epsilon:g}\n{labels.metric_label(here['metric'].iloc[0])}")
             if line is panels[0]:
-                axes.set_title("\n".join(textwrap.wrap(labels.method_label(method), _LETTERS)))
+                axes.set_title(
+                    "\n".join(textwrap.wrap(labels.method_label(method), _MAX_TITLE_LENGTH))
+                )
             if line is panels[-1]:
                 axes.set_xlabel(f"guessed {labels.SYMBOLS[_axis(method)]}")
                 layout.plain_ticks(axes.xaxis)
@@ -100,8 +101,8 @@ def _methods(rows: pd.DataFrame) -> list[str]:
 
 
 def _left_out(rows: pd.DataFrame) -> str:
-    """Of methods that no panel is left for; their numbers are beside the picture."""
-    others = [labels.method_label(method) for method in _methods(rows)[_ABREAST:]]
+    """A note on methods without a panel, whose numbers are in the figure's CSV file."""
+    others = [labels.method_label(method) for method in _methods(rows)[_MAX_COLUMNS:]]
     return f" Not drawn: {', '.join(others)}." if others else ""
 
 
@@ -136,18 +137,18 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
 
 
 def _variant_style(variant: str) -> dict[str, Any]:
-    """Of guesses with something laid over their steps: hollow, on a broken line of its own."""
+    """The style of guesses with a schedule or averaging: hollow, on a dashed line."""
     dashes = (4, 2, 1, 2) if "averaged" not in variant else (4, 2, 1, 2, 1, 2)
     return {"markerfacecolor": "white", "linestyle": (0, dashes)} if variant else {}
 
 
 def _axis(method: str) -> str:
-    """What is guessed, or the first of two."""
+    """The guessed hyperparameter, or the first of two."""
     return labels.searched_axes(method)[0]
 
 
 def _cut(axes: Axes, rows: pd.DataFrame) -> None:
-    """Show what is near a search's best: a guess that failed would press the rest together."""
+    """Limit the y axis to values near a search's best point."""
     searched = pd.concat([rows["own_mean"], rows["online_mean"]]).dropna()
     if not is_higher_better(rows["metric"].iloc[0]):
         layout.log_axis(axes)

@@ -1,1 +1,1 @@
-"""The report's page: what comes first, and where each table and figure stands."""
+"""The report's HTML page: summary sentences, verdict matrix and sections."""

@@ -24,12 +24,20 @@ def build_report(
 ) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
-    results, budgets: see `analysis.load.read_study`; with a plan among the budgets, cohorts that
-    were not run show their noise. Every grid is accounted for anew from its ledgers.
-    Files are replaced one by one and atomically, once all are made.
-    Raises OsoError for results that are missing, empty or of another schema, for a ledger that is
-    broken, contradicts its row or exceeds its budget, for a broken budget file, and for an output
-    folder that cannot be written or holds anything but the last report of these results.
+    The privacy account of every grid is recomputed from its ledgers. Files are replaced atomically
+    one by one, after all are made.
+
+    Args:
+        results: The results folder.
+        output: The report's folder.
+        budgets: See `analysis.load.read_result_set`; with a plan, the noise of cohorts that were
+            not run is shown as well.
+        title: Title of the page; a default if None.
+
+    Raises:
+        OsoError: Results are missing, empty or of another schema; a ledger is malformed,
+            contradicts its row or exceeds its budget; a budget file is malformed; or the output
+            folder is not writable or contains other files than these results' previous report.
     """
     check_folder(output, "report")  # now, not after a minute of drawing
     check_place(output, results)

@@ -1,4 +1,4 @@
-"""The verdicts at a glance: method by epsilon, for each data set and k of the paper."""
+"""The verdict matrix of the page: method by epsilon, for each data set and k of the paper."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from oso_dp.analysis import equivalence_tests
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.tables.cells import MARK, anchor
 
-# verdict -> its sign, and how it looks
+# verdict -> glyph and CSS class
 GLYPHS = {
     equivalence_tests.CONSISTENT: ("=", "yes"),
     equivalence_tests.BETTER: ("+", "no"),
@@ -20,7 +20,7 @@ GLYPHS = {
     equivalence_tests.SAME: ("=", "yes"),
     equivalence_tests.AS_GOOD: ("≈", "yes"),
     equivalence_tests.OTHER: ("≠", "no"),
-    equivalence_tests.PART: ("p", "open"),
+    equivalence_tests.INCOMPLETE: ("p", "open"),
     equivalence_tests.NOT_RUN: ("·", "idle"),
 }
 _MEANINGS = {
@@ -28,11 +28,11 @@ _MEANINGS = {
     equivalence_tests.BETTER: "better than printed",
     equivalence_tests.WORSE: "worse than printed",
     equivalence_tests.DIVERGED: "all runs diverged",
-    equivalence_tests.TRAINS: "trains, where the paper's diverge",
+    equivalence_tests.TRAINS: "trains, where the paper's runs diverge",
     equivalence_tests.SAME: "the same best point (k = 7 has no values)",
     equivalence_tests.AS_GOOD: "another best point, as good",
     equivalence_tests.OTHER: "another best point, better",
-    equivalence_tests.PART: "part of the grid",
+    equivalence_tests.INCOMPLETE: "incomplete grid",
 }
 
 
@@ -41,16 +41,16 @@ class Cell:
     glyph: str  # with the number of seeds
     css_class: str
     hover: str
-    link: str  # to its evidence
+    link: str  # anchor of its evidence
     starts: bool  # whether it is the first of its k
 
 
 @dataclass(frozen=True)
 class Block:
-    """One data set: its heads and a line for each method."""
+    """One data set: its headings and a row for each method."""
 
     dataset: str
-    ks: list[tuple[int, int]]  # k, and over how many columns
+    ks: list[tuple[int, int]]  # k, and its number of columns
     epsilons: list[tuple[str, bool]]  # and whether it is the first of its k
     lines: list[tuple[str, list[Cell]]]
 
@@ -96,14 +96,14 @@ def _cell(row: pd.Series, starts: bool) -> Cell:
 
 
 def legend(matrix: pd.DataFrame) -> str:
-    """What the signs that occur mean."""
+    """The meaning of the glyphs that occur."""
     seen = [word for word in GLYPHS if word in set(matrix["verdict"])]
     parts = [f"{GLYPHS[word][0]} {_MEANINGS.get(word, word)}" for word in seen]
-    return " ".join([f"{'; '.join(parts)}. The number is that of our seeds.", *momentum(matrix)])
+    return " ".join([f"{'; '.join(parts)}. The number is our number of seeds.", *momentum(matrix)])
 
 
 def momentum(matrix: pd.DataFrame) -> list[str]:
-    """What its mark means, if that cell was run."""
+    """The meaning of the mark on the momentum's calibration cell, if that was run."""
     if not matrix.loc[matrix["seeds"] > 0, "chose_momentum"].any():
         return []
-    return [f"{MARK} The momentum was chosen to fit this cell: that it agrees is no evidence."]
+    return [f"{MARK} The momentum was chosen to fit this cell: its agreement is not evidence."]

@@ -1,4 +1,4 @@
-"""Where and when a report's rows and the report itself were made."""
+"""Provenance: when and where a report and its rows were made."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from oso_dp import labels
 
 
 def made_on() -> str:
-    """The day of the report; $SOURCE_DATE_EPOCH's, where a build is to be the same to the byte."""
+    """The date of the report; from $SOURCE_DATE_EPOCH if set, for reproducible builds."""
     at = os.environ.get("SOURCE_DATE_EPOCH")
     return time.strftime("%Y-%m-%d", time.gmtime(int(at) if at else None))
 
@@ -19,14 +19,14 @@ def devices(runs: pd.DataFrame) -> str:
 
 
 def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
-    """Where the rows come from: pairs of a name and its values."""
+    """The provenance of the rows: pairs of a name and its values."""
     names = {
         "package version": "package_version",
         "code hash": "code_hash",
         "torch version": "torch_version",
         "device": "device",
         "delta": "delta",
-        "how tuning is accounted for": "search_accounting",
+        "search accounting": "search_accounting",
         "sampling": "sampling",
         "batch size (expected)": "batch_size",
         "epochs": "epochs",
@@ -39,6 +39,6 @@ def provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
         )
         pairs.append((label, text or labels.DASH))
     total = runs["wall_seconds"].sum(min_count=1)
-    time_taken = "" if labels.is_missing(total) else f", {labels.format_duration(total)} in sum"
+    time_taken = "" if labels.is_missing(total) else f", {labels.format_duration(total)} in total"
     pairs.append(("runs", f"{len(runs):,}{time_taken}"))
     return pairs

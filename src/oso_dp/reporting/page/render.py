@@ -1,4 +1,4 @@
-"""The page as HTML: one file that needs no network."""
+"""Render the report's page as one self-contained HTML file."""
 
 import re
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 from oso_dp.reporting.tables.claims import in_short
 
 PAPER_URL = "https://doi.org/10.1609/aaai.v38i11.29099"
-# Tables to which page.html.j2 gives a place by their name; others are folded into the appendices.
+# Tables that page.html.j2 places by name; others go to the appendices.
 _PLACED = {
     *("claims", "questions", "table_01", "runs", "noise_multipliers", "search_cost"),
     *("search_outcome", "no_search", "one_budget", "linear_scaling"),
     *("figures", "accounting", "checkpoint_rules", "beyond"),
 }
-# Each place of the page for pictures, and their kinds; what is of no place comes under "more".
-_PLACES = {
+# Page slot -> kinds of its figures; others go to the slot "more".
+_PAGE_SLOTS = {
     "noise": ["noise"],
     "cost": ["search_cost"],
     "guesses": ["no_search"],
@@ -48,9 +48,10 @@ def render(
     pictures: list[WrittenFigure],
     title: str | None,
 ) -> str:
-    """The page of a report; title: instead of its own.
+    """The page of a report.
 
-    tables: by their names, as `tables.every_table` makes them. pictures: those that were drawn.
+    tables: from `tables.every_table`, by name. pictures: the drawn figures. title: overrides the
+    default title.
     """
     study = sources.study
     sections = make_sections(study, tables, pictures)
@@ -116,19 +117,19 @@ def render(
 
 
 def _by_place(pictures: list[WrittenFigure]) -> dict[str, list[WrittenFigure]]:
-    places = {name: [p for p in pictures if p.kind in kinds] for name, kinds in _PLACES.items()}
-    placed = {kind for kinds in _PLACES.values() for kind in kinds}
-    # Those of a data set at one k stand in its section.
+    places = {name: [p for p in pictures if p.kind in kinds] for name, kinds in _PAGE_SLOTS.items()}
+    placed = {kind for kinds in _PAGE_SLOTS.values() for kind in kinds}
+    # Figures of a data set at one k are in its section.
     more = [p for p in pictures if p.k is None and p.kind not in placed]
     return places | {"more": more}
 
 
-_SUBTITLE = {True: "how its reproduction stands", False: "the results"}
+_SUBTITLE = {True: "state of the reproduction", False: "the results"}
 
 
 def _appendices(tables: Mapping[str, Table], unrun: bool) -> list[tuple[str, str]]:
-    """The folds at the page's end: an anchor and a short name."""
-    every = {
+    """The appendices of the page: anchor and short name."""
+    headings = {
         "rules": "Verdicts",
         "paper-figures": "The paper's figures",
         "privacy": "Privacy",
@@ -139,7 +140,7 @@ def _appendices(tables: Mapping[str, Table], unrun: bool) -> list[tuple[str, str
         "provenance": "Provenance",
     }
     present = {"paper-figures": "figures" in tables, "paper-only": unrun}
-    return [(name, heading) for name, heading in every.items() if present.get(name, True)]
+    return [(name, heading) for name, heading in headings.items() if present.get(name, True)]
 
 
 def _environment() -> jinja2.Environment:
@@ -162,14 +163,14 @@ def _asset(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
-_LONG = 26  # characters, from which a cell's text is broken
+_MAX_UNBROKEN = 26  # characters of a cell without line breaks
 
 
 def _css_class(cell: str) -> str:
-    """A cell's class: verdicts in colour, what was not run in grey, long texts broken."""
+    """A cell's CSS class: coloured verdicts, grey cells without runs, wrapped long texts."""
     word = cell.split(" (")[0]
     classes = [css_class] if (css_class := _CSS_CLASSES.get(word)) else []
-    if len(cell) > _LONG:
+    if len(cell) > _MAX_UNBROKEN:
         classes.append("long")
     return " ".join(classes)
 
@@ -182,7 +183,7 @@ _CSS_CLASSES = {
 
 
 def _numbered(printed: pd.DataFrame) -> list[int]:
-    """The columns whose cells say what they are sorted by; plain numbers say so themselves."""
+    """The columns whose cells need an explicit sort key; plain numbers do not."""
     columns = [map(text, printed.iloc[:, place]) for place in range(printed.shape[1])]
     return [
         place for place, cells in enumerate(columns) if any(_order(cell) != cell for cell in cells)
@@ -190,6 +191,6 @@ def _numbered(printed: pd.DataFrame) -> list[int]:
 
 
 def _order(cell: str) -> str:
-    """What a cell is sorted by: the number that it begins with, if it does."""
+    """The sort key of a cell: the number at its beginning, or an empty string."""
     number = re.match(r"[+−-]?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", cell)
     return number[0].replace("−", "-").replace(",", "") if number else ""

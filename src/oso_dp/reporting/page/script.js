@@ -1,4 +1,4 @@
-// Sorting and filtering by DataTables; and what a link points to is opened where it is folded away.
+// Sorting and filtering by DataTables; opens the folded section that a link points to.
 for (const table of document.querySelectorAll("table.sort")) {
   const rows = table.tBodies[0].rows.length;
   new DataTable(table, {

@@ -1,4 +1,4 @@
-"""What the page shows of each data set and k, and what it says of what was not run."""
+"""The page's sections, one per data set and k, and the paper's tables without runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from oso_dp.reporting.figures.figure_spec import WrittenFigure
 from oso_dp.reporting.page.summary_text import best_method_text
 from oso_dp.reporting.table_format import Table
 
-# What a figure of each kind is called in a list.
+# Display name of each kind of figure.
 _KINDS = {
     "beyond": "further methods",
-    "grid": "the whole grid",
+    "grid": "the complete grid",
     "curves": "learning curves",
     "threshold": "C over the steps",
     "learning_rate": "ρ over the steps",
@@ -24,7 +24,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Section:
-    """A data set at a k: its table, the figure that stands open, and those that are folded."""
+    """A data set at a k: its table, the visible figures and the folded ones."""
 
     id: str
     heading: str
@@ -37,13 +37,13 @@ class Section:
 
     @property
     def kinds(self) -> str:
-        """What the folded figures show."""
+        """The kinds of the folded figures."""
         return ", ".join(dict.fromkeys(_KINDS.get(p.kind, p.kind) for p in self.rest))
 
 
 @dataclass(frozen=True)
 class MissingTable:
-    """A table of the paper of which nothing was run."""
+    """A table of the paper without runs."""
 
     table: Table
     short: str
@@ -82,7 +82,7 @@ def make_sections(
 def find_missing_tables(
     tables: Mapping[str, Table], run: set[str], pictures: list[WrittenFigure]
 ) -> list[MissingTable]:
-    """The paper's tables that have no section; run: the names of those that have."""
+    """The paper's tables without a section; run: names of the tables with one."""
     printed = [p for p in pictures if not p.measured]
     left = [t for t in paper_tables() if display_name(t) in tables and display_name(t) not in run]
     return [

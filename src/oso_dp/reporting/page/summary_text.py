@@ -1,4 +1,4 @@
-"""What came out, in sentences computed from the data."""
+"""Summary sentences of the report, computed from the results."""
 
 import math
 
@@ -19,9 +19,9 @@ from oso_dp.reporting.tables.claims import claims_count, claims_sentence
 
 
 def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
-    """How the reproduction stands, in one sentence; without the paper's data sets, who is best.
+    """One sentence on the reproduction; without the paper's data sets, on the best methods.
 
-    claims: `claims.judged`.
+    claims: from `claims.judge_claims`.
     """
     if not set(study.datasets) & set(DATASETS):
         return " ".join(
@@ -60,9 +60,9 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
 
 
 def findings_text(study: ResultSet, claims: pd.DataFrame) -> list[str]:
-    """What came out, in sentences: the paper, its claims, selection, the cost in noise.
+    """Sentences on the paper's values and claims, selection bias and the cost in noise.
 
-    claims: `claims.judged`.
+    claims: from `claims.judge_claims`.
     """
     cells = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
     paper = bool(set(study.datasets) & set(DATASETS))
@@ -77,14 +77,14 @@ def findings_text(study: ResultSet, claims: pd.DataFrame) -> list[str]:
 
 
 def unmatched_results_text(study: ResultSet) -> list[str]:
-    """Who is best where the paper has no such table."""
+    """The best methods where the paper has no table."""
     frames = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
     sentences = [best_method_text(frame) for frame in frames if not frame["in_paper"].any()]
     return [sentence for sentence in sentences if sentence]
 
 
 def run_summary_text(study: ResultSet) -> str:
-    """How much was run, and how many seeds stand behind a value."""
+    """The number of runs, and of seeds per value."""
     runs = study.runs
     diverged = int((runs["status"] == "diverged").sum())
     where = _listed([labels.dataset_short(d) for d in study.datasets])
@@ -95,7 +95,7 @@ def run_summary_text(study: ResultSet) -> str:
         seeds = study.values.groupby("point")["seed"].nunique()
     fewest, most = seeds.min(), seeds.max()
     if most <= 1:
-        return text + "Every value is one seed, so none says how much chance matters."
+        return text + "Every value has one seed, so there are no standard deviations."
     span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     return text + f"Values are means of {span} seeds."
 
@@ -103,7 +103,7 @@ def run_summary_text(study: ResultSet) -> str:
 def best_method_text(cells: pd.DataFrame) -> str | None:
     """The best private method at each epsilon of one data set at one k; None if none was run.
 
-    Runs that are shorter than the paper's are not ranked, and none with others than are alike.
+    Runs shorter than the paper's are not ranked; only comparable runs are ranked together.
     """
     ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
     lengths = [has_paper_length(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
@@ -122,21 +122,23 @@ def best_method_text(cells: pd.DataFrame) -> str | None:
 
 
 def _winner(rows: pd.DataFrame, alone: str) -> str:
-    """The best of these, and the next; who ran in part is named, since the best of more points is
-    larger by their number alone. alone: what is to be said of one that has no next.
+    """The best and second-best method of the largest comparable group.
 
-    Of those that are not all alike the most that are."""
+    Incomplete grids are named, since the best of more points is larger by their number alone.
+    alone: predicate for a single method.
+    """
     kinds = rows.groupby(COMPARABLE_ON, dropna=False).ngroup()
     counts = kinds.map(kinds.value_counts())
     if 1 == counts.max() < len(rows):
-        return f"at ε = {rows['epsilon'].iloc[0]:g} no two are alike in precision, length and delta"
+        epsilon = rows["epsilon"].iloc[0]
+        return f"at ε = {epsilon:g} no two have the same precision, length and delta"
     alike = rows[kinds == kinds[counts.idxmax()]]
     others = labels.sort_methods(set(rows["method"]) - set(alike["method"]))
     text = _ranked(alike, alone)
     if not others:
         return text
     names = _listed([labels.method_label(name) for name in others])
-    return f"{text}; of another precision, length or delta is {names}"
+    return f"{text}; not comparable (precision, length or delta): {names}"
 
 
 def _ranked(rows: pd.DataFrame, alone: str) -> str:
@@ -168,7 +170,7 @@ def _name(cell: pd.Series) -> str:
 
 
 def agreement_text(study: ResultSet) -> list[str]:
-    """How many of the paper's printed values are reproduced, and how far off the others are."""
+    """How many of the paper's printed values are reproduced, and the differences of the others."""
     cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
     printed = cells[cells["paper_mean"].notna()]
     counts = printed["verdict"].value_counts()
@@ -208,7 +210,7 @@ def _seeds(rows: pd.DataFrame) -> str:
 
 
 def coverage_text(cells: list[pd.DataFrame]) -> list[str]:
-    """A warning where a grid was run in part only: its best is over fewer candidates."""
+    """A warning about incomplete grids: their best point is over fewer candidates."""
     if not cells:
         return []
     ran = pd.concat(cells)
@@ -217,13 +219,13 @@ def coverage_text(cells: list[pd.DataFrame]) -> list[str]:
     if part.empty:
         return []
     return [
-        f"{len(part)} of {_count(len(ran), 'grid')} ran in part only: the noise is that of the "
-        "whole grid, but the best is taken over the points that were run."
+        f"{len(part)} of {_count(len(ran), 'grid')} are incomplete: the noise is that of the "
+        "complete grid, but the best is taken over the points that were run."
     ]
 
 
 def noise_cost_text(study: ResultSet) -> list[str]:
-    """The largest ratio to Online's noise multiplier on the data sets that were run."""
+    """The largest ratio of a noise multiplier to Online's on the data sets that were run."""
     noise = noise_multipliers(study)
     noise = noise[noise["dataset"].isin({*study.datasets} - {*study.shared_budgets})]
     dear = noise.dropna(subset="ratio_to_online")
@@ -234,7 +236,7 @@ def noise_cost_text(study: ResultSet) -> list[str]:
     same = (noise["dataset"] == most["dataset"]) & (noise["k"] == most["k"])
     online = noise[same & (noise["method"] == "online") & (noise["epsilon"] == most["epsilon"])]
     return [
-        f"What a larger grid costs ({labels.dataset_short(most['dataset'])}, k = {most['k']}, "
+        f"Cost of a larger grid ({labels.dataset_short(most['dataset'])}, k = {most['k']}, "
         f"ε = {most['epsilon']:g}): {labels.method_label(most['method'])}'s grid of "
         f"{_count(most['grid_size'], 'run')} needs {most['ratio_to_online']:.2f} times the noise "
         f"of Online's grid of {online['grid_size'].iloc[0]}."

@@ -1,8 +1,7 @@
-"""The report's tables: each file here is one, or one kind.
+"""The report's tables: one module for each table, or kind of table.
 
-A file is found by itself. Its function `tables` is handed the report's `Sources` and returns what
-there is to show; its name in the report, its title, notes and layout stand in the file, and the
-numbers come from `oso_dp.analysis`.
+Modules are discovered automatically. Each has a function `tables`, which takes the `ReportContext`
+and returns the tables with name, title, notes and layout; the numbers come from `oso_dp.analysis`.
 """
 
 import pkgutil
@@ -13,7 +12,7 @@ from oso_dp.reporting.table_format import Table
 
 
 def every_table(sources: ReportContext) -> list[Table]:
-    """The tables of all files, by file name."""
+    """The tables of all modules, in the order of module names."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     return [

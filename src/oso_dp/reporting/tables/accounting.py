@@ -1,4 +1,4 @@
-"""What the stored ledgers cost, as a table and a sentence."""
+"""The privacy accounts of all grids, as a table and a sentence."""
 
 from collections.abc import Sequence
 
@@ -23,24 +23,24 @@ def tables(sources: ReportContext) -> list[Table]:
 def accounting_table(accounts: Sequence[GridAccount]) -> Table:
     """One row per private grid: budget, epsilon by RDP from its ledgers, verdict.
 
-    PLD and PRV stand beside it for the costliest grid of each data set (see `accounts_table`).
+    PLD and PRV are given for the most expensive grid of each data set (see `accounts_table`).
     """
     named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
-    ways = {grid.name: grid.search_accounting for grid in accounts}
+    rules = {grid.name: grid.search_accounting for grid in accounts}
     data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
     if accounts:
         data = sort_as_paper(data.rename(columns={"budget": "epsilon"}))
         data = data.rename(columns={"epsilon": "budget"})
-    rows = [_shown(row, ways[row["grid"]]) for _, row in data.iterrows()]
+    rows = [_shown(row, rules[row["grid"]]) for _, row in data.iterrows()]
     headings = list(_shown_headings())
     notes = (
-        "RDP is the study's accountant, and the verdict is by it. PLD (another method) and PRV "
-        "(another library) are tighter checks, for the costliest grid of each data set unless it "
-        "exceeds its budget.",
-        "Runs of a grid that are not stored are charged like whole runs with the least noise of "
-        "those that are. Seeds repeat a grid and are not charged. Of a search by the linear "
-        "scaling rule all runs of its trials are charged, and the one final run that it makes. Of "
-        "data that are not public all methods, grids and seeds are charged, in one line.",
+        "RDP is the study's accountant and decides the verdict. PLD (another method) and PRV "
+        "(another library) are tighter checks, for the most expensive grid of each data set unless "
+        "it exceeds its budget.",
+        "Runs of a grid that are not stored are charged as full runs with the smallest noise of "
+        "the stored ones. Seeds repeat a grid and are not charged. A search by the linear scaling "
+        "rule is charged for all runs of its trials and one final run. A data set that is not "
+        "public is charged for all methods, grids and seeds, in one row.",
     )
     title = "Epsilon of each grid, from its ledgers"
     return Table("accounting", title, data, pd.DataFrame(rows, columns=headings), notes)
@@ -74,7 +74,7 @@ def _spent(epsilon: float) -> str:
 
 
 def _method(name: str, search_accounting: str) -> str:
-    """The method, and how its tuning is accounted for if not by composition."""
+    """The method, with its search accounting if not composition."""
     label = labels.method_label(name)
     return (
         label
@@ -84,7 +84,7 @@ def _method(name: str, search_accounting: str) -> str:
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:
-    """Whether the ledgers keep the budgets, as a sentence."""
+    """Whether the ledgers are within the budgets, as a sentence."""
     if not accounts:
         return "No run here is private: there is no ledger to account for."
     totals = [_total_sentence(account) for account in accounts if account.total]
@@ -106,17 +106,17 @@ def _total_sentence(account: GridAccount) -> str:
 def _grids_sentences(accounts: Sequence[GridAccount]) -> str:
     exceeded = [grid.name for grid in accounts if grid.budget_status == "exceeded"]
     count = len(accounts)
-    every = "The one grid was" if count == 1 else f"All {count} grids were"
-    text = f"{every} recomputed from the stored ledgers, by RDP. "
+    subject = "The only grid was" if count == 1 else f"All {count} grids were"
+    text = f"{subject} recomputed from the stored ledgers, by RDP. "
     unclear = [grid.name for grid in accounts if grid.budget_status == "unclear"]
     if unclear:
         names = ", ".join(unclear[:_NAMED]) + (", …" if len(unclear) > _NAMED else "")
         text += (
-            f"The rows of {names} do not say how many runs the grid has; as large as assumed here, "
-            "it would exceed its budget: name the plan. "
+            f"The rows of {names} do not record the size of the grid; with the size assumed here, "
+            "it would exceed its budget: pass the plan. "
         )
     elif not exceeded:
-        text += "It keeps its budget. " if count == 1 else "None exceeds its budget. "
+        text += "It is within its budget. " if count == 1 else "None exceeds its budget. "
     if exceeded:
         names = ", ".join(exceeded[:_NAMED]) + (", …" if len(exceeded) > _NAMED else "")
         subject = (

@@ -1,4 +1,4 @@
-"""What one budget gives, by how it is spent: a search, or one run from a default."""
+"""Budget strategies: values of searches and untuned runs under the same budget."""
 
 from typing import Any
 
@@ -16,32 +16,32 @@ _HEADINGS = [
 ]
 _NOTES = (
     "All rows of a data set and an ε have the same budget. Value: the best checkpoint on the test "
-    "set, of a search at its best point; mean and standard deviation over seeds. Chosen on the "
-    "other half: checkpoint and point by one half of the test set, judged by the other, so that no "
-    "choice flatters itself. Above Online's search: the difference of the values, positive is "
-    "better, with its 95 % interval.",
-    "† The default was chosen by looking at this very data set, so that it is not free here. "
-    "* Only a part of that grid was run: its best point may be another, and nothing is compared "
-    "with it. It is a part that has the paper's own best point, where one was run.",
+    "set, for a search at its best point; mean and standard deviation over seeds. Chosen on the "
+    "other half: checkpoint and point selected on one half of the test set and reported on the "
+    "other, without selection bias. Above Online's search: the difference of the values, positive "
+    "is better, with its 95 % interval.",
+    "† The default was chosen on this data set, so its choice has a privacy cost that is not "
+    "counted. * Incomplete grid: its best point is unknown, and no difference is given. If runs at "
+    "the paper's best point exist, it contains them.",
 )
 
 
 def tables(sources: ReportContext) -> list[Table]:
-    """None where nothing was run from a default."""
+    """No table without runs from a default."""
     table = one_budget_table(sources.study)
     return [table] if len(table.data) else []
 
 
 def one_budget_table(study: ResultSet) -> Table:
-    """`ways`, a row each."""
+    """The rows of `oso_dp.analysis.budget_strategies.budget_strategies`."""
     data = budget_strategies(study)
     rows = [_printed(row) for row in data.to_dict("records")]
     printed = pd.DataFrame(rows, columns=_HEADINGS)
-    return Table("one_budget", "What one budget gives: search or default", data, printed, _NOTES)
+    return Table("one_budget", "Search or default under one budget", data, printed, _NOTES)
 
 
 def strategy_label(row: dict[str, Any]) -> str:
-    """The method, what is laid over its steps, and how often a search that stops draws."""
+    """The method and variant, with the distribution of K under random stopping."""
     drawn = "" if labels.is_missing(row["distribution"]) else f", K {row['distribution']}"
     return labels.variant_method_label(row["method"], row["variant"]) + drawn
 
@@ -50,7 +50,7 @@ def _printed(row: dict[str, Any]) -> list[str]:
     gain = labels.DASH
     if not labels.is_missing(row["gain"]):
         gain = f"{row['gain']:+.2f}"
-        if not labels.is_missing(row["gain_half"]):  # one seed each says nothing of chance
+        if not labels.is_missing(row["gain_half"]):  # missing with one seed each
             low, high = row["gain"] - row["gain_half"], row["gain"] + row["gain_half"]
             gain += f" [{low:.2f}, {high:.2f}]"
     if is_reference(row):

@@ -1,4 +1,4 @@
-"""What tables of cells have in common: a cell in words, and the notes below."""
+"""Shared columns and notes of the tables of cells."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from oso_dp.paper.tables import SEEDS
 
 RULE_NOTE = (
     "Selection as in the paper: each run's best test value over all evaluations, averaged over "
-    "seeds, then the grid's best point. This looks at the test set, so it is neither private nor "
-    "an honest estimate. Beside it stand the last evaluation, and cross-selection: checkpoint and "
-    "point chosen on one half of the test set, reported on the other, the mean of both ways."
+    "seeds, then the grid's best point. It uses the test set, so it is neither private nor "
+    "unbiased. Other columns give the last evaluation, and cross-selection: checkpoint and point "
+    "selected on one half of the test set and reported on the other, mean of both directions."
 )
-SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds. One seed is not five."
+SEEDS_NOTE = f"The paper's values are means of {SEEDS} seeds; ours may have fewer."
 
 
-MARK = "*"  # of the cell that chose the momentum
+MARK = "*"  # of the cell to which the momentum was fitted
 
 
 def method_columns(row: pd.Series) -> dict[str, str]:
@@ -45,14 +45,14 @@ def our_columns(row: pd.Series, heading: str) -> dict[str, str]:
 
 
 def anchor(row: pd.Series | dict) -> str:
-    """The name of a cell's row, for links: `mnist-k9-eps3-online`."""
+    """The anchor of a cell's row, such as `mnist-k9-eps3-online`."""
     dataset, k, epsilon, method = cell_key(row)
     budget = "none" if epsilon is None else f"eps{epsilon:g}"
     return f"{dataset}-k{k}-{budget}-{method}"
 
 
 def tooltip(study: ResultSet, row: pd.Series | dict) -> str:
-    """The seeds and runs behind a cell's value; empty where there are none."""
+    """The seeds and runs behind a cell's value; empty without runs."""
     runs = contributing_runs(study).get(cell_key(row), [])
     return "\n".join(
         f"seed {r.seed}: {labels.format_number(r.value, '.2f')} (run {r.run_id})" for r in runs
@@ -60,7 +60,7 @@ def tooltip(study: ResultSet, row: pd.Series | dict) -> str:
 
 
 def verdict_text(row: pd.Series, verdict: str) -> str:
-    """`undecided (1 seed, ±2.77)`: the seeds of ours, and half of the difference's interval."""
+    """For example `undecided (1 seed, ±2.77)`: our seeds, half of the difference's interval."""
     if row["status"] == "not run":
         return verdict
     seeds = f"{row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
@@ -86,7 +86,7 @@ def other_rule_columns(row: pd.Series) -> dict[str, str]:
 
 
 def precision_note(data: pd.DataFrame) -> Iterator[str]:
-    """A line where products were not all in float32; a mean never holds two precisions."""
+    """A note if not all products were in float32; runs of two precisions are never averaged."""
     ran = data[data["status"] != "not run"]
     if set(ran["precision"]) <= {"float32"}:
         return
@@ -102,10 +102,10 @@ def precision_note(data: pd.DataFrame) -> Iterator[str]:
 
 
 def variant_note(data: pd.DataFrame) -> str:
-    """A sentence where something is laid over a method's steps: it stands there by its name."""
+    """A sentence that lists variants with a schedule or averaging; empty without them."""
     names = [
         f"{labels.method_label(row['method'])} at ε = {labels.format_budget(row['epsilon'])} "
         f"({row['variant']})"
         for row in data[data["variant"] != ""].to_dict("records")
     ]
-    return f"With something laid over the steps: {', '.join(names)}." if names else ""
+    return f"Variants with a schedule or averaging: {', '.join(names)}." if names else ""

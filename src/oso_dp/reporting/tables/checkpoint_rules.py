@@ -1,4 +1,4 @@
-"""How much of the figures the paper's own checkpoint rule contributes."""
+"""Selection bias of the paper's checkpoint rule."""
 
 import pandas as pd
 
@@ -11,10 +11,11 @@ from oso_dp.reporting.table_format import Table
 
 _NOTES = (
     "A row is the mean over the grids (k and ε) of a data set and method that have a value by all "
-    "three rules. “Adds” is how much better the paper's rule looks than the other one.",
+    "three rules. “Adds”: value under the paper's rule minus value under the other; positive means "
+    "that the paper's rule reports a better value.",
     "Best on test: the paper's. Last step: each run's last checkpoint; the grid's point is still "
-    "chosen on the test set. Cross-selection: checkpoint and point are chosen on one half of the "
-    "test set and reported on the other, the mean of both ways.",
+    "selected on the test set. Cross-selection: checkpoint and point are selected on one half of "
+    "the test set and reported on the other; mean of both directions.",
 )
 
 
@@ -23,7 +24,7 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def rules_table(study: ResultSet) -> Table:
-    """`rule_gains`; shown as means per data set and method."""
+    """The rows of `selection_bias`, printed as means per data set and method."""
     data = selection_bias(study)
     printed = []
     for dataset in labels.sort_datasets(data["dataset"].unique()):
@@ -49,14 +50,14 @@ def rules_table(study: ResultSet) -> Table:
             )
     columns = ["data set", "method", "grids", "in", "best on test", "last step", "cross-selection"]
     columns += ["adds over last step", "adds over cross-selection", "at most"]
-    title = "What the checkpoint rule contributes"
+    title = "Selection bias of the checkpoint rule"
     return Table("checkpoint_rules", title, data, pd.DataFrame(printed, columns=columns), _NOTES)
 
 
 def rules_sentence(study: ResultSet) -> str:
-    """How much the paper's rule adds, per unit, and in how many contests it decides the winner.
+    """How much the paper's rule adds, per unit, and in how many comparisons the winner changes.
 
-    See `contests`: the best of more points, say, is better by their number alone.
+    Only `comparable_cells` count.
     """
     data = selection_bias(study)
     if data.empty:
@@ -74,7 +75,7 @@ def rules_sentence(study: ResultSet) -> str:
     moved = sum(_winner(rows, "mean") != _winner(rows, "cross_mean") for rows in contested)
     return text + (
         f" By cross-selection another private method would be best in {moved} of {len(contested)} "
-        f"comparison{'s' if len(contested) > 1 else ''} of whole grids at equal budgets."
+        f"comparison{'s' if len(contested) > 1 else ''} of complete grids at equal budgets."
     )
 
 

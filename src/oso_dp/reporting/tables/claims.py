@@ -1,4 +1,4 @@
-"""What the paper claims and what it does not ask, each with the verdict and its evidence."""
+"""The paper's claims and further questions, with verdicts and evidence."""
 
 import pandas as pd
 
@@ -23,23 +23,23 @@ _NOTES = (
     "logarithm of the ratio of the errors; the text gives the ratio, below 1 where the first is "
     "better. “By ε” gives A at each budget; these intervals are not corrected for their number. "
     "“Equivalent within M”: the interval lies inside ±M.",
-    "It holds where A's 95 % interval lies in that range, does not hold where it lies outside, and "
-    "is undecided otherwise, or where fewer than half of the paper's grids have two seeds or more "
-    "(for what the paper does not ask: where none has). "
-    "The interval is Welch's, over seeds: of a seed's mean over the grids, which is taken to vary "
-    "as the grids do in the mean, since a seed starts all of them from the same weights. Where a "
-    "part of a grid ran, of either method, both have their values at the paper's best points: the "
-    "best of more points is larger by their number alone. Claims "
-    "are not adjusted for their number.",
-    "“By the paper's numbers” applies the same rule to what the paper prints (nothing for k = 7). "
-    "“Ours” selects as the paper does; “at the last step” takes each run's last checkpoint; “by "
-    "cross-selection” chooses on one half of the test set and reports on the other. Of a whole "
-    "grid each rule chooses its best point, too.",
+    "A claim holds if A's 95 % interval lies in that range, does not hold if it lies outside, and "
+    "is undecided otherwise, or if fewer than half of the paper's grids have two seeds or more "
+    "(for questions that the paper does not ask: if none has). The interval is Welch's, over "
+    "seeds: it uses each seed's mean over the grids, whose standard deviation is the mean of the "
+    "grids' standard deviations, since a seed starts all grids from the same weights. If the grid "
+    "of either method is incomplete, both values are those at the paper's best points: the best of "
+    "more points is larger by their number alone. Verdicts are not corrected for the number of "
+    "claims.",
+    "“By the paper's numbers” applies the same rule to the printed values (none for k = 7). “Ours” "
+    "selects as the paper does; “at the last step” takes each run's last checkpoint; “by "
+    "cross-selection” selects on one half of the test set and reports on the other. In a complete "
+    "grid each rule also selects its best point.",
 )
 
 
 def tables(sources: ReportContext) -> list[Table]:
-    """None where neither the paper's data sets nor anything else that can be judged was run."""
+    """No tables if nothing was run that a claim or question is about."""
     judged = sources.claims["verdict_best"] != NOT_RUN
     if not judged.any() and not set(sources.study.datasets) & set(DATASETS):
         return []
@@ -47,11 +47,11 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def claims_tables(data: pd.DataFrame) -> list[Table]:
-    """`judged` as two tables: the paper's claims, and what it does not ask."""
+    """The rows of `judge_claims` as two tables: the paper's claims and further questions."""
     tables = []
     for name, initial, title in (
-        ("claims", "C", "What the paper claims"),
-        ("questions", "Q", "What the paper does not ask"),
+        ("claims", "C", "The paper's claims"),
+        ("questions", "Q", "Further questions"),
     ):
         rows = data[data["claim"].str.startswith(initial)].reset_index(drop=True)
         tables.append(Table(name, title, rows, _shown(rows), _NOTES))
@@ -72,7 +72,7 @@ def _shown(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims_sentence(data: pd.DataFrame) -> str:
-    """How many of the paper's claims hold, over their data sets; by construction, counted apart."""
+    """How many of the paper's claims hold; those that hold by construction are separate."""
     built = data[data["claim"].str.startswith("C") & data["by_construction"]]
     names = ", ".join(dict.fromkeys(built["claim"]))
     hold = int((built["verdict_best"] == HOLDS).sum())
@@ -81,7 +81,7 @@ def claims_sentence(data: pd.DataFrame) -> str:
 
 
 def claims_count(data: pd.DataFrame) -> str:
-    """Half a sentence, without the claims that hold by construction."""
+    """A clause on the number of claims by verdict, without those that hold by construction."""
     asked = data["claim"].str.startswith("C") & ~data["by_construction"]
     verdicts = data.loc[asked, "verdict_best"]
     hold, fail, open_ = (int((verdicts == v).sum()) for v in (HOLDS, FAILS, UNDECIDED))
@@ -116,11 +116,11 @@ def in_short(data: pd.DataFrame, initial: str) -> pd.DataFrame:
 
 
 BY_CONSTRUCTION = f"{HOLDS} (by construction)"
-AT_PAPERS_POINTS = "at the paper's points"  # where some of the grids compared did not run whole
+AT_PAPERS_POINTS = "at the paper's points"  # if some of the compared grids are incomplete
 
 
 def _one_word(verdicts: pd.Series) -> str:
-    """The verdict that all data sets share, or the number of each."""
+    """The common verdict of all data sets, or the number of each verdict."""
     counts = verdicts[verdicts != NOT_APPLICABLE].value_counts()
     if len(counts) < 2:
         return str(counts.index[0]) if len(counts) else NOT_APPLICABLE

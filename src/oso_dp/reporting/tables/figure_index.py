@@ -1,4 +1,4 @@
-"""The paper's eleven figures: which of them this report has, and from how many runs."""
+"""Index of the paper's eleven figures: file, status and number of runs."""
 
 from collections.abc import Iterable
 
@@ -51,7 +51,7 @@ def figures_table(study: ResultSet, pictures: Iterable[str]) -> Table:
             "file": [labels.DASH if pd.isna(name) else name for name in data["file"]],
         }
     )
-    note = "A cell is a method at an ε. Where nothing was run there is no picture with empty axes."
+    note = "A cell is a method at an ε. A figure without runs or printed values is not drawn."
     return Table("figures", "The paper's figures", data, printed, (note,))
 
 

@@ -1,4 +1,4 @@
-"""What the linear scaling rule gives, beside the searched grid and the best guess."""
+"""Searches by the linear scaling rule, beside the grid search and the best untuned run."""
 
 from typing import Any
 
@@ -18,28 +18,28 @@ _HEADINGS = [
     *((_GUESS, name) for name in ("ν", "best guess")),
 ]
 _NOTES = (
-    "The rule of Panda et al. (2024): in trials at small shares of the budget the whole grid is "
-    "tried; a line through the best learning rates, over the epsilon that one run has to itself, "
-    "gives that of the final run, which has what is left of the budget. Values are means over "
-    "seeds in the unit of the other tables; each seed is a search of its own. ν: of the final run.",
-    "ρ: of the final runs, and of how many seeds. The study has runs at the grid's points only: "
-    "the line's ρ is rounded to the nearest of them in the logarithm, which is ours, and held "
-    "within the grid's range. Off the grid: of how many seeds the line left that range. Other "
-    "hyperparameters are those of the last trial's best point.",
-    "The searched grid's best, the best guess and each trial's best point are chosen on the test "
-    "set. The budget of a rule's search pays for all its trials and one final run; the study holds "
-    "a final run at every point, and to publish more of them would cost more.",
+    "The rule of Panda et al. (2024): trials with small fractions of the budget run the complete "
+    "grid; a line through their best learning rates, over the epsilon of one run, gives the "
+    "learning rate of the final run, which has the rest of the budget. Values are means over seeds "
+    "in the unit of the other tables; each seed is a separate search. ν: of the final run.",
+    "ρ: of the final runs, with the number of seeds. The study has runs at the grid's points only: "
+    "the line's ρ is rounded to the nearest of them on the log scale, which is not part of the "
+    "paper, and clipped to the grid's range. Off the grid: number of seeds whose line leaves that "
+    "range. Other hyperparameters are those of the last trial's best point.",
+    "The grid search's best point, the best untuned run and each trial's best point are selected "
+    "on the test set. The budget of the rule's search covers all its trials and one final run; the "
+    "study has a final run at every point, and publishing several of them would cost more.",
 )
 
 
 def tables(sources: ReportContext) -> list[Table]:
-    """None where nothing was run by the rule."""
+    """No table without runs by the rule."""
     table = linear_scaling_table(sources.study)
     return [table] if len(table.data) else []
 
 
 def linear_scaling_table(study: ResultSet) -> Table:
-    """`outcomes`, a row per cell."""
+    """The rows of `oso_dp.analysis.linear_scaling.outcomes`."""
     data = outcomes(study)
     printed = pd.DataFrame([_printed(row) for row in data.to_dict("records")])
     printed = printed.reindex(columns=range(len(_HEADINGS)))

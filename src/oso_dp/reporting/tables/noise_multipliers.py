@@ -1,4 +1,4 @@
-"""What each grid's size costs: N, the noise multiplier and its ratio to Online's."""
+"""Each grid's size N, noise multiplier and ratio to Online's noise multiplier."""
 
 import pandas as pd
 
@@ -29,13 +29,15 @@ def noise_table(study: ResultSet) -> Table:
             "ν / Online's ν": [labels.format_number(v, ".2f") for v in data["ratio_to_online"]],
         }
     )
-    notes = ["The budget covers all N runs of a grid: more candidates, more noise in each."]
+    notes = ["The budget covers all N runs of a grid: a larger grid needs more noise per run."]
     if ((data["source"] == "rows") & ~data["dataset"].isin(DATASETS)).any():
-        notes.append("Where neither the paper nor a budget file gives N, it counts the points run.")
+        notes.append(
+            "Without a plan, N of a grid that is not in the paper is the number of run points."
+        )
     if shared := [labels.dataset_short(name) for name in study.shared_budgets]:
         notes.append(
-            f"Of {', '.join(shared)} the budget covers the runs of all methods, grids and seeds: N "
-            "counts them all, and all have the same noise."
+            f"On {', '.join(shared)} the budget covers the runs of all methods, grids and seeds: N "
+            "is their number, and all have the same noise."
         )
-    title = "What a grid's size costs in noise"
+    title = "Noise multiplier by grid size"
     return Table("noise_multipliers", title, data, rows, (*notes,))

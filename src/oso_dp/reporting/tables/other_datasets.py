@@ -1,4 +1,4 @@
-"""A table for each data set, or k of one, that the paper does not have."""
+"""Tables of data sets, or values of k, that are not in the paper."""
 
 import pandas as pd
 
@@ -32,7 +32,7 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def cells_table(study: ResultSet, dataset: str, k: int) -> Table:
-    """A data set, or a k of one, that the paper does not have: a line per cell."""
+    """One row per cell of a data set and k that are not in the paper."""
     data = judge_cells(study, dataset, k)
     rows = pd.DataFrame(
         [

@@ -1,4 +1,4 @@
-"""What was run and stands in none of the paper's tables: methods, controls, budgets."""
+"""Cells that are not in the paper's tables: further methods, ablations, k and budgets."""
 
 import math
 
@@ -19,15 +19,15 @@ from oso_dp.reporting.table_format import Table
 from oso_dp.reporting.tables.cells import method_columns, our_columns, tooltip
 
 _BEYOND_NOTES = (
-    "Values are in the unit of the other tables, which have the other checkpoint rules, too.",
-    "Same budgets, same grid ranges, none of the paper's numbers: it has no such cells. "
-    "“Against Online” is the difference to our own Online at the same data set, k and ε, ± half of "
-    "its 95 % interval, judged by the rule of the verdicts, all cells of this table together. Runs "
-    "shorter than the paper's, or of another precision, length or δ than Online's, are not judged; "
-    "no part of a grid is called worse, and none of Online's beaten: what was not run may be "
-    "better.",
-    "The noise multiplier says what the method's own grid leaves to each run: a method that "
-    "searches fewer hyperparameters trains with less noise.",
+    "Values are in the unit of the other tables, which also give the other checkpoint rules.",
+    "Budgets and grid ranges are the same; the paper has no such cells. “Against Online” is the "
+    "difference to our Online at the same data set, k and ε, ± half of its 95 % interval; all "
+    "cells of this table are judged together, by the rule of the verdicts. Runs shorter than the "
+    "paper's, or of another precision, length or δ than Online's, are not judged. An incomplete "
+    "grid is never judged worse, and never judged better than an incomplete grid of Online's: a "
+    "point that was not run may be better.",
+    "The noise multiplier depends on the size of the method's grid: a method that searches fewer "
+    "hyperparameters trains with less noise.",
 )
 
 
@@ -36,10 +36,10 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def beyond_table(study: ResultSet) -> list[Table]:
-    """The cells that were run and stand in none of the paper's tables, each against Online.
+    """The cells that were run but are not in the paper's tables, each compared with Online.
 
-    Further methods, controls, other k and budgets; on data sets that the paper does not have, which
-    have a table of their own, further methods and controls only. Empty where there is none.
+    Further methods, ablations, other k and budgets; on data sets that are not in the paper, which
+    have separate tables, only further methods and ablations. Empty without such cells.
     """
     frames = []
     for dataset, k in list_panels(study):
@@ -82,7 +82,7 @@ def beyond_table(study: ResultSet) -> list[Table]:
     keep = [*CELL, "metric", "unit", "status", *POINT, "mean", "std", "seeds", "runs", "diverged"]
     keep += ["grid_points", "grid_size", "noise_multiplier", "epochs", "against_online", "verdict"]
     keep += ["against_online_half", "last_mean", "last_std", "cross_mean", "cross_std"]
-    title = "Beyond the paper: further methods, controls and budgets"
+    title = "Beyond the paper: further methods, ablations and budgets"
     printed = pd.DataFrame(rows)
     column = printed.columns.get_loc("ours")
     hovers = {
@@ -95,19 +95,19 @@ _ONLINE = ["mean", "std", "seeds", *COMPARABLE_ON, "variant", "grid_points", "gr
 
 
 def _mark_incomplete(verdict: str, row: dict) -> bool:
-    """Whether points that were not run could undo it: of the worse one, or of the one beaten."""
+    """Whether points that were not run could reverse the verdict."""
     end = {equivalence_tests.WORSE: "", equivalence_tests.BETTER: "_online"}.get(verdict)
     if end is None:
         return False
-    size = row[f"grid_size{end}"]  # missing where no plan says how many there are
+    size = row[f"grid_size{end}"]  # missing if the grid's size is unknown
     return not labels.is_missing(size) and row[f"grid_points{end}"] < size
 
 
 def _compared(data: pd.DataFrame) -> list[Comparison | None]:
-    """Each cell beside Online's; None for Online itself, and where either has no value.
+    """Each cell compared with Online's; None if not comparable.
 
-    Nor where they are not alike, nor on the paper's data sets where runs are shorter: those are
-    shown, and not ranked.
+    None for Online itself, if either has no value, if runs differ in precision, length or delta,
+    and on the paper's data sets if runs are shorter than the paper's.
     """
     return [
         equivalence_tests.make_comparison(
@@ -138,6 +138,6 @@ def _shown(difference: float, half: float) -> str:
 
 
 def _against_online(compared: list[Comparison | None]) -> list[str]:
-    """A verdict for each cell beside Online's; all are judged together."""
+    """A verdict for each cell against Online's; all are judged together."""
     judged = iter(equivalence_tests.judge([pair for pair in compared if pair is not None]))
     return [labels.DASH if pair is None else next(judged) for pair in compared]

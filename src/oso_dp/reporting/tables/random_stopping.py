@@ -1,4 +1,4 @@
-"""What comes out of a search that is paid for whole, and of one that stops at random."""
+"""Outcomes of searches by composition and by random stopping."""
 
 import pandas as pd
 
@@ -23,7 +23,7 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def outcome_table(study: ResultSet) -> Table:
-    """`outcomes`, a row per cell and distribution of K, with both rules side by side."""
+    """One row per cell and distribution of K, with both kinds of search accounting."""
     data = outcomes(study)
     composed = data[data["search_accounting"] == COMPOSITION].set_index(CELL)
     rows = []
@@ -51,16 +51,16 @@ def outcome_table(study: ResultSet) -> Table:
         "Values are in the unit of the other tables. All N: the grid's best point. Random "
         "stopping: the expected best of K points drawn with replacement, where K is "
         f"{distributions(data)} with a mean of N; ± is over seeds, luck the standard "
-        "deviation over K and the draws. A dash stands where only a part of the grid was run, or "
-        "where the noise is that of no known distribution.",
-        "Computed from the stored runs of the grid's points, each with the noise that its rule "
-        "asks for. A point drawn twice counts as one training, with its mean over seeds; a real "
-        "search would train it anew and release the better one.",
+        "deviation over K and the draws. A dash: the grid is incomplete, or its "
+        "noise matches no known distribution.",
+        "Computed from the stored runs of the grid's points, each with the noise that its search "
+        "accounting requires. A point drawn twice counts as one training run, with its mean over "
+        "seeds; a real search would train it again and release the better result.",
     )
     return Table(
         "search_outcome",
-        "What comes out of a search, by how it is accounted for",
+        "Outcome of a search by search accounting",
         data,
         pd.DataFrame(rows, columns=_HEADINGS),
-        notes if len(data) else ("Nothing was run under random stopping yet.",),
+        notes if len(data) else ("No runs under random stopping.",),
     )

@@ -1,4 +1,4 @@
-"""What was run: one row per cell and setting, with counts, devices and time."""
+"""Counts of runs: one row per cell and variant, with devices and time."""
 
 import pandas as pd
 
@@ -28,7 +28,7 @@ def runs_table(study: ResultSet) -> Table:
             "seeds": data["seeds"],
             "runs": data["runs"],
             "diverged": data["diverged"],
-            "search accounted for by": data["search_accounting"].str.replace("_", " "),
+            "search accounting": data["search_accounting"].str.replace("_", " "),
             "ν": [labels.format_number(v, ".3f") for v in data["noise_multiplier"]],
             "momentum": [labels.format_number(v) for v in data["momentum"]],
             "precision": data["precision"],
@@ -39,6 +39,6 @@ def runs_table(study: ResultSet) -> Table:
     notes = ["Time is summed over runs; runs that share a device overlap."]
     if study.shared_budgets:
         notes.append(
-            "Times of runs on data that are not public are not kept: they tell of the data."
+            "Times of runs on data that are not public are not stored: they depend on the data."
         )
-    return Table("runs", "What was run", data, rows, (*notes,))
+    return Table("runs", "Runs", data, rows, (*notes,))

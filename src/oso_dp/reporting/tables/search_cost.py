@@ -1,4 +1,4 @@
-"""What a search of N runs costs in noise, by each way to account for it."""
+"""Noise multiplier of a search of N runs under each kind of search accounting."""
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def cost_table(study: ResultSet) -> Table:
-    """`search_costs`, a row per data set and number of runs, a column per rule."""
+    """One row per data set and number of runs, one column per rule."""
     data = search_costs(study)
     printed = []
     for (dataset, epsilon, runs), rows in data.groupby(["dataset", "epsilon", "runs"], sort=False):
@@ -29,12 +29,12 @@ def cost_table(study: ResultSet) -> Table:
         printed.append(cells)
     headings = ["data set", "ε", "N", "grid", *(rule.heading for rule in RULES)]
     notes = (
-        "Cells are the noise multiplier ν of each run. A dash: no noise meets the budget, or there "
-        "is nothing to stop at random.",
-        "All N: every run is paid for, as in the paper (RDP) or by a tighter accountant (PLD). "
+        "Cells are the noise multiplier ν of each run. A dash: no noise meets the budget, or a "
+        "single run has no random stopping.",
+        "All N: every run is charged, as in the paper (RDP) or by a tighter accountant (PLD). "
         "Poisson, geometric, logarithmic: random stopping, where candidates are drawn from the "
         "grid a random number of times, N on average with this distribution, and only the best is "
         "released (Papernot and Steinke 2022, by RDP).",
     )
-    title = "What a search of N runs costs in noise"
+    title = "Noise multiplier of a search of N runs"
     return Table("search_cost", title, data, pd.DataFrame(printed, columns=headings), notes)

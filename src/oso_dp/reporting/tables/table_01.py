@@ -1,4 +1,4 @@
-"""Table 1: the data and the models, counted in the catalogue and in the networks themselves."""
+"""Table 1: data sets and models, with our counts."""
 
 import pandas as pd
 
@@ -14,13 +14,12 @@ from oso_dp.study.config import MODELS, StudyConfig
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
 
 _NOTES = (
-    "“Ours” is computed: the training examples are the catalogue's, the parameters those of the "
-    "network that fits the data, the batch size that of the runs (of the configuration, before "
-    "there are any).",
+    "“Ours” is computed: the training examples from the catalogue, the parameters from the data "
+    "set's network, the batch size from the runs (without runs, from the configuration).",
 )
 _WORDS_NOTE = (
-    "Words with a vector: the share of the texts' words, as far as the network reads them, for "
-    "which the word vectors at hand have an entry."
+    "Words with a vector: fraction of the texts' words, up to the network's maximum length, that "
+    "are in the vocabulary of the installed word vectors (the others are out of vocabulary)."
 )
 
 
@@ -29,7 +28,7 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def data_table(study: ResultSet) -> Table:
-    """The paper's three data sets and every other one that was run."""
+    """The paper's three data sets and all others that were run."""
     paper = paper_setups().set_index("dataset")
     datasets = [*paper.index, *(d for d in study.datasets if d not in paper.index)]
     rows = []
@@ -62,10 +61,10 @@ def _counted(study: ResultSet, dataset: str) -> dict[str, int]:
         return {name: int(column.mode()[0]) for name, column in rows.items()}
     model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
     used = study.runs.loc[study.runs["dataset"] == dataset, "batch_size"]
-    usual = StudyConfig.model_fields["batch_size"].default
+    default = StudyConfig.model_fields["batch_size"].default
     return {
         "examples": info.examples,
-        "batch_size": int(used.mode()[0]) if len(used) else usual,
+        "batch_size": int(used.mode()[0]) if len(used) else default,
         "parameters": parameter_count(build_model(model)),
     }
 

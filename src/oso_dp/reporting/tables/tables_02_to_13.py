@@ -47,9 +47,9 @@ def tables(sources: ReportContext) -> list[Table]:
 
 
 def paper_table(study: ResultSet, table: PaperTable) -> Table:
-    """One of Tables 2-4 and 8-13, in its layout: three lines per epsilon, a group per method.
+    """One of Tables 2-4 and 8-13 in its layout: three rows per epsilon, a column group per method.
 
-    `data` has a row per cell, NoDP's included; `details` a line per cell.
+    `data` has one row per cell, including NoDP's; `details` also.
     """
     data = judge_cells(study, table.dataset, table.k)
     data = data[data["in_paper"]].reset_index(drop=True)
@@ -60,7 +60,7 @@ def paper_table(study: ResultSet, table: PaperTable) -> Table:
     )
     notes = [
         *_momentum_note(data),
-        *(["Nothing of this table was run yet."] if (data["status"] == "not run").all() else []),
+        *(["No cell of this table was run."] if (data["status"] == "not run").all() else []),
         *(_no_dp_note(row) for _, row in data[data["epsilon"].isna()].iterrows()),
         *precision_note(data),
         *_epsilons_note(table),
@@ -87,8 +87,10 @@ def paper_table(study: ResultSet, table: PaperTable) -> Table:
 
 
 def _layout(data: pd.DataFrame) -> pd.DataFrame:
-    """Text cells: a group of columns per method (its hyperparameters, its value), and for each
-    epsilon the paper's line, ours, and the verdict with the number of our seeds."""
+    """Text cells: a column group per method (hyperparameters and value), three rows per epsilon.
+
+    The rows are the paper's values, ours, and the verdict with the number of our seeds.
+    """
     methods = labels.sort_methods(data["method"].unique())
     unit = data["unit"].iloc[0]
     head = ["ε", ""]
@@ -111,12 +113,12 @@ def _layout(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _hovers(study: ResultSet, data: pd.DataFrame) -> dict[tuple[int, int], str]:
-    """What stands above each of our values in `_layout`."""
+    """The tooltips of our values in `_layout`."""
     methods = labels.sort_methods(data["method"].unique())
     hovers = {}
     for block, (_, rows) in enumerate(data.groupby("epsilon")):
         cells = rows.set_index("method", drop=False)
-        column = 1  # after epsilon, and whose line it is
+        column = 1  # after epsilon and the row's name
         for method in methods:
             column += len(labels.searched_axes(method)) + 1
             if text := tooltip(study, cells.loc[method]):
@@ -144,8 +146,8 @@ def _no_dp_note(row: pd.Series) -> str:
     )
     if row["status"] != "run":
         return paper_text + f"ours: {row['status']}."
-    own_text = labels.format_mean_std(row["mean"], row["std"])
-    return paper_text + f"ours is at ρ = {row['learning_rate']:.4g}: {own_text} {row['unit']}."
+    our_text = labels.format_mean_std(row["mean"], row["std"])
+    return paper_text + f"ours is at ρ = {row['learning_rate']:.4g}: {our_text} {row['unit']}."
 
 
 def _interval(row: pd.Series) -> str:
@@ -157,18 +159,18 @@ def _interval(row: pd.Series) -> str:
 
 
 def _momentum_note(data: pd.DataFrame) -> Iterator[str]:
-    """A line where a cell decided what the paper leaves open: its agreement is no evidence."""
+    """A note on the cell to which the momentum was fitted: its agreement is not evidence."""
     for row in data.dropna(subset="epsilon").to_dict("records"):
         if cell_key(row) == MOMENTUM_CALIBRATION_CELL:
             yield (
                 f"{labels.method_label(row['method'])} at ε = {row['epsilon']:g}{MARK}: the "
-                "momentum, which the paper does not name, was chosen by this cell. That it agrees "
-                "says nothing."
+                "momentum, which the paper does not give, was chosen to fit this cell. Its "
+                "agreement is not evidence."
             )
 
 
 def _epsilons_note(table: PaperTable) -> Iterator[str]:
-    """A line where the budgets are not those that are printed."""
+    """A note if the budgets are not the printed ones."""
     paper = paper_results().dropna(subset="epsilon")
     budgets = paper[paper["table"] == table.number].groupby("epsilon")["printed_epsilon"].first()
     meant = [f"{epsilon:g}" for epsilon in budgets.index]
@@ -181,7 +183,7 @@ def _epsilons_note(table: PaperTable) -> Iterator[str]:
 
 
 def _reading_notes(data: pd.DataFrame) -> list[str]:
-    """One line per reading of the paper that is not the printed text, methods joined."""
+    """One note per interpretation that differs from the printed text, methods joined."""
     noted = data[data["paper_note"].fillna("") != ""]
     lines = []
     for (method, note), rows in noted.groupby(["method", "paper_note"], sort=False):
@@ -191,7 +193,7 @@ def _reading_notes(data: pd.DataFrame) -> list[str]:
 
 
 def _details(row: pd.Series) -> dict[str, str]:
-    """A cell of the paper's in one line: what its layout has no room for."""
+    """One row with the details of a cell of the paper."""
     verdict = row["verdict"]
     if verdict == equivalence_tests.NO_VALUE:
         verdict = row["point_verdict"]

@@ -1,4 +1,4 @@
-"""Guess or search: what a run gives that has the whole budget to itself, beside a search's best."""
+"""Tuned and untuned runs under one budget: single runs beside the best of a search."""
 
 import math
 from typing import Any
@@ -19,33 +19,33 @@ _HEADINGS = [
     *((_ONLINE, name) for name in ("best", "guesses that beat it", "decades")),
 ]
 _NOTES = (
-    "A guess is a point of the grid whose run spends the whole budget alone, so that it has less "
+    "A guess is an untuned run: a grid point whose run has the whole budget, and therefore less "
     "noise than a run of a search. Values are means over seeds in the unit of the other tables. "
-    "Guesses that beat a search: those whose mean is better than that of the searched grid's best "
-    "point, of all guesses of the grid; in brackets, of how many the 95 % interval of the "
-    "difference says so, and of how many it does not say the contrary.",
-    "Decades: of the range of such guesses on a logarithmic axis, where each value of the grid "
-    "stands for a stretch one step wide; in brackets by the same two counts. Where two "
-    "hyperparameters are guessed, at the other one's best value.",
-    "The best guess, and the search's best, are chosen on the test set, and the search is not "
-    "charged for the choice of its ranges; who guesses has to do it before. Where its “best” "
-    "is marked *, only a part of its grid was run, for the most part the paper's best point.",
+    "Guesses that beat it: number of guesses whose mean is better than that of the grid search's "
+    "best point; in brackets, the number for which the 95 % interval of the difference lies above "
+    "0, and the number for which it does not lie below 0.",
+    "Decades: width of the range of such guesses on a logarithmic axis, where each grid value "
+    "covers an interval of one grid step; in brackets for the same two counts. If two "
+    "hyperparameters are guessed, at the best value of the other.",
+    "The best guess and the search's best point are selected on the test set, and the search is "
+    "not charged for the choice of its ranges. *: the searched grid is incomplete; in most cases "
+    "only the paper's best point was run.",
 )
 
 
 def tables(sources: ReportContext) -> list[Table]:
-    """None where nothing was run without a search."""
+    """No table without untuned runs."""
     table = no_search_table(sources.study)
     return [table] if len(table.data) else []
 
 
 def no_search_table(study: ResultSet) -> Table:
-    """`ranges`, a row per cell."""
+    """The rows of `oso_dp.analysis.untuned_runs.win_ranges`."""
     data = win_ranges(study)
     printed = pd.DataFrame([_printed(row) for row in data.to_dict("records")])
     printed = printed.reindex(columns=range(len(_HEADINGS)))
     printed.columns = pd.MultiIndex.from_tuples(_HEADINGS)
-    return Table("no_search", "Guess or search", data, printed, _NOTES)
+    return Table("no_search", "Tuned and untuned runs under one budget", data, printed, _NOTES)
 
 
 def _printed(row: dict[str, Any]) -> list[str]:
@@ -61,12 +61,12 @@ def _printed(row: dict[str, Any]) -> list[str]:
         labels.format_number(row["own_noise_multiplier"], ".3f"),
         *_gap_to_search(row, "own"),
     ]
-    online = (row["method"], row["variant"]) == ("online", "")  # which is its own
+    online = (row["method"], row["variant"]) == ("online", "")  # whose own search it is
     return cells + ([labels.DASH] * 3 if online else _gap_to_search(row, "online"))
 
 
 def _gap_to_search(row: dict[str, Any], searched: str) -> list[str]:
-    """The search's best, how many guesses beat it, and over how many decades."""
+    """The search's best value, how many guesses beat it, and over how many decades."""
     if math.isnan(row[f"{searched}_mean"]):
         return [labels.DASH] * 3
     part = row[f"{searched}_points"] < row[f"{searched}_grid_size"]
