@@ -28,7 +28,6 @@ start() {
     for name in $PLANS; do
         [[ -e $checkout/config/$name.yaml ]] || fail "PLANS: $name; no config/$name.yaml in commit $commit"
         [[ -e $plans/$name.json ]] || missing+=("$name")
-        mkdir -p "$(dirname "$plans/$name")"
         # A file without an entry for the plans is an error.
         if grep -q "\"${name##*/}\"" "$checkout/config/priorities.toml"; then
             options=(--priorities "$checkout/config/priorities.toml")

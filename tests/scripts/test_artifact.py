@@ -103,6 +103,6 @@ def test_what_is_in_no_commit_is_refused(commit) -> None:
     done = pack(commit)
     assert done.returncode == 1
     assert done.stderr == (
-        "artifact: the checkout has changes that are in no commit; commit them first\n"
+        "artifact: the checkout has uncommitted changes; commit them first\n"
     )
     assert not (commit / "build").exists()

@@ -43,7 +43,7 @@ def test_a_workflow_of_ten_lines_uses_the_study(other, repo) -> None:
     assert done.returncode == 0, done.stdout
     jobs = dict(line.split() for line in done.stdout.splitlines() if line.startswith("oso_"))
     assert jobs["oso_train"] == "2"
-    assert {"oso_budget", "oso_data", "oso_collect", "oso_report_page"} <= {*jobs}
+    assert {"oso_plan", "oso_data", "oso_collect", "oso_report_page"} <= {*jobs}
 
 
 def test_the_studys_own_target_is_the_default(other, repo) -> None:
