@@ -66,7 +66,7 @@ def test_numbers_at_an_axis_rise_to_the_right_and_upward(name: str, drawn) -> No
                 assert sorted(shown) == sorted(shown, key=lambda pair: pair[1]), plan.name
 
 
-@pytest.mark.parametrize("name", ["over_steps", "steering"])
+@pytest.mark.parametrize("name", ["training_curves", "adaptation_signs"])
 def test_an_axis_of_all_steps_begins_at_none(name: str, drawn) -> None:
     for plan, figure in drawn(name):
         for axes in figure.axes:
