@@ -37,9 +37,9 @@ STUDY = $(IN_VENV) snakemake --cores $(CORES) $(if $(DATA_DIR),--config 'data_di
 unexport PYTHONDONTWRITEBYTECODE
 
 # $(READY) is written last and holds the folder it was made in. So an interrupted installation, a
-# moved or copied checkout, and a .venv whose Python has gone are all seen, and .venv is made anew.
+# moved or copied checkout, and a .venv whose Python is gone are detected, and .venv is made again.
 READY := $(VENV)/.ready
-# A .venv that somebody else made, as by the README's lines, is never cleared: it has neither mark.
+# A .venv that make did not create is never cleared; it has neither mark.
 OURS := $(VENV)/.made-by-make
 THEIRS := $(VENV)/.made-by-hand
 INTACT := $(shell test "$$(cat $(READY) 2>/dev/null)" = '$(call quoted,$(CURDIR))' \

@@ -82,7 +82,7 @@ class Competitor:
 
 
 # Layers that oso has in place of PyTorch's own, and what anybody else would write.
-_PLAIN_LAYERS = {"SlidingMax": lambda: nn.MaxPool2d(2, stride=1), "Flatten": nn.Flatten}
+_PLAIN_LAYERS = {"StrideOneMaxPool": lambda: nn.MaxPool2d(2, stride=1), "Flatten": nn.Flatten}
 
 
 def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:

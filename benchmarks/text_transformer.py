@@ -13,8 +13,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.data.ag_news_csv import parse_news, split_words
-from oso_dp.data.ag_news_partial import SOURCE
 from oso_dp.data.download import obtain
+from oso_dp.data.sources import AG_NEWS_PARTIAL
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN, BLOCKS, CLASSES = 5_700, 32, 128, 4, 256, 2, 4
 PADDING, UNKNOWN = 0, 1
@@ -86,9 +86,10 @@ def load_texts(folder: Path) -> Texts:
     The vocabulary is that of the training texts' commonest words. It is taken as public: whoever
     trains on people's texts takes it from elsewhere.
     """
-    fetched = obtain(SOURCE, folder, folder, parse_news)
+    fetched = obtain(AG_NEWS_PARTIAL, folder, folder, parse_news)
     parts = [
-        parse_news(fetched[file.name].content, fetched[file.name].origin) for file in SOURCE.files
+        parse_news(fetched[file.name].content, fetched[file.name].origin)
+        for file in AG_NEWS_PARTIAL.files
     ]
     split = [[split_words(text) for text in texts] for texts, _ in parts]
     counts = Counter(word for text in split[0] for word in text)

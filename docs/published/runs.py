@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 import oso_dp
-from oso_dp.data import fashion_mnist, mnist
+from oso_dp.data import mnist, sources
 from oso_dp.data.arrays import Arrays
 from oso_dp.files import atomic_write
 from oso_dp.training.provenance import commit
@@ -39,8 +39,8 @@ DELTA, EPOCHS = 1e-5, 40
 # Epsilon is what their noise multiplier (1.23, 2.15) costs by today's conversion from Renyi
 # divergences; theirs, with an older one, said 3 of the same noise.
 SETUPS: dict[str, dict[str, Any]] = {
-    "mnist": {"source": mnist.SOURCE, "batch_size": 512, "epsilon": 2.581},
-    "fashion_mnist": {"source": fashion_mnist.SOURCE, "batch_size": 2048, "epsilon": 2.6055},
+    "mnist": {"source": sources.MNIST, "batch_size": 512, "epsilon": 2.581},
+    "fashion_mnist": {"source": sources.FASHION_MNIST, "batch_size": 2048, "epsilon": 2.6055},
 }
 # Their C is 0.1 and nearly every gradient longer: AUTO-S, whose gradients have length 1, then takes
 # as long steps at a tenth of their rate. Online begins with the library's default.

@@ -1,4 +1,4 @@
-"""Evaluation metrics: their direction, unit and label."""
+"""The evaluation metrics (accuracy, mean squared error): direction, unit and display scale."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from oso_dp.errors import OsoError
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. Stored as a fraction, or error per pixel; displayed times `scale`."""
+    """A metric. Values are stored as fractions or errors per pixel, and displayed times `scale`."""
 
     higher_is_better: bool
     scale: float
-    label: str  # of an axis
+    label: str  # in figures
     unit: str  # in tables
-    logarithmic: bool = False  # axis scale, if values span more than a factor of 10
+    logarithmic: bool = False  # in figures: values span more than a factor of ten
 
 
 METRICS = {

@@ -150,12 +150,12 @@ def test_the_two_ways_to_compute_it_meet(rate: float) -> None:
 @pytest.mark.parametrize(
     ("nu", "steps", "delta", "culprit"),
     [
-        (0.0, 10, DELTA, "noise multiplier 0"),
-        (math.nan, 10, DELTA, "noise multiplier nan"),
-        (math.inf, 10, DELTA, "noise multiplier inf"),
-        (1.0, 0, DELTA, "steps 0"),
-        (1.0, 10, 0.0, "delta 0"),
-        (1.0, 10, 1.0, "delta 1"),
+        (0.0, 10, DELTA, "noise_multiplier: 0"),
+        (math.nan, 10, DELTA, "noise_multiplier: nan"),
+        (math.inf, 10, DELTA, "noise_multiplier: inf"),
+        (1.0, 0, DELTA, "steps: 0"),
+        (1.0, 10, 0.0, "delta: 0"),
+        (1.0, 10, 1.0, "delta: 1"),
     ],
 )
 def test_what_is_out_of_range_is_refused(nu: float, steps: int, delta: float, culprit: str) -> None:

@@ -103,7 +103,7 @@ def test_a_step_a_little_above_its_price_is_refused(nu: float, short: float) -> 
 
     ask(1.0)
     ask(1 + short)
-    with pytest.raises(OsoError, match="the budget of a step asks for"):
+    with pytest.raises(OsoError, match="must be >= the step's"):
         ask(1 - short)
 
 

@@ -61,7 +61,7 @@ def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
 def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
     """Poisson's chance of none underflows, and the sum of chances would never begin."""
     assert 600 < draw_number_of_runs(700, math.inf, words_of(0.5)) < 800
-    with pytest.raises(OsoError, match="mean 701: must be at most 700 for Poisson"):
+    with pytest.raises(OsoError, match="mean: 701; must be <= 700 for Poisson"):
         draw_number_of_runs(701, math.inf, words_of(0.5))
     assert draw_number_of_runs(1000, 1.0, words_of(0.5)) > 600  # the others have no such limit
 

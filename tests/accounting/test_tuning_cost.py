@@ -137,12 +137,12 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "said"),
     [
-        (1e-9, "no noise multiplier between 0.05 and 10000 meets it"),
-        (1e9, "noise multiplier 0.05, the least looked for, costs less"),
+        (1e-9, "no noise multiplier from 0.05 to 10000 meets it"),
+        (1e9, "the smallest noise multiplier, 0.05, costs less"),
     ],
 )
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
-    with pytest.raises(OsoError, match=rf"^epsilon [\de+-]+: {said} at delta 1e-05; 9 x 100"):
+    with pytest.raises(OsoError, match=rf"^epsilon: [\de+-]+; {said} at delta 1e-05 for 9 x 100"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
 
 
@@ -155,7 +155,7 @@ def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
 
 def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
-    with pytest.raises(OsoError, match="runs 1: random stopping needs a mean of more than one"):
+    with pytest.raises(OsoError, match=r"runs: 1; must be > 1 \(the mean\)"):
         compute_random_stopping_epsilon(ledger, 1, 1.0, DELTA)
 
 
@@ -171,14 +171,14 @@ def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
 def test_noise_by_an_accountant_that_gives_none_is_refused(accountant: str) -> None:
     search = Search(PoissonSampling(0.1), 10, 2)
     for ask in (search.noise_multiplier, search.epsilon):
-        with pytest.raises(OsoError, match=rf"accountant '{accountant}': not known; allowed are"):
+        with pytest.raises(OsoError, match=rf"accountant: '{accountant}'; must be one of"):
             ask(1.0, DELTA, accountant)
 
 
 def test_pld_is_refused_where_it_would_take_all_memory() -> None:
     found = Search(PoissonSampling(0.1), 1000, 81)
     for ask in (found.epsilon, found.noise_multiplier):
-        with pytest.raises(OsoError, match=r"accountant pld: epsilon .* is above 200"):
+        with pytest.raises(OsoError, match=r"accountant: 'pld' at epsilon .* above 200"):
             ask(*((0.3,) if ask == found.epsilon else (1000.0,)), DELTA, "pld")
 
 
@@ -195,21 +195,24 @@ def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before
     """Those that were released earlier out of the same budget are among them."""
     found = Search(PoissonSampling(0.01), steps, runs, prior_releases=before)
     for ask in (found.epsilon, found.noise_multiplier):
-        with pytest.raises(OsoError, match=r"accountant pld: .* are more than 2,000,000"):
+        with pytest.raises(OsoError, match=r"accountant: 'pld' for .* above 2,000,000"):
             ask(1000.0 if ask == found.epsilon else 1.0, DELTA, "pld")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"steps": 0}, "steps 0: must be at least 1"),
-        ({"steps": 10**10}, "steps 10000000000: must be at least 1 and at most"),
-        ({"runs": 0}, "runs 0: must be at least 1"),
-        ({"runs": -3}, "runs -3: must be at least 1"),
-        ({"search_accounting": "best"}, "selection 'best': allowed are composition, random_st"),
-        ({"shape": -0.5}, "shape -0.5: must be at least 0"),
-        ({"shape": math.nan}, "shape nan: must be at least 0"),
-        ({"search_accounting": "random_stopping", "runs": 1}, "mean of more than one run"),
+        ({"steps": 0}, "steps: 0; must be >= 1"),
+        ({"steps": 10**10}, "steps: 10000000000; must be >= 1 and <="),
+        ({"runs": 0}, "runs: 0; must be >= 1"),
+        ({"runs": -3}, "runs: -3; must be >= 1"),
+        (
+            {"search_accounting": "best"},
+            "search_accounting: 'best'; must be one of composition, random_st",
+        ),
+        ({"stopping_eta": -0.5}, "stopping_eta: -0.5; must be >= 0"),
+        ({"stopping_eta": math.nan}, "stopping_eta: nan; must be >= 0"),
+        ({"search_accounting": "random_stopping", "runs": 1}, "runs: 1; must be > 1"),
     ],
 )
 def test_an_impossible_search_is_refused(values, message) -> None:
@@ -220,13 +223,13 @@ def test_an_impossible_search_is_refused(values, message) -> None:
 
 @pytest.mark.parametrize("nu", [0.0, -1.0, 1e-300, 1e300, math.inf, math.nan])
 def test_a_noise_multiplier_out_of_range_is_refused(nu: float) -> None:
-    with pytest.raises(OsoError, match=r"noise multiplier .*: must be 0.05 to 10000"):
+    with pytest.raises(OsoError, match=r"noise_multiplier: .*; must be >= 0.05 and <= 10000"):
         search(9).epsilon(nu, DELTA)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
 def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
-    with pytest.raises(OsoError, match=r"epsilon .*: must be above 0"):
+    with pytest.raises(OsoError, match=r"epsilon: .*; must be > 0"):
         search(9).noise_multiplier(epsilon, DELTA)
 
 
@@ -259,7 +262,7 @@ def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shap
 
 
 def test_random_stopping_has_no_pld() -> None:
-    with pytest.raises(OsoError, match="random stopping is accounted for by rdp only"):
+    with pytest.raises(OsoError, match="must be 'rdp' for random stopping"):
         search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")
 
 
@@ -335,7 +338,7 @@ def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
     costs, monkeypatch
 ) -> None:
     by_shape = dict(zip(STOPPING_ETA.values(), costs, strict=True))
-    monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.shape])
+    monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.stopping_eta])
     found = infer_stopping_distribution(search(9, "random_stopping"), 1.0, 3.0, DELTA)
     assert by_shape[STOPPING_ETA[found]] == 2.9999
 

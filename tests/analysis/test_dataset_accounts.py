@@ -19,9 +19,9 @@ from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.results.checks import runs_complaint
+from oso_dp.results.checks import find_runs_error
 from oso_dp.results.collect import collect
-from oso_dp.results.conflicts import refuse_spent
+from oso_dp.results.conflicts import check_budget_unspent
 from oso_dp.results.write import write_table
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise
@@ -175,9 +175,9 @@ def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) ->
 def test_a_row_without_privacy_is_refused(plan) -> None:
     runs = table(plan)
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
-    assert "method no_dp protects nobody" in str(runs_complaint(runs))
+    assert "method no_dp protects nobody" in str(find_runs_error(runs))
     runs = table(plan).assign(search_accounting="random_stopping")
-    assert "search_accounting random_stopping, but the data" in str(runs_complaint(runs))
+    assert "search_accounting random_stopping, but the data" in str(find_runs_error(runs))
 
 
 def part(folder, plan, *cohorts):
@@ -189,11 +189,11 @@ def part(folder, plan, *cohorts):
 
 def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -> None:
     store = tmp_path / "store"
-    refuse_spent({store: "x"}, plan.cohorts)
+    check_budget_unspent({store: "x"}, plan.cohorts)
     collect([part(tmp_path / "part", plan, plan.cohorts[0])], store)
-    refuse_spent({store: "x"}, plan.cohorts)  # its own runs, of which some are there
+    check_budget_unspent({store: "x"}, plan.cohorts)  # its own runs, of which some are there
     with pytest.raises(OsoError, match="holds 4 runs on patients that are not of this study"):
-        refuse_spent({store: "x"}, planned(seeds=[0, 1, 2]).cohorts)
+        check_budget_unspent({store: "x"}, planned(seeds=[0, 1, 2]).cohorts)
 
 
 def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_path) -> None:

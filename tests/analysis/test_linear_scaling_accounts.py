@@ -17,7 +17,7 @@ from tests.planned_rows import rows_of
 
 from oso_dp.analysis.accounts import account_grids, accounts_table, check_budgets
 from oso_dp.errors import OsoError
-from oso_dp.results.checks import runs_complaint
+from oso_dp.results.checks import find_runs_error
 from oso_dp.study.config import parse_config
 from oso_dp.study.identity import make_run_id
 from oso_dp.study.plan import make_plan
@@ -240,12 +240,12 @@ def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
     runs = rows()
     settings = json.loads(runs.loc[0, "settings"]) | change
     runs.loc[0, "settings"] = json.dumps(settings)
-    assert said in runs_complaint(runs)
+    assert said in find_runs_error(runs)
     settings.pop("grid_runs")
     runs.loc[0, "settings"] = json.dumps(settings)
-    assert runs_complaint(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
+    assert find_runs_error(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
     runs.loc[0, "settings"] = None
-    assert "settings: trial_fractions None" in runs_complaint(runs)
+    assert "settings: trial_fractions None" in find_runs_error(runs)
 
 
 def test_a_search_at_another_delta_is_priced_at_it() -> None:

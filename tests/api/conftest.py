@@ -14,7 +14,7 @@ N = 400
 
 @cache
 def priced(sampling, steps, epsilon, delta, accountant):
-    """As `noise_for` a training that is the first: two seconds, which most tests have in common."""
+    """As `remaining_noise_multiplier` for a first training; takes two seconds, so it is cached."""
     return remaining_noise_multiplier(sampling, steps, epsilon, delta, accountant)
 
 
@@ -25,8 +25,8 @@ def no_price_is_computed_twice(monkeypatch):
             return remaining_noise_multiplier(*asked)
         return priced(*asked[:5])
 
-    monkeypatch.setattr("oso_dp.api.train.noise_for", price)
-    monkeypatch.setattr("oso_dp.api.search.noise_for", price)
+    monkeypatch.setattr("oso_dp.api.train.remaining_noise_multiplier", price)
+    monkeypatch.setattr("oso_dp.api.search.remaining_noise_multiplier", price)
 
 
 @pytest.fixture

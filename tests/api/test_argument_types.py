@@ -33,7 +33,7 @@ def test_scalars_of_other_libraries_are_numbers(train, given) -> None:
 
 def test_a_grid_of_numpy_numbers_is_searched(search) -> None:
     made = search({"learning_rate": list(np.array([0.1, 0.5], dtype=np.float32))})
-    assert [tried.status for tried in made.tried] == ["finished", "finished"]
+    assert [tried.status for tried in made.trials] == ["finished", "finished"]
 
 
 def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
@@ -43,7 +43,9 @@ def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
 
 
 def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(train) -> None:
-    with pytest.raises(OsoError, match="schedule 'linear': auto_dog takes none"):
+    with pytest.raises(
+        OsoError, match="schedule: 'linear'; must be 'constant' for method 'auto_dog'"
+    ):
         train(method="auto_dog", schedule="linear")
 
 

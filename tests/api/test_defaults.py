@@ -78,7 +78,7 @@ def test_a_falling_rate_reaches_one_step_above_zero_and_moves_by_what_the_histor
 def test_a_schedule_falls_over_all_steps_also_those_of_before(train) -> None:
     first = train(epsilon=2.0, schedule="linear", **(SEEDED | {"epochs": 2}))
     other = SEEDED | {"epochs": 2, "seed": 2}
-    second = train(after=first, epsilon=8.0, method=None, schedule="linear", **other)
+    second = train(resume_from=first, epsilon=8.0, method=None, schedule="linear", **other)
     assert second.statement.method == "online"
     rho = np.array(second.history.learning_rate)
     # Online moves rho by less than a thousandth a step.
@@ -107,11 +107,11 @@ def test_the_average_is_what_is_returned_saved_and_gone_on_from(train, model, tm
         saved = load_private(tmp_path / "m.oso", model)
         torch.testing.assert_close(flat(saved.model), average, rtol=1e-5, atol=1e-6)
         further = SEEDED | {"seed": 2, "epochs": 1}
-        on = train(after=saved, epsilon=8.0, **further)
+        on = train(resume_from=saved, epsilon=8.0, **further)
         average = average + (1 - min(0.3, 8 / 17)) * (weights[-1] - average)
         torch.testing.assert_close(flat(on.model), average, rtol=1e-5, atol=1e-6)
-    with pytest.raises(OsoError, match="after: was trained with averaging, which must stay so"):
-        train(after=saved, epsilon=8.0, averaging=0.0, **further)
+    with pytest.raises(OsoError, match="averaging: 0; must be > 0, as in resume_from"):
+        train(resume_from=saved, epsilon=8.0, averaging=0.0, **further)
 
 
 def test_neither_costs_anything(train) -> None:

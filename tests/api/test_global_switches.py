@@ -169,5 +169,5 @@ def test_noisy_scores_are_taken_in_float32(search, data) -> None:
         seen.add(torch._C._get_fp32_precision_getter("mkldnn", "conv"))
         return 0.5
 
-    search(validation=data, right=right, grid={"learning_rate": [0.1]})
+    search(validation=data, metric=right, grid={"learning_rate": [0.1]})
     assert seen == {"ieee"}

@@ -67,7 +67,7 @@ def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
     code = own.code(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
     check_targets(code, own.weights(CPU), TensorExamples(X, targets))
     targets[-1] = wrong
-    with pytest.raises(OsoError, match=f"targets hold {wrong};"):
+    with pytest.raises(OsoError, match=f"targets contain {wrong};"):
         check_targets(code, own.weights(CPU), TensorExamples(X, targets))
 
 
@@ -91,7 +91,7 @@ def test_a_model_that_gives_no_tensor_is_one_line(train, data, targets: str) -> 
     inputs, classes = data
     shares = nn.functional.one_hot(classes).float()
     given = inputs, classes if targets == "whole" else shares
-    with pytest.raises(OsoError, match="model: returns a dict; allowed is one tensor") as error:
+    with pytest.raises(OsoError, match="model: returns dict; must return one tensor") as error:
         train(model=Named(), loss=named_loss, data=given)
     assert "\n" not in str(error.value)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oso_dp.api.scoring import NoisyScorer, predict_labels
+from oso_dp.api.scoring import NoisyScorer, is_correct
 from oso_dp.errors import OsoError
 from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.training.task import TensorExamples
@@ -112,6 +112,6 @@ def test_a_model_is_scored_as_it_will_be_used() -> None:
 
 def test_of_one_output_no_class_is_the_likeliest() -> None:
     """Every example of class 0 would count as right."""
-    scores = scores_of(torch.zeros(9, dtype=torch.int64), predict_labels)
-    with pytest.raises(OsoError, match=r"^right: by default it counts classes, of outputs"):
+    scores = scores_of(torch.zeros(9, dtype=torch.int64), is_correct)
+    with pytest.raises(OsoError, match=r"^metric: the default needs outputs"):
         scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))

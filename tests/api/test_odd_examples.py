@@ -187,7 +187,7 @@ class Refusing:
     def __len__(self) -> int:
         return 5
 
-    def none(self):
+    def empty(self):
         return torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)
 
     def batch(self, indices):
@@ -237,7 +237,9 @@ def test_dataset_with_mostly_unusable_examples_is_refused(size: int, odd) -> Non
         )
 
     half = min(size, 100) // 2
-    with pytest.raises(OsoError, match=r"^data: most of its first \d+ examples hold values"):
+    with pytest.raises(
+        OsoError, match=r"^data: more than half of the first \d+ examples contain NaN"
+    ):
         training(half + 1)
     assert training(half).epsilon <= 3
 

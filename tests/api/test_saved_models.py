@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from oso_dp import OsoError, load_private
-from oso_dp.api import model
+from oso_dp.api import model as model_module
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
@@ -31,7 +31,7 @@ def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None
     assert (back.epsilon, back.delta, back.status) == (made.epsilon, made.delta, "finished")
     for one, other in zip(back.model.parameters(), made.model.parameters(), strict=True):
         assert torch.equal(one, other)
-    more = train(after=back, epsilon=4.0)
+    more = train(resume_from=back, epsilon=4.0)
     assert more.ledger.step_count == 32
     assert more.epsilon <= 4.0
     assert more.history.learning_rate[16] == pytest.approx(made.history.learning_rate[-1], rel=0.01)
@@ -49,7 +49,7 @@ def test_what_is_loaded_is_held_to_its_own_accountant(train, model, tmp_path, ac
     changed(
         path, statement=json.dumps(json.loads(made.statement.to_json()) | {"accountant": other})
     )
-    with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+    with pytest.raises(OsoError, match="its statement does not follow from its ledgers"):
         load_private(path, model)
 
 
@@ -58,34 +58,34 @@ def test_of_a_training_that_diverged_there_is_nothing_to_go_on_from(train, model
     made.save(tmp_path / "gone")
     back = load_private(tmp_path / "gone", model)
     assert (back.status, back.epsilon) == ("diverged", made.epsilon)
-    with pytest.raises(OsoError, match="after: this training diverged"):
-        train(after=back, epsilon=9.0)
+    with pytest.raises(OsoError, match="resume_from: a training that diverged"):
+        train(resume_from=back, epsilon=9.0)
 
 
 def test_a_state_of_another_form_is_refused(saved, train, model) -> None:
     path = saved[1]
-    content = load_checkpoint(path, model._FORMAT)
+    content = load_checkpoint(path, model_module._FORMAT)
     content["state"]["parameters"] = content["state"]["parameters"][:, 1:]
     changed(path, state=content["state"])
-    with pytest.raises(OsoError, match="after: its parameters are not those of this model"):
-        train(after=load_private(path, model), epsilon=9.0)
+    with pytest.raises(OsoError, match="resume_from: its parameters are not those of this model"):
+        train(resume_from=load_private(path, model), epsilon=9.0)
 
 
 def changed(path, **parts) -> None:
     """The file with other content and its right checksum, as whoever knows the format writes it."""
-    content = load_checkpoint(path, model._FORMAT)
+    content = load_checkpoint(path, model_module._FORMAT)
     assert content is not None
     content.pop("fingerprint")
-    save_checkpoint(path, model._FORMAT, {**content, **parts})
+    save_checkpoint(path, model_module._FORMAT, {**content, **parts})
 
 
 def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
     made, path = saved
     edited = json.loads(made.ledger.to_json())
     edited["steps"][0]["count"] -= 1
-    paid = json.loads(made.paid.to_json())
-    changed(path, paid=json.dumps({**paid, "ledger": json.dumps(edited)}))
-    with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+    paid = json.loads(made.privacy_cost.to_json())
+    changed(path, privacy_cost=json.dumps({**paid, "ledger": json.dumps(edited)}))
+    with pytest.raises(OsoError, match="its statement does not follow from its ledgers"):
         load_private(path, model)
 
 
@@ -108,7 +108,7 @@ def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -
     made, path = saved
     claimed = json.loads(made.statement.to_json()) | claim
     changed(path, statement=json.dumps(claimed))
-    with pytest.raises(OsoError, match="its ledger says another thing than its statement"):
+    with pytest.raises(OsoError, match="its statement does not follow from its ledgers"):
         load_private(path, model)
 
 
@@ -120,16 +120,28 @@ def ledger_of(noise: float, count: int) -> str:
     "paid",
     [
         {"scores": ledger_of(1.0, 3)},
-        {"others": [ledger_of(1.0, 3)]},
-        {"stopping": {"mean_runs": 4, "shape": "geometric", "one": ledger_of(90.0, 1)}},
-        {"stopping": {"mean_runs": 4, "shape": "none", "one": ledger_of(0.1, 99)}},
-        {"stopping": {"mean_runs": "4", "shape": "geometric", "one": ledger_of(0.1, 99)}},
+        {"other_trainings": [ledger_of(1.0, 3)]},
+        {
+            "stopping": {
+                "mean_runs": 4,
+                "distribution": "geometric",
+                "candidate": ledger_of(90.0, 1),
+            }
+        },
+        {"stopping": {"mean_runs": 4, "distribution": "none", "candidate": ledger_of(0.1, 99)}},
+        {
+            "stopping": {
+                "mean_runs": "4",
+                "distribution": "geometric",
+                "candidate": ledger_of(0.1, 99),
+            }
+        },
         {"ledger": "{}"},
     ],
 )
 def test_another_search_than_the_statements_is_refused(saved, model, paid) -> None:
     made, path = saved
-    changed(path, paid=json.dumps({**json.loads(made.paid.to_json()), **paid}))
+    changed(path, privacy_cost=json.dumps({**json.loads(made.privacy_cost.to_json()), **paid}))
     with pytest.raises(OsoError):
         load_private(path, model)
 
@@ -141,7 +153,7 @@ def test_a_damaged_file_is_one_line(saved, model, spoil) -> None:
     path = saved[1]
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(
-        OsoError, match=r"a model\.oso: no model that oso saved, or damaged"
+        OsoError, match=r"a model\.oso: not a model saved by oso, or damaged"
     ) as error:
         load_private(path, model)
     assert "\n" not in str(error.value)
@@ -151,7 +163,7 @@ def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
     other = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2))
     with pytest.raises(OsoError, match="its parameters are not those of this Sequential"):
         load_private(saved[1], other)
-    with pytest.raises(OsoError, match=r"is no file$"):
+    with pytest.raises(OsoError, match=r"not a file$"):
         load_private(tmp_path, other)
     with pytest.raises(OsoError, match="no such file"):
         load_private(tmp_path / "b", other)
@@ -184,11 +196,11 @@ def test_what_is_not_trained_must_be_what_it_was(train, tmp_path) -> None:
     assert torch.equal(back.model(inputs), made.model(inputs))
     with pytest.raises(OsoError, match=r"'features\.bias' of this Tuned, which is not trained"):
         load_private(path, Tuned(seed=1))
-    with pytest.raises(OsoError, match="'scale' of this Tuned, which is not trained, is not what"):
+    with pytest.raises(OsoError, match="'scale' of this Tuned, which is not trained, differs"):
         load_private(path, Tuned(scale=2.0))
     ones = torch.ones(2, 3)
     for table in (ones.T, ones.flatten(), ones.view(torch.int32)):  # of the same bytes
-        with pytest.raises(OsoError, match="'table' of this Tuned, which is not trained, is not w"):
+        with pytest.raises(OsoError, match="'table' of this Tuned, which is not trained, differs"):
             load_private(path, Tuned(table=table))
 
 
@@ -228,7 +240,7 @@ def test_load_with_other_frozen_parts_refused(train, tmp_path, kept, more, named
 def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path) -> None:
     made, path = saved
     made.save(path)
-    train(after=made, epsilon=4.0).save(path)  # it went on
+    train(resume_from=made, epsilon=4.0).save(path)  # it went on
     later = path.read_bytes()
     for other in (made, train()):  # of the one that went on, an earlier state is another
         with pytest.raises(OsoError, match=r"a model\.oso: exists and is another training's model"):
@@ -265,7 +277,7 @@ def test_a_training_whose_name_begins_alike_is_another_one(seed, other, train, t
 
 def test_no_path_is_one_line(saved, model) -> None:
     for path in (None, 5, "", "a\0b"):
-        with pytest.raises(OsoError, match=r"path .*: must be a file's name"):
+        with pytest.raises(OsoError, match=r"path: .*; must be a file name"):
             saved[0].save(path)
-        with pytest.raises(OsoError, match=r"path .*: must be a file's name"):
+        with pytest.raises(OsoError, match=r"path: .*; must be a file name"):
             load_private(path, model)

@@ -12,11 +12,11 @@ PART = {"batch_size": 100, "epochs": 1.5}  # six steps at a rate of a quarter
 @pytest.mark.parametrize("how", [{}, {"search_accounting": RANDOM_STOPPING, "mean_runs": 3}])
 def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how) -> None:
     """Of the examples that train, and of those that the models are scored on."""
-    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 2)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 2)
     best = search({"learning_rate": [0.1, 0.5]}, validation=data, **PART, **how).best
     statement = best.statement
     nu = best.ledger.releases()[0][0]
-    (noise, _), *_ = best.paid.scores.releases()
+    (noise, _), *_ = best.privacy_cost.scores.releases()
     kind = (RANDOM_STOPPING, STOPPING_ETA["logarithmic"]) if how else ("composition",)
     runs = 3 if how else 2
     spent = Search(PoissonSampling(0.25), 6, runs, *kind).epsilon(nu, 1e-5)
@@ -38,8 +38,8 @@ def test_what_was_never_begun_counts_with_all_its_steps(search) -> None:
             raise KeyboardInterrupt from None
 
     best = search(score=score, **PART).best
-    assert [ledger.step_count for ledger in best.paid.ledgers()] == [6, 6]
-    assert best.paid.unused_step_count == 6
+    assert [ledger.step_count for ledger in best.privacy_cost.ledgers()] == [6, 6]
+    assert best.privacy_cost.unused_step_count == 6
     assert 2.99 < best.epsilon <= 3.0
 
 
@@ -54,4 +54,4 @@ def test_a_large_grid_has_the_noise_of_all_its_points(search) -> None:
     best = search(grid, score=score, epochs=1).best
     nu = best.ledger.releases()[0][0]
     assert 2.99 < Search(PoissonSampling(1.0), 1, 90).epsilon(nu, 1e-5) <= 3.0
-    assert best.paid.unused_step_count == 89
+    assert best.privacy_cost.unused_step_count == 89

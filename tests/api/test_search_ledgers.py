@@ -12,8 +12,8 @@ import pytest
 from oso_dp import OsoError
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
-from oso_dp.api import search
 from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.api.search import _draw_candidates
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
@@ -56,28 +56,28 @@ def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place:
         return 0.5
 
     with pytest.raises(KeyError) as error:
-        search(validation=data, right=right)
+        search(validation=data, metric=right)
     (note,) = error.value.__notes__
     assert note.startswith(f"{2 * place} steps of {place} trainings of this search")
-    assert f", and {place} noisy scores, were released before" in note
+    assert f" and {place} noisy scores were released before" in note
 
 
 @pytest.mark.parametrize("place", [1, 5])
 def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
     search, monkeypatch, place
 ) -> None:
-    monkeypatch.setattr(search, "draw_number_of_runs", lambda *asked: 7)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 7)
     with pytest.raises(KeyError) as error:
         search(**RANDOM, evaluate=failing_at(place))
     first, second = error.value.__notes__
-    assert first.startswith("2 steps were released before")
-    assert "every one of them" in second
+    assert first.startswith("2 steps were released before this error")
+    assert "count all of them" in second
 
 
 @pytest.mark.parametrize("how", [{}, RANDOM])
 def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, how) -> None:
     """A step cannot be interrupted; the next training does not begin."""
-    monkeypatch.setattr(search, "draw_number_of_runs", lambda *asked: 3)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 3)
     ends = []
 
     def evaluate(model) -> float:
@@ -90,9 +90,9 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
             search(**how, evaluate=evaluate)
     else:
         made = search(evaluate=evaluate)
-        assert [(tried.status, tried.score) for tried in made.tried] == [("finished", -math.inf)]
+        assert [(tried.status, tried.score) for tried in made.trials] == [("finished", -math.inf)]
         assert made.best.ledger.step_count == 2
-        assert (made.best.status, made.best.paid.unused_step_count) == ("finished", 4)
+        assert (made.best.status, made.best.privacy_cost.unused_step_count) == ("finished", 4)
     assert len(ends) == 1
 
 
@@ -100,9 +100,9 @@ def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
     """Also one that a method keeps among its constants."""
     grid = {"threshold": [1.0, 2.0], "learning_rate": [0.1, 0.5]}
     made = search(grid, method="adam_wosm")
-    points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.tried]
+    points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.trials]
     assert points == [(1.0, 0.1), (1.0, 0.5), (2.0, 0.1), (2.0, 0.5)]
-    for tried in made.tried:
+    for tried in made.trials:
         began = {name: getattr(tried.history, name)[0] for name in grid}
         assert began == pytest.approx(tried.point)
 
@@ -116,10 +116,10 @@ def ledger(rate: float = 0.1, noise: float = 2.0, count: int = 20) -> str:
 
 def paid(**changed) -> PrivacyCost:
     """Of a file that says this of a search by random stopping."""
-    stopping = {"mean_runs": 4, "shape": "geometric", "one": ONE.to_json()}
+    stopping = {"mean_runs": 4, "distribution": "geometric", "candidate": ONE.to_json()}
     stopping |= {name: changed.pop(name) for name in list(changed) if name in stopping}
     scores = ledger(rate=1.0, count=1)
-    usual = {"ledger": ledger(), "others": [], "scores": scores, "stopping": stopping}
+    usual = {"ledger": ledger(), "other_trainings": [], "scores": scores, "stopping": stopping}
     usual["unused_steps"] = None
     return PrivacyCost.from_json(json.dumps({**usual, **changed}))
 
@@ -138,11 +138,11 @@ def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
         {"ledger": ledger(count=21)},
         {"ledger": ledger(rate=0.11)},
         {"ledger": ledger(rate=0.05)},  # cheaper at one delta, and of another kind
-        {"one": Ledger(PoissonSampling(0.1)).to_json()},
-        {"one": dataclasses.replace(ONE, steps=ONE.steps * 2).to_json()},
-        {"others": [ledger()]},  # nobody would pay for them
+        {"candidate": Ledger(PoissonSampling(0.1)).to_json()},
+        {"candidate": dataclasses.replace(ONE, steps=ONE.steps * 2).to_json()},
+        {"other_trainings": [ledger()]},  # nobody would pay for them
         {"scores": ledger(rate=0.01, count=1)},
-        {"shape": "poisson"},
+        {"distribution": "poisson"},
         {"mean_runs": 1},
         {"mean_runs": 0},
         {"mean_runs": -3},
@@ -162,7 +162,7 @@ def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -
     more = Ledger(PoissonSampling(0.1), steps)
     assert paid(ledger=more.to_json()).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
     steps[place] = ((SumQuery("x", 1.99),), 1)
-    with pytest.raises(OsoError, match="hold more than a candidate may release"):
+    with pytest.raises(OsoError, match="contain more than a candidate may release"):
         paid(ledger=more.to_json())
 
 
@@ -184,17 +184,21 @@ def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
     search, monkeypatch, mean, shape
 ) -> None:
     asked = []
-    monkeypatch.setattr(search, "draw_number_of_runs", lambda *how: asked.append(how) or 1)
-    stopping = search(**RANDOM, mean_runs=mean, shape=shape).best.paid.stopping
+    monkeypatch.setattr(
+        "oso_dp.api.search.draw_number_of_runs", lambda *how: asked.append(how) or 1
+    )
+    stopping = search(
+        **RANDOM, mean_runs=mean, stopping_distribution=shape
+    ).best.privacy_cost.stopping
     assert [how[:2] for how in asked] == [(mean, STOPPING_ETA[shape])]
-    assert (stopping.mean_runs, stopping.shape) == (mean, shape)
+    assert (stopping.mean_runs, stopping.distribution) == (mean, shape)
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
     """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
-    monkeypatch.setattr(search, "draw_number_of_runs", lambda *how: 4500)
-    drawn = search._draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *how: 4500)
+    drawn = _draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
     pairs = Counter(pairwise(drawn))
     assert len(pairs) == 9
     assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())
@@ -230,5 +234,5 @@ def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None
     paid = PrivacyCost(made, unused_steps=planned)
     assert PrivacyCost.from_json(paid.to_json()) == paid
     forged = dataclasses.replace(planned, sampling=PoissonSampling(rate))
-    with pytest.raises(OsoError, match="unused_steps: its steps are of no training here"):
+    with pytest.raises(OsoError, match="unused_steps: must have the sampling of the ledger"):
         PrivacyCost.from_json(PrivacyCost(made, unused_steps=forged).to_json())

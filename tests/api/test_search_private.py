@@ -35,8 +35,8 @@ def other_data(data):
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
     made = search({"learning_rate": [0.1, 0.5], "momentum": [0.0, 0.9]}, accountant=accountant)
-    assert len(made.tried) == 4
-    ledgers = made.best.paid.ledgers()
+    assert len(made.trials) == 4
+    ledgers = made.best.privacy_cost.ledgers()
     assert [ledger.step_count for ledger in ledgers] == [2, 2, 2, 2]
     assert made.best.epsilon == compute_epsilon(ledgers, 1e-5, accountant)
     assert 2.99 < made.best.epsilon <= 3.0
@@ -62,9 +62,9 @@ def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
     assert made.point == {"learning_rate": 0.4, "threshold": 1e6}
     assert made.score == 0.9
     assert first_rate(made.best) == 0.4
-    assert [tried.score for tried in made.tried] == [0.7, 0.9, -math.inf]
-    assert [tried.status for tried in made.tried] == ["finished", "finished", "diverged"]
-    assert [tried.point["learning_rate"] for tried in made.tried] == rates
+    assert [tried.score for tried in made.trials] == [0.7, 0.9, -math.inf]
+    assert [tried.status for tried in made.trials] == ["finished", "finished", "diverged"]
+    assert [tried.point["learning_rate"] for tried in made.trials] == rates
     for kept, scored in zip(made.best.model.parameters(), wanted[1].parameters(), strict=True):
         assert torch.equal(kept, scored)
 
@@ -77,14 +77,14 @@ def test_a_score_that_is_no_number_never_wins(search) -> None:
 
 def test_constants_of_the_method_are_searched(search) -> None:
     made = search({"threshold_rate": [0.0, 0.5]}, learning_rate=0.3, epochs=4)
-    moved = [len(set(tried.history.threshold)) > 1 for tried in made.tried]
+    moved = [len(set(tried.history.threshold)) > 1 for tried in made.trials]
     assert moved == [False, True]
 
 
 def test_noisy_scores_protect_the_validation_examples(search, other_data) -> None:
     made = search(validation=other_data)
     statement = made.best.statement
-    scores = made.best.paid.scores
+    scores = made.best.privacy_cost.scores
     assert scores is not None
     assert scores.step_count == 3
     assert scores.sampling.rate == 1.0
@@ -93,11 +93,11 @@ def test_noisy_scores_protect_the_validation_examples(search, other_data) -> Non
     assert 2.99 < statement.epsilon <= 3.0
     nu = scores.releases()[0][0]
     assert made.score_std == 0.5 * nu / 300
-    for tried in made.tried:
+    for tried in made.trials:
         right = (tried.model(other_data[0]).argmax(dim=1) == other_data[1]).float().mean()
         assert tried.score == pytest.approx(float(right), abs=6 * made.score_std)
         assert tried.score != float(right)
-    assert "the 300 validation examples" in str(statement)
+    assert "on 300 validation examples" in str(statement)
 
 
 def test_an_example_is_scored_alone(search, other_data) -> None:
@@ -107,15 +107,17 @@ def test_an_example_is_scored_alone(search, other_data) -> None:
         asked.append((outputs.shape, targets.shape))
         return 1.0
 
-    made = search({"learning_rate": [0.1]}, validation=other_data, right=right, microbatch_size=128)
+    made = search(
+        {"learning_rate": [0.1]}, validation=other_data, metric=right, microbatch_size=128
+    )
     assert asked == [((1, 2), (1,))] * (1 + 300)  # the first is made up
     assert made.score == pytest.approx(1.0, abs=6 * made.score_std)
 
 
 @pytest.mark.parametrize("shape", ["logarithmic", "geometric"])
 def test_random_stopping_costs_what_its_distribution_costs(search, shape, other_data) -> None:
-    made = search(**RANDOM, mean_runs=4, shape=shape, validation=other_data)
-    statement, paid = made.best.statement, made.best.paid
+    made = search(**RANDOM, mean_runs=4, stopping_distribution=shape, validation=other_data)
+    statement, paid = made.best.statement, made.best.privacy_cost
     nu = paid.ledger.releases()[0][0]
     asked = Search(PoissonSampling(1.0), 2, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
     assert statement.epsilon == pytest.approx(asked.epsilon(nu, 1e-5), rel=1e-6)
@@ -133,7 +135,7 @@ def spied(monkeypatch) -> list[float]:
     began, train = [], Trainer.__call__
 
     def spy(self, *given):
-        began.append(self.choices.learning_rate)
+        began.append(self.options.learning_rate)
         return train(self, *given)
 
     monkeypatch.setattr(Trainer, "__call__", spy)
@@ -151,7 +153,7 @@ def test_however_many_trainings_are_drawn_each_has_batches_and_noise_of_its_own(
         return train(self, *given)
 
     monkeypatch.setattr(Trainer, "__call__", spy)
-    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 70)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 70)
     search({"learning_rate": [0.5, 1.0]}, **RANDOM, **SEEDED, epochs=1)
     assert len(names) == len(set(names)) == 70
 
@@ -163,14 +165,14 @@ def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
     began = spied(monkeypatch)
     size, left = {}, []
     for count in (2, 40):
-        monkeypatch.setattr(search, "number_of_runs", lambda *asked, k=count: k)
+        monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked, k=count: k)
         del began[:]
         scores = [*[0.2] * (count - 1), 0.9]  # the last is the best: its place is a secret, too
         made = search(
             **RANDOM, **SEEDED, score=lambda model, left=scores: left.pop(0), progress=True
         )
         assert len(began) == count
-        assert made.tried == []
+        assert made.trials == []
         assert first_rate(made.best) == began[-1] == made.point["learning_rate"]
         left.append(made.best.run_id)
         made.best.save(tmp_path / "model")
@@ -194,7 +196,7 @@ def test_random_stopping_shows_no_training_however_long_it_is(
 
 def test_equal_draws_are_other_trainings(search, monkeypatch) -> None:
     """A candidate that is drawn twice is trained twice, with other noise."""
-    monkeypatch.setattr(search, "number_of_runs", lambda *asked: 4)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 4)
     made = []
     search(
         {"learning_rate": [0.5]},
@@ -223,17 +225,19 @@ def test_the_result_is_saved_and_comes_back(search, model, other_data, tmp_path)
         best.save(path)
         back = load_private(path, model)
         assert back.statement == best.statement
-        assert back.privacy_cost == best.paid
+        assert back.privacy_cost == best.privacy_cost
 
 
 def test_training_on_counts_the_whole_search(search, train) -> None:
     made = search(epsilon=2.0)
-    more = train(after=made.best, batch_size=400, epsilon=3.0)
-    assert more.epsilon == compute_epsilon([more.ledger, *made.best.paid.others], 1e-5)
+    more = train(resume_from=made.best, batch_size=400, epsilon=3.0)
+    assert more.epsilon == compute_epsilon(
+        [more.ledger, *made.best.privacy_cost.other_trainings], 1e-5
+    )
     assert 2.99 < more.epsilon <= 3.0
     assert "The best of 3 trainings" in more.statement.tuning
-    with pytest.raises(OsoError, match="after: is the best of a random number of trainings"):
-        train(after=search(**RANDOM).best, batch_size=400, epsilon=9.0)
+    with pytest.raises(OsoError, match="resume_from: the best of a search by random stopping"):
+        train(resume_from=search(**RANDOM).best, batch_size=400, epsilon=9.0)
 
 
 def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatch) -> None:
@@ -246,9 +250,9 @@ def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatc
         return 0.3
 
     made = search(score=score)
-    assert [tried.score for tried in made.tried] == [0.3, -math.inf]
+    assert [tried.score for tried in made.trials] == [0.3, -math.inf]
     assert made.point == {"learning_rate": 0.1}
-    paid = made.best.paid
+    paid = made.best.privacy_cost
     assert sum(ledger.step_count for ledger in paid.ledgers()) == 4
     assert compute_epsilon(paid.ledgers(), 1e-5) < 2.7
     assert (
@@ -270,14 +274,14 @@ def test_a_training_that_is_broken_off_counts_as_if_it_had_ended(search, monkeyp
 
     monkeypatch.setattr(Trainer, "__call__", broken)
     made = search()
-    assert len(made.tried) == 2
-    *released, lost = made.best.paid.ledgers()
+    assert len(made.trials) == 2
+    *released, lost = made.best.privacy_cost.ledgers()
     assert len(released) == 2
     assert lost.step_count == released[0].step_count
     (noise,) = {query.noise_multiplier for queries, _ in lost.steps for query in queries}
     apart = [1 / query.noise_multiplier**2 for query in released[0].steps[0][0]]
     assert 1 / noise**2 == pytest.approx(sum(apart))
-    assert made.best.epsilon == compute_epsilon(made.best.paid.ledgers(), 1e-5)
+    assert made.best.epsilon == compute_epsilon(made.best.privacy_cost.ledgers(), 1e-5)
 
 
 def test_the_first_training_that_is_broken_off_ends_the_search(search, monkeypatch) -> None:
@@ -313,12 +317,12 @@ def test_where_no_training_has_a_score_it_is_said(search, how) -> None:
 def test_a_grid_may_hold_arrays(search, kind) -> None:
     values = [0.125, 0.5]  # the same in float32
     found = search({"learning_rate": kind(values)}, epochs=1)
-    assert [one.point for one in found.tried] == [{"learning_rate": value} for value in values]
+    assert [one.point for one in found.trials] == [{"learning_rate": value} for value in values]
 
 
 @pytest.mark.parametrize("gave", [None, "high", [1, 2]])
 def test_a_score_that_is_none_says_so_and_what_was_released(search, gave) -> None:
-    with pytest.raises(OsoError, match=r"score: gave .*, not a number") as error:
+    with pytest.raises(OsoError, match=r"score: returned .*; must be a number") as error:
         search(score=lambda model: gave)
     assert "were released before" in error.value.__notes__[0]
 
@@ -326,55 +330,64 @@ def test_a_score_that_is_none_says_so_and_what_was_released(search, gave) -> Non
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"grid": {}}, "grid: must hold lists of values by name"),
-        ({"grid": {"rho": [1.0]}}, "grid: 'rho' cannot be searched; allowed are learning_rate"),
-        ({"grid": {"threshold": [0.1, 1.0]}}, "grid: 'threshold' cannot be searched; allowed"),
+        ({"grid": {}}, "grid: must map names to lists of values"),
+        ({"grid": {"rho": [1.0]}}, "grid: 'rho' cannot be searched; must be one of learning_rate"),
+        (
+            {"grid": {"threshold": [0.1, 1.0]}},
+            "grid: 'threshold' cannot be searched; must be one of",
+        ),
         (
             {"grid": {"momentum": [0.0, 0.9]}, "method": "adam_wosm", "threshold": 1.0},
-            "grid: 'momentum' cannot be searched; allowed are threshold, learning_rate",
+            "grid: 'momentum' cannot be searched; must be one of threshold, learning_rate",
         ),
-        ({"grid": {"learning_rate": [10**400]}}, "must be a number above 0"),
+        ({"grid": {"learning_rate": [10**400]}}, "must be a number > 0"),
         (
             {
                 "grid": {"count_noise": [0.05, 1e-9]},
                 "method": "fixed_quantile",
                 "quantile": 0.5,
             },
-            "must be greater than the step's noise multiplier",
+            "must be > the step's noise multiplier",
         ),
-        ({"after": None}, "unknown argument 'after'"),
+        ({"resume_from": None}, "unknown argument 'resume_from'"),
         ({"validation": (torch.zeros(3, 5), torch.zeros(3).long())}, "an example of shape [5]"),
-        ({"validation": (torch.zeros(3, 6), torch.zeros(3))}, "right: by default it counts"),
-        ({**PRIVATE, "right": lambda outputs, targets: outputs}, "right: gave [1, 2] for one ex"),
-        ({**PRIVATE, "right": lambda outputs, targets: None}, "the model or right fails on an"),
-        ({"grid": {"learning_rate": []}}, "grid: learning_rate must be a list of values"),
-        ({"grid": {"learning_rate": 0.1}}, "grid: learning_rate must be a list of values"),
-        ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate has a value twice"),
-        ({"grid": {"learning_rate": [0.1, -1]}}, "learning_rate -1: must be a number above 0"),
-        ({"grid": {"learning_rate": [1, 1.0]}}, "grid: learning_rate has a value twice"),
-        ({"grid": {"threshold_rate": [0.0, -0.0]}}, "grid: threshold_rate has a value twice"),
-        ({"grid": {"learning_rate": [None, 0.1]}}, "grid: learning_rate has None among its"),
-        ({"method": []}, "method []: must be a name, a text"),
-        ({"learning_rate": 0.1}, "grid: learning_rate is given beside it, too"),
-        ({"grid": {"threshold_rate": ["x"]}}, "threshold_rate 'x': must be a number"),
-        ({"method": "fixed_threshold"}, "method 'fixed_threshold': needs a threshold"),
-        ({"epochs": 0}, "epochs 0: must be a number above 0"),
+        ({"validation": (torch.zeros(3, 6), torch.zeros(3))}, "metric: the default needs outputs"),
+        (
+            {**PRIVATE, "metric": lambda outputs, targets: outputs},
+            "metric: returned shape [1, 2] for one example",
+        ),
+        ({**PRIVATE, "metric": lambda outputs, targets: None}, "the model or metric fails on an"),
+        ({"grid": {"learning_rate": []}}, "must be a list of values"),
+        ({"grid": {"learning_rate": 0.1}}, "must be a list of values"),
+        ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate: a value appears twice"),
+        ({"grid": {"learning_rate": [0.1, -1]}}, "learning_rate: -1; must be a number > 0"),
+        ({"grid": {"learning_rate": [1, 1.0]}}, "grid: learning_rate: a value appears twice"),
+        ({"grid": {"threshold_rate": [0.0, -0.0]}}, "grid: threshold_rate: a value appears twice"),
+        ({"grid": {"learning_rate": [None, 0.1]}}, "grid: learning_rate contains None"),
+        ({"method": []}, "method: []; must be a string"),
+        ({"learning_rate": 0.1}, "grid: learning_rate is also given as an argument"),
+        ({"grid": {"threshold_rate": ["x"]}}, "threshold_rate: 'x'; must be a number"),
+        ({"method": "fixed_threshold"}, "threshold: not set; method 'fixed_threshold' needs it"),
+        ({"epochs": 0}, "epochs: 0; must be a number > 0"),
         ({"colour": 1.0}, "unknown argument 'colour'"),
-        ({"epsilon": 0}, "epsilon 0: must be a number above 0"),
-        ({"epsilon": 1e-9}, "epsilon 1e-09: no noise multiplier"),
+        ({"epsilon": 0}, "epsilon: 0; must be a number > 0"),
+        ({"epsilon": 1e-9}, "epsilon: 1e-09; no noise multiplier"),
         (
             {"search_accounting": "luck"},
-            "selection 'luck': allowed are composition, random_stopping",
+            "search_accounting: 'luck'; must be one of composition, random_stopping",
         ),
-        ({"score": None}, "score, validation: give one of them"),
-        ({"score": 3}, "score: must be callable, not int"),
+        ({"score": None}, "score, validation: exactly one is required"),
+        ({"score": 3}, "score: int; must be callable"),
         ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),
-        ({"mean_runs": 4}, "mean_runs: goes with selection='random_stopping'"),
-        ({**RANDOM, "mean_runs": 1}, "mean_runs 1: must be a whole number above 1"),
-        ({**RANDOM, "mean_runs": 0}, "mean_runs 0: must be a whole number above 1"),
-        ({**RANDOM, "grid": {"momentum": [0.9]}}, "mean_runs 1: must be a whole number above 1"),
-        ({**RANDOM, "shape": "poisson"}, "shape 'poisson': allowed are logarithmic, geometric"),
-        ({**RANDOM, "accountant": "pld"}, "accountant pld: random stopping is accounted for by"),
+        ({"mean_runs": 4}, "mean_runs: 4; needs search_accounting='random_stopping'"),
+        ({**RANDOM, "mean_runs": 1}, "mean_runs: 1; must be an integer >= 2"),
+        ({**RANDOM, "mean_runs": 0}, "mean_runs: 0; must be an integer >= 2"),
+        ({**RANDOM, "grid": {"momentum": [0.9]}}, "mean_runs: 1; must be an integer >= 2"),
+        (
+            {**RANDOM, "stopping_distribution": "poisson"},
+            "stopping_distribution: 'poisson'; must be one of logarithmic",
+        ),
+        ({**RANDOM, "accountant": "pld"}, "accountant: 'pld'; must be 'rdp' for random stopping"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_training(search, monkeypatch, changed, message):

@@ -19,8 +19,8 @@ METHODS = {
 
 def flat(state: dict) -> dict:
     """By name, with what the method remembers; a state has no number that is not one but NaN."""
-    parts = {name: value for name, value in state.items() if name != "memory"}
-    parts |= {f"memory of {name}": value for name, value in state["memory"].items()}
+    parts = {name: value for name, value in state.items() if name != "buffers"}
+    parts |= {f"memory of {name}": value for name, value in state["buffers"].items()}
     return {
         name: (value.dtype, value.shape, value.nan_to_num(nan=-123.0).tolist())
         if torch.is_tensor(value)
@@ -37,7 +37,7 @@ def made(request, train):
 
 def test_a_saved_training_comes_back_with_all_that_it_remembers(made, model, tmp_path) -> None:
     ended, _ = made
-    assert any(value.any() for value in ended.state["memory"].values())
+    assert any(value.any() for value in ended.state["buffers"].values())
     ended.save(tmp_path / "model")
     assert flat(load_private(tmp_path / "model", model).state) == flat(ended.state)
 
@@ -52,7 +52,7 @@ def test_further_steps_begin_with_all_that_was_remembered(made, train, monkeypat
         go_on(self, state, ledgers)
 
     monkeypatch.setattr(Training, "resume", noting)
-    more = train(after=ended, epsilon=9.0, **given)
+    more = train(resume_from=ended, epsilon=9.0, **given)
     ((state, noise),) = begun
     assert flat({**state, "noise_multiplier": 0}) == flat({**ended.state, "noise_multiplier": 0})
     assert more.state["noise_multiplier"] == noise != ended.state["noise_multiplier"]

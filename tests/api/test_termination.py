@@ -25,7 +25,7 @@ def test_a_model_that_was_trained_on_a_gpu_loads_without_one(
     back = load_private(tmp_path / "of a gpu", model)
     assert back.statement == made.statement
     back.save(tmp_path / "of a gpu")  # it is known as this training's
-    more = train(after=back, epsilon=4.0, **WHOLE)
+    more = train(resume_from=back, epsilon=4.0, **WHOLE)
     assert more.ledger.step_count == 8
 
 
@@ -38,7 +38,7 @@ def test_a_score_may_do_what_it_likes_to_its_copy(search) -> None:
         return 0.5
 
     made = search(score=spoil)
-    for one in (made.best.model, *(tried.model for tried in made.tried)):
+    for one in (made.best.model, *(tried.model for tried in made.trials)):
         assert one.training
         assert all(p.dtype == torch.float32 and p.any() for p in one.parameters())
 
@@ -63,8 +63,8 @@ def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(train, monkeypatch)
     made = train(**breaks, **WHOLE)
     monkeypatch.undo()
     assert (made.status, made.ledger.step_count) == ("diverged", 1)
-    with pytest.raises(OsoError, match="this training diverged; begin anew"):
-        train(after=made, epsilon=4.0, **breaks, **WHOLE)
+    with pytest.raises(OsoError, match="a training that diverged; start a new training"):
+        train(resume_from=made, epsilon=4.0, **breaks, **WHOLE)
 
 
 def test_a_second_ctrl_c_ends_it_at_once_and_says_what_was_released(train, monkeypatch) -> None:
@@ -81,9 +81,9 @@ def test_a_second_ctrl_c_ends_it_at_once_and_says_what_was_released(train, monke
         train(**WHOLE | {"epochs": 7})
     (note,) = caught.value.__notes__
     assert note.startswith(
-        "2 steps were released before; whoever saw anything of them has to count"
+        "2 steps were released before this error; if any of their output was seen, count"
     )
-    assert "all 7 that were planned" in note
+    assert "all 7 planned steps" in note
 
 
 def test_ctrl_c_that_somebody_ignores_stays_ignored(train) -> None:
@@ -106,7 +106,7 @@ def test_the_rate_of_a_step_that_diverged_is_not_that_of_before(train) -> None:
 
 def test_more_steps_than_anybody_prices_are_refused(train) -> None:
     for epochs in (1e308, 1e9):
-        with pytest.raises(OsoError, match=r"^epochs .*: must be at most 1e\+09 steps$"):
+        with pytest.raises(OsoError, match=r"^epochs: .*; must be at most 1e\+09 steps$"):
             train(batch_size=1, epochs=epochs)
 
 

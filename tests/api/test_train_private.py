@@ -210,18 +210,15 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     said = capsys.readouterr().err
     cost = f"these steps cost epsilon {format_spent_epsilon(so_far)} of 3, at"
     assert f"stopped at step 5 of 16: {cost}" in said
-    assert (
-        f"the statement's {format_spent_epsilon(begun.epsilon)} counts all that were planned"
-        in said
-    )
+    assert f"the statement's {format_spent_epsilon(begun.epsilon)} counts all planned steps" in said
     assert signal.getsignal(signal.SIGINT) is before
     # The rest, at the same noise but for the last digits, is what it would have been.
-    rest = train(after=begun, epochs=11 / 8, **SEEDED)
+    rest = train(resume_from=begun, epochs=11 / 8, **SEEDED)
     assert rest.status == "finished"
     assert rest.ledger.step_count == 16
     assert rest.epsilon == compute_epsilon([rest.ledger], 1e-5)
     assert 2.99 < rest.epsilon <= 3
-    assert "It went on after somebody had stopped it" in str(rest.statement)
+    assert "The training was interrupted and resumed" in str(rest.statement)
     assert rest.history.step == list(range(1, 17))
     nu = [nu for nu, _ in rest.ledger.releases()]
     assert nu == pytest.approx([nu[0]] * len(nu), rel=1e-3)
@@ -231,7 +228,7 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
 def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
     first = train(epsilon=1.0)
     state = first.state["parameters"].clone()
-    more = train(after=first, epsilon=2.0, epochs=3)
+    more = train(resume_from=first, epsilon=2.0, epochs=3)
     assert more.ledger.step_count == 16 + 24
     assert 1.99 < more.epsilon <= 2.0
     assert more.ledger.steps[0][0] == first.ledger.steps[0][0]
@@ -243,7 +240,7 @@ def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
 def test_what_is_left_is_spent_by_the_accountant_that_was_named(train, accountant) -> None:
     """By another one there would be more noise than the budget asks for, or less."""
     whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
-    more = train(after=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
+    more = train(resume_from=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
     assert more.ledger.step_count == 5
     assert 1.99 < compute_epsilon([more.ledger], 1e-5, accountant) <= 2.0
 
@@ -252,24 +249,24 @@ def test_going_on_takes_the_starting_values_that_were(train) -> None:
     """A script says the same again; other ones would do nothing."""
     begins = {"method": "fixed_quantile", "quantile": 0.6, "learning_rate": 0.2}
     first = train(batch_size=400, **begins)
-    more = train(after=first, batch_size=400, epsilon=4.0, **begins)
+    more = train(resume_from=first, batch_size=400, epsilon=4.0, **begins)
     assert more.history.learning_rate == pytest.approx([0.2] * 4)
     for name in ("quantile", "learning_rate"):
-        with pytest.raises(OsoError, match=f"after: its {name} goes on; {name} 0.3 would do"):
-            train(after=first, batch_size=400, epsilon=4.0, **{**begins, name: 0.3})
+        with pytest.raises(OsoError, match=f"{name}: 0.3; has no effect with resume_from"):
+            train(resume_from=first, batch_size=400, epsilon=4.0, **{**begins, name: 0.3})
 
 
 def test_going_on_without_a_method_keeps_what_was_said_first(train) -> None:
     """The default's own starting values are nobody's wish."""
     first = train(batch_size=400, learning_rate=0.3)
-    more = train(after=first, batch_size=400, epsilon=4.0, method=None)
+    more = train(resume_from=first, batch_size=400, epsilon=4.0, method=None)
     assert more.history.learning_rate[:2] == first.history.learning_rate
 
 
 def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
     first = train(**SEEDED)
     branches = [
-        train(after=first, epsilon=9.0, randomness="seeded", seed=seed) for seed in (1, 2, 1)
+        train(resume_from=first, epsilon=9.0, randomness="seeded", seed=seed) for seed in (1, 2, 1)
     ]
     one, other, again = (flat(branch.model) for branch in branches)
     assert not torch.equal(one, other)
@@ -283,14 +280,14 @@ def test_an_error_of_the_users_says_what_was_released(train) -> None:
 
     with pytest.raises(KeyError) as error:
         train(evaluate=evaluate, evaluate_every=7)
-    assert error.value.__notes__[0].startswith("7 steps were released before;")
+    assert error.value.__notes__[0].startswith("7 steps were released before this error;")
 
 
 @pytest.mark.parametrize("gave", [None, "half", [0.5], torch.zeros(2)])
 def test_an_evaluation_that_is_no_number_says_so_and_what_was_released(train, gave) -> None:
-    with pytest.raises(OsoError, match=r"evaluate: gave .*, not a number") as error:
+    with pytest.raises(OsoError, match=r"evaluate: returned .*; must be a number") as error:
         train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
-    assert error.value.__notes__[0].startswith("1 steps were released before;")
+    assert error.value.__notes__[0].startswith("1 steps were released before this error;")
 
 
 @pytest.mark.parametrize("gave", [math.nan, math.inf])
@@ -311,7 +308,7 @@ def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, mod
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"
     assert torch.equal(flat(made.model), flat(model))
-    assert made.ledger.step_count < made.paid.unused_step_count
+    assert made.ledger.step_count < made.privacy_cost.unused_step_count
     assert 2.99 < made.epsilon <= 3
 
 
@@ -342,7 +339,7 @@ def test_without_a_number_of_steps_it_is_evaluated_at_its_end_alone(train) -> No
     first = train(epochs=3, **usual)
     assert first.history.score_step == [3]
     usual["epsilon"] = 8.0
-    assert train(after=first, epochs=2, **usual).history.score_step == [3, 5]
+    assert train(resume_from=first, epochs=2, **usual).history.score_step == [3, 5]
 
 
 class ToldError(Exception):
@@ -389,7 +386,7 @@ def test_numbers_of_the_statement(train) -> None:
         assert part in text
     assert f"{made.epsilon:.4g}" in text
     assert "cryptographic" in text
-    assert "whoever knows the seed" in str(train(**SEEDED).statement)
+    assert "the seed reveals the noise" in str(train(**SEEDED).statement)
 
 
 def test_a_run_of_the_method_needs_what_it_searches() -> None:
@@ -402,16 +399,16 @@ def test_whole_numbers_are_starting_values_like_others_and_may_be_gone_on_from(
 ) -> None:
     """As in a grid's `[0.1, 1]`."""
     best = search(grid={"learning_rate": [1, 2]}, method="online").best
-    more = train(after=best, batch_size=400, epsilon=6.0, epochs=1)
+    more = train(resume_from=best, batch_size=400, epsilon=6.0, epochs=1)
     assert more.history.learning_rate[0] == 1.0
     whole = train(method="fixed_threshold", learning_rate=1, threshold=2, epochs=1)
-    more = train(after=whole, method="fixed_threshold", epsilon=4.0, epochs=1)
+    more = train(resume_from=whole, method="fixed_threshold", epsilon=4.0, epochs=1)
     assert (more.history.learning_rate[0], more.statement.method) == (1.0, "fixed_threshold")
 
 
 def test_statement_of_two_trainings_names_both_noises(train) -> None:
     first = train(method="online", epsilon=2.0)
-    made = train(after=first, epsilon=6.0, epochs=1)
+    made = train(resume_from=first, epsilon=6.0, epochs=1)
     names = [name for name, _ in made.statement.releases]
     assert names == 2 * ["clipped_gradient", "clipped_direction"]
     booked = {(q.name, q.noise_multiplier) for queries, _ in made.ledger.steps for q in queries}
@@ -434,7 +431,7 @@ def test_what_goes_on_from_two_lengths_of_one_training_shares_no_stream(train, m
         Seeded, "words", lambda self, *whose: drawn.append(whose) or words(self, *whose)
     )
     again = {"randomness": "seeded", "seed": 2, "epsilon": 3.0, "epochs": 3, "batch_size": 400}
-    made = [train(**again, after=one) for one in first]
+    made = [train(**again, resume_from=one) for one in first]
     assert len({one.run_id for one in made}) == 2
     assert len(set(drawn)) == len(drawn) > 0
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.api.datasets import DatasetExamples, format_types, make_examples, widen
-from oso_dp.api.scoring import NoisyScorer, predict_labels
+from oso_dp.api.scoring import NoisyScorer, is_correct
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.training.user_model import UserModel
@@ -113,14 +113,14 @@ def test_whole_first_target_trains_alike(train, data) -> None:
     [
         (lambda outputs, target: float((outputs[0, 0] - target).abs() < 1), torch.float32),
         (lambda outputs, target: float(outputs.argmax() == target), torch.float32),
-        (predict_labels, torch.int64),
+        (is_correct, torch.int64),
     ],
 )
 def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
     pairs = [(ROW, 1), (ROW, 0.5)]
     scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
     scores.check(nn.Linear(4, 2))
-    assert scores.tested.empty()[1].dtype == dtype
+    assert scores.validation.empty()[1].dtype == dtype
 
 
 def test_statement_of_arrays_names_types() -> None:

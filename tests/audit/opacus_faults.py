@@ -48,7 +48,7 @@ def _gradients_noise_for_both() -> Iterator[None]:
 @contextmanager
 def _threshold_of_norms() -> Iterator[None]:
     """C becomes the median of the batch's norms, as they are."""
-    norms, learn = PerSampleGradients.norms, MethodAdapter.learn
+    norms, learn = PerSampleGradients.norms, MethodAdapter.adapt_hyperparameters
     last: list[Tensor] = []
 
     def measured(self: PerSampleGradients) -> Tensor:
@@ -63,7 +63,7 @@ def _threshold_of_norms() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(PerSampleGradients, "norms", measured))
-        stack.enter_context(patch.object(MethodAdapter, "learn", learned))
+        stack.enter_context(patch.object(MethodAdapter, "adapt_hyperparameters", learned))
         yield
 
 

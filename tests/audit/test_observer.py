@@ -91,7 +91,7 @@ def test_a_query_of_which_nothing_is_known_is_refused() -> None:
     query = Median(1.0, torch.ones(1))
     method = SimpleNamespace(name="new", queries=lambda state: [query])
     one = torch.ones(1)
-    with pytest.raises(OsoError, match=r"'median'.*known are clipped_gradient"):
+    with pytest.raises(OsoError, match=r"'median'.*must be one of clipped_gradient"):
         Observer(method, slice(0, 1))(State(one, one, one, one, 1.0, 1), {Median: one})
 
 

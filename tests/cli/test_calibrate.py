@@ -100,16 +100,25 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
     [
         (("--epsilon", 3), "--examples: missing"),
         (("--epsilon", 3, "--examples", 0), "--examples: 0; must be >= 1"),
-        (("--epsilon", 3, "--examples", -5), "--examples -5"),
-        (("--epsilon", 3, "--examples", 100), "--batch-size 512: must be between 1 and the 100"),
-        (("--epsilon", 3, "--examples", 600, "--batch-size", 0), "--batch-size 0"),
-        (("--epsilon", 3, "--examples", 600, "--epochs", 0), "--epochs 0: must be above 0 and at"),
-        (("--epsilon", 0, *MNIST), "epsilon 0: must be above 0"),
-        (("--epsilon", "nan", *MNIST), "epsilon nan: must be above 0"),
-        (("--epsilon", 1e-9, *MNIST), "epsilon 1e-09: no noise multiplier between"),
-        (("--epsilon", 3, *MNIST, "--runs", 0), "runs 0: must be at least 1"),
-        (("--epsilon", 3, "--examples", 600, "--delta", 1), "delta 1: must be above 0 and below 1"),
-        (("--noise-multiplier", 0, *MNIST), "noise multiplier 0: must be 0.05 to 10000"),
+        (("--epsilon", 3, "--examples", -5), "--examples: -5; must be >= 1"),
+        (
+            ("--epsilon", 3, "--examples", 100),
+            "--batch-size: 512; must be 1 to 100, the number of examples",
+        ),
+        (
+            ("--epsilon", 3, "--examples", 600, "--batch-size", 0),
+            "--batch-size: 0; must be 1 to 600, the number of examples",
+        ),
+        (("--epsilon", 3, "--examples", 600, "--epochs", 0), "--epochs: 0; must be > 0 and <= 1e6"),
+        (("--epsilon", 0, *MNIST), "epsilon: 0; must be > 0 and finite"),
+        (("--epsilon", "nan", *MNIST), "epsilon: nan; must be > 0 and finite"),
+        (
+            ("--epsilon", 1e-9, *MNIST),
+            "epsilon: 1e-09; no noise multiplier from 0.05 to 10000 meets",
+        ),
+        (("--epsilon", 3, *MNIST, "--runs", 0), "runs: 0; must be >= 1 and <= 1e+09"),
+        (("--epsilon", 3, "--examples", 600, "--delta", 1), "delta: 1; must be > 0 and < 1"),
+        (("--noise-multiplier", 0, *MNIST), "noise_multiplier: 0; must be >= 0.05 and <= 10000"),
         (("--epsilon", 3, *MNIST, "--accountant", "gdp"), "'gdp' is not one of 'rdp', 'pld'"),
         (
             ("--epsilon", 3, *MNIST, "--stopping-distribution", "flat"),
@@ -117,13 +126,16 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
         ),
         (
             ("--epsilon", 3, *MNIST, "--show-noise-split", "--query-noise-ratio", 1),
-            "query noise multiplier 0.837237: must be greater than",
+            "query_noise_multiplier: 0.837237; must be > the step's noise",
         ),
         (
             ("--epsilon", 3, *MNIST, *NINE_STOPPED, "--accountant", "pld"),
-            "random stopping is accounted for by rdp only",
+            "accountant: 'pld'; must be 'rdp' for random stopping",
         ),
-        (("--config", "config/demo.yaml", "--runs", 3), "--runs: --config config/demo.yaml brings"),
+        (
+            ("--config", "config/demo.yaml", "--runs", 3),
+            "--runs: set by --config config/demo.yaml; leave it out",
+        ),
         (("--config", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
     ],
 )

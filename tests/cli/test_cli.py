@@ -57,7 +57,11 @@ def test_a_part_has_one_writer(oso, study) -> None:
     """The other one is not disturbed, and where it ended, a killed one too, the part is trained."""
     (study / "part").mkdir()
     with FileLock(study / "part/.lock"):
-        refused(train(oso), "--output part", "another job writes to it")
+        refused(
+            train(oso),
+            "--output: part; another job writes to it; wait for it",
+            "another job writes to it",
+        )
         assert [path.name for path in (study / "part").iterdir()] == [".lock"]
     assert (study / "part/.lock").exists()  # as a killed job leaves it
     assert train(oso)[0] == 0
@@ -103,7 +107,13 @@ def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["train", "--shard", "1"], ["--shard 1", "shards 0 to 0"]),
+        (
+            ["train", "--shard", "1"],
+            [
+                "--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3",
+                "--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3",
+            ],
+        ),
         (["train", "--threads", "0"], ["--threads", "must be an integer >= 1"]),
         (["train", "--data", "none.npz"], ["none.npz"]),
         (["train", "--plan", "none.json"], ["none.json"]),
@@ -128,7 +138,9 @@ def test_data_of_another_data_set_are_refused(oso, study) -> None:
     refused(train(oso, "--data", "other.npz"), "other.npz", "data set 'mnist'; must be 'glyphs'")
     prepared = {"dataset": "glyphs", "preparation": {"words": 25}}
     save_arrays(study / "other.npz", arrays, prepared)
-    refused(train(oso, "--data", "other.npz"), "other.npz: prepared with {'words': 25}, not")
+    refused(
+        train(oso, "--data", "other.npz"), "other.npz: prepared with options {'words': 25}; must be"
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,10 @@ def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / there).parent.mkdir(parents=True)
     (tmp_path / there).write_text("mine")
-    refused(oso("report", "--results", "nowhere", "--output", "reports"), "reports: holds other")
+    refused(
+        oso("report", "--results", "nowhere", "--output", "reports"),
+        "reports: contains other files",
+    )
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 

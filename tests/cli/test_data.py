@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from tests.data import server
 
-from oso_dp.data import download, mnist
+from oso_dp.data import download, mnist, sources
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def mirrors(monkeypatch):
     monkeypatch.delenv("OSO_DATA_DIR", raising=False)
     monkeypatch.setattr(download, "ROUNDS", 1)
     with server.serving(b"", server.status(404), server.status(503)) as mirrors:
-        source = dataclasses.replace(mnist.SOURCE, mirrors=mirrors.urls)
+        source = dataclasses.replace(sources.MNIST, mirrors=mirrors.urls)
         monkeypatch.setattr(mnist.build, "__defaults__", (source,))
         yield mirrors
 

@@ -136,24 +136,27 @@ def test_a_study_is_priced_part_by_part(place, oso) -> None:
         ),
         (
             (*MNIST, *SCALED, "--trial-fractions", "0.1"),
-            "--trial-fractions 0.1: must be two numbers or",
+            "--trial-fractions: 0.1; must be two numbers or more: a line",
         ),
         (
             (*MNIST, *SCALED, "--trial-fractions", ""),
-            "--trial-fractions : must be two numbers or more",
+            "--trial-fractions: ; must be two numbers or more: a line",
         ),
         (
             (*MNIST, *SCALED, "--trial-fractions", "0.1,x"),
-            "--trial-fractions 0.1,x: must be numbers",
+            "--trial-fractions: 0.1,x; must be numbers, such as 0.1,0.2",
         ),
         (
             (*MNIST, *SCALED, "--trial-fractions", "0.1,nan"),
-            "each must be a number above 0 and below",
+            "--trial-fractions: 0.1,nan; each must be a number > 0 and <",
         ),
-        ((*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"), "their sum must be below 1"),
+        (
+            (*MNIST, *SCALED, "--trial-fractions", "0.5,0.6"),
+            "--trial-fractions: 0.5,0.6; their sum must be < 1: the rest",
+        ),
         (
             (*MNIST, *SCALED, "--stopping-distribution", "poisson"),
-            "--stopping-distribution poisson: needs --search-accounting random",
+            "--stopping-distribution: poisson; needs --search-accounting",
         ),
         (
             (*MNIST, "--search-accounting", "linear"),

@@ -36,12 +36,16 @@ def test_the_cohorts_of_a_plan_are_named(oso, study) -> None:
 def test_somebody_elses_archive_is_no_data_file_and_stays(oso, collected) -> None:
     np.savez("foreign.npz", a=np.array([{}], dtype=object))
     given = ("collect", "part", "--store", "store", "--data")
-    error = refused(oso(*given, "foreign.npz"), "foreign.npz: truncated, or not a data file of oso")
+    error = refused(
+        oso(*given, "foreign.npz"), "foreign.npz: truncated, or not a data file written by"
+    )
     assert "pickle" not in error
     assert "remove" not in error
     refused(oso(*given, "none.npz"), "none.npz: cannot read data file (No such file")
     train = ("train", "--plan", "plan.json", "--cohort", COHORT, "--output", "new", "--data")
-    assert "remove" not in refused(oso(*train, "foreign.npz"), "not a data file of oso")
+    assert "remove" not in refused(
+        oso(*train, "foreign.npz"), "foreign.npz: truncated, or not a data file written by `oso"
+    )
 
 
 def test_randomness_for_protection_is_not_said_to_protect_nothing(oso, study, repo) -> None:

@@ -18,7 +18,7 @@ COSINE = ("diagnose", "cosine", "--plan", "plan.json", "--cohort", "glyphs.onlin
 DATA = ("data", "mnist", "--data-dir", "raw", "--output")
 OURS = {
     PLAN: '{"version": 2, "config": {}, "cohorts": []}',
-    PRICES: "sampling_rate,steps,runs,epsilon,delta,selection,accountant,distribution,"
+    PRICES: "sampling_rate,steps,runs,epsilon,delta,search_accounting,accountant,distribution,"
     "dp_accounting,noise_multiplier\n",
     ACCOUNT: "grid,budget,delta,runs\n",
     AUDIT: "method,fault,delta\n",
@@ -107,11 +107,11 @@ def test_a_data_set_is_not_written_over_anothers_file(oso, folder) -> None:
     assert "exists and is not a data file of oso for mnist" in oso(*DATA, "glyphs.npz")[2]
     arrays, _ = load_arrays(folder / "glyphs.npz")
     save_arrays(folder / "mnist.npz", arrays, {"dataset": "mnist"})
-    assert "data_dir raw" in oso(*DATA, "mnist.npz")[2]
+    assert "data_dir: raw; folder not found; must contain" in oso(*DATA, "mnist.npz")[2]
     content = (folder / "mnist.npz").read_bytes()
     place = content.rindex(b"dataset".decode().encode("utf-32-le"))
     (folder / "mnist.npz").write_bytes(content[:place] + b"x" * 8 + content[place + 8 :])
-    assert "data_dir raw" in oso(*DATA, "mnist.npz")[2]
+    assert "data_dir: raw; folder not found; must contain" in oso(*DATA, "mnist.npz")[2]
 
 
 def test_a_part_is_not_trained_over_others_runs(oso, folder) -> None:

@@ -46,7 +46,7 @@ def test_each_shard_is_trained_by_its_number(oso, portions) -> None:
             assert asked.pop() == (name, [run.run_id])
     status, _, error = train(oso, 2)
     assert status == 2
-    assert "has shards 0 to 1" in error
+    assert "--shard: 2; must be 0 to 1 for glyphs.online.k2.eps3" in error
 
 
 def test_a_planned_run_that_is_in_no_part_is_missed(oso, collected) -> None:

@@ -40,7 +40,7 @@ def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
     leave.poll("step 2")  # within a second of the last look
     now[0] = 6.0
     with pytest.raises(
-        InterruptedByUser, match="the study that sent this job has ended: stopped at s"
+        InterruptedByUser, match="the study that started this job has ended: stopped at s"
     ):
         leave.poll("step 3")
 

@@ -86,7 +86,7 @@ def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name,
             _, error = process.communicate(timeout=20)
         finally:
             process.kill()
-    assert (process.returncode, error) == (130, f"oso: {number.name}: stopped before its end\n")
+    assert (process.returncode, error) == (130, f"oso: stopped by {number.name}\n")
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
@@ -115,7 +115,7 @@ def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
                 if alive(pid):
                     os.kill(pid, signal.SIGKILL)
     assert (process.returncode, output) == (130, "")
-    assert error == f"oso: {number.name}: stopped before its end\n"
+    assert error == f"oso: stopped by {number.name}\n"
 
 
 def test_what_is_ignored_stays_so_and_all_is_as_before() -> None:

@@ -142,7 +142,10 @@ def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
         ({"model": "lambda: 1 / 0"}, "error: data set 'patients': model() failed (Zero"),
         ({"model": "lambda: 3"}, "model: int; must be a torch.nn.Module"),
         ({"model": "lambda: nn.Linear(5, 2)"}, "model: fails on three examples of shape [4]"),
-        ({"model": "lambda: nn.Linear(4, 3)"}, "gives outputs [3, 3] for three examples"),
+        (
+            {"model": "lambda: nn.Linear(4, 3)"},
+            "data set 'patients': model: outputs have shape [3, 3] for",
+        ),
         (
             {"model": "lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))"},
             "is a BatchNorm1d",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare_dataset
+from oso_dp.data import DATASETS, ag_news, ag_news_partial, prepare_dataset, sources
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.errors import OsoError
@@ -118,7 +118,7 @@ def test_the_part_is_prepared_as_it_is_asked_for(
     made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)
     assert made == (
         *(tmp_path, tmp_path / "cache", words, oov_words, vocabulary),
-        ag_news_partial.SOURCE,
+        sources.AG_NEWS_PARTIAL,
     )
 
 

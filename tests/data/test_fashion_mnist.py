@@ -3,8 +3,7 @@ import pytest
 
 from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.fashion_mnist import SOURCE
-from oso_dp.data.mnist import SOURCE as MNIST
+from oso_dp.data.sources import FASHION_MNIST, MNIST
 from oso_dp.errors import OsoError
 
 
@@ -28,7 +27,7 @@ def test_the_official_files_give_the_known_arrays(shared, tmp_path, opened):
 
 
 def test_mnists_files_which_are_called_the_same_are_refused(official_mnist, tmp_path):
-    assert [file.name for file in SOURCE.files] == [file.name for file in MNIST.files]
+    assert [file.name for file in FASHION_MNIST.files] == [file.name for file in MNIST.files]
     with pytest.raises(OsoError, match=r"train-images-idx3-ubyte\.gz: wrong file .*fashion_mnist"):
         prepare_dataset("fashion_mnist", tmp_path / "x.npz", official_mnist)
     assert list(tmp_path.iterdir()) == []

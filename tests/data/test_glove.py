@@ -27,7 +27,7 @@ TEXT = "\n".join([line("the"), line("46", -1), line("oil", 2)]).encode() + b"\n"
 def official(monkeypatch):
     """Three lines in the official text's place."""
     file = SourceFile("glove.6B.50d.txt", len(TEXT), hashlib.sha256(TEXT).hexdigest())
-    monkeypatch.setattr(glove, "OFFICIAL", file)
+    monkeypatch.setattr(glove, "GLOVE_TEXT", file)
 
 
 def archive(path, name="glove.6B.50d.txt", content=TEXT):
@@ -166,7 +166,7 @@ def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened)
     file = SourceFile("glove.6B.zip", len(content), hashlib.sha256(content).hexdigest())
     with serving(content, server.sound) as mirrors:
         source = DatasetSource("glove", (file,), mirrors.urls, suffix="")
-        monkeypatch.setattr(glove, "ARCHIVE", source)
+        monkeypatch.setattr(glove, "GLOVE_ARCHIVE", source)
         for _ in range(2):
             assert load_vectors(None, tmp_path / "cache")[1]["complete"]
     assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from oso_dp import data
-from oso_dp.data import DATASETS, ag_news, dataset_info, glove, mnist, prepare_dataset
+from oso_dp.data import DATASETS, dataset_info, mnist, prepare_dataset, sources
 from oso_dp.data.arrays import load_arrays
 from oso_dp.errors import OsoError
 
@@ -132,12 +132,12 @@ PUBLISHED = {
 
 
 def test_files_that_nobody_has_here_are_those_that_were_published():
-    files = [*ag_news.SOURCE.files, *glove.ARCHIVE.files, glove.OFFICIAL]
+    files = [*sources.AG_NEWS.files, *sources.GLOVE_ARCHIVE.files, sources.GLOVE_TEXT]
     assert {file.name: (file.size, file.sha256) for file in files} == PUBLISHED
-    assert ag_news.SOURCE.mirrors == (
+    assert sources.AG_NEWS.mirrors == (
         "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
     )
-    assert glove.ARCHIVE.mirrors == (
+    assert sources.GLOVE_ARCHIVE.mirrors == (
         "https://nlp.stanford.edu/data",
         "https://downloads.cs.stanford.edu/nlp/data",
     )

@@ -108,7 +108,7 @@ def npz(method: int, **entries: bytes) -> bytes:
     return packed.getvalue()
 
 
-PARSE = "from oso_dp.data.{0} import parse_{0} as parse\ndef read(p): parse(p.read_bytes(), str(p))"
+PARSE = "from oso_dp.data.{0} import parse_{1} as parse\ndef read(p): parse(p.read_bytes(), str(p))"
 LOAD = "from oso_dp.data.arrays import load_arrays as read"
 SAY = "from oso_dp.data.arrays import read_provenance as read"
 HUGE = 1 << 27
@@ -116,9 +116,13 @@ BOMBS = {
     "a billion laughs": lambda: yaml_file(laughs(9)),
     "merged mappings": lambda: yaml_file(merges(9)),
     "endless": lambda: yaml_file("a: &a [*a, *a]\nname: *a\n"),
-    "2^31 images": lambda: (PARSE.format("idx"), "a", idx(2**31, 28, 28)),
-    "2^64 images of nothing": lambda: (PARSE.format("idx"), "a", idx(2**32 - 1, 2**32 - 1, 0)),
-    "lines without words": lambda: (PARSE.format("vectors"), "a", b"\n" * (4 << 20)),
+    "2^31 images": lambda: (PARSE.format("idx", "idx"), "a", idx(2**31, 28, 28)),
+    "2^64 images of nothing": lambda: (
+        PARSE.format("idx", "idx"),
+        "a",
+        idx(2**32 - 1, 2**32 - 1, 0),
+    ),
+    "lines without words": lambda: (PARSE.format("glove", "vectors"), "a", b"\n" * (4 << 20)),
     "2^40 numbers": lambda: (LOAD, "a.npz", npz(0, train_inputs=npy(f"({2**40},)"))),
     "a long text": lambda: (SAY, "a.npz", npz(0, provenance=npy("()", "<U999999999"))),
     "packed numbers": lambda: (

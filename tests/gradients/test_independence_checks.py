@@ -302,7 +302,7 @@ def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
     made = GradientEngine(nn.Linear(4, 3).double(), loss)
     flat = torch.randn(made.size, dtype=torch.float64)
     nothing = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
-    with pytest.raises(OsoError, match=f"is another in a batch of {size} than alone"):
+    with pytest.raises(OsoError, match=f"differs between a batch of {size} and a batch of 1"):
         check_independence(made, flat, *nothing, classes=3)
 
 

@@ -53,7 +53,7 @@ def attention() -> nn.Module:
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.Embedding(5, 4, max_norm=1.0), "'0' is an Embedding with max_norm; allowed"),
+        (nn.Embedding(5, 4, max_norm=1.0), "'0' is an Embedding with max_norm; use max_norm=None"),
         (nn.Embedding(5, 4, scale_grad_by_freq=True), "Embedding with scale_grad_by_freq"),
         (nn.Embedding(5, 4, sparse=True), "Embedding with sparse"),
         (nn.EmbeddingBag(5, 4, max_norm=1.0), "EmbeddingBag with max_norm"),
@@ -61,13 +61,13 @@ def attention() -> nn.Module:
         (OwnEmbedding(5, 4, max_norm=1.0), "OwnEmbedding with max_norm"),
         (OwnEmbedding(5, 4, scale_grad_by_freq=True), "OwnEmbedding with scale_grad_by_freq"),
         (OwnBag(5, 4, max_norm=1.0), "OwnBag with max_norm"),
-        (OwnAttention(4, 2), "OwnAttention whose examples are not first"),
+        (OwnAttention(4, 2), "OwnAttention with batch_first=False"),
         (OwnAttention(4, 2, 0.1, batch_first=True), "OwnAttention with dropout 0.1"),
-        (OwnGRU(4, 4), "OwnGRU whose examples are not first"),
+        (OwnGRU(4, 4), "OwnGRU with batch_first=False"),
         (OwnGRU(4, 4, 2, batch_first=True, dropout=1e-6), "OwnGRU with dropout 1e-06"),
         (nn.MultiheadAttention(4, 2), "'0' is a MultiheadAttention .* use batch_first=True"),
-        (nn.GRU(4, 4), "GRU whose examples are not first"),
-        (nn.LSTM(4, 4, 2, batch_first=True, dropout=0.1), "LSTM with dropout 0.1; allowed is 0"),
+        (nn.GRU(4, 4), "GRU with batch_first=False"),
+        (nn.LSTM(4, 4, 2, batch_first=True, dropout=0.1), "LSTM with dropout 0.1; must be 0"),
         (nn.TransformerEncoderLayer(4, 2, batch_first=True), "with dropout 0.1"),
     ],
 )
@@ -138,7 +138,7 @@ def inside(layer: nn.Module, depth: int) -> nn.Module:
         (lambda: nn.EmbeddingBag(5, 4, max_norm=1.0), "is an EmbeddingBag with max_norm"),
         (lambda: nn.Embedding(5, 4, sparse=True), "is an Embedding with sparse"),
         (lambda: nn.BatchNorm1d(4), "is a BatchNorm1d, which mixes examples"),
-        (lambda: nn.GRU(4, 4), "is a GRU whose examples are not first"),
+        (lambda: nn.GRU(4, 4), "is a GRU with batch_first=False"),
     ],
 )
 def test_option_refused_at_any_depth(layer, said: str, depth: int, frozen: bool) -> None:

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 from tests.gradients.one_run import OneRun
-from tests.gradients.test_gradients import oracle
+from tests.gradients.test_against_loop import oracle
 from torch import Tensor, nn
 
 from oso_dp.gradients import GradientEngine

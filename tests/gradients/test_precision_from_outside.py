@@ -102,13 +102,13 @@ def test_autocast_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("name", "device", "environment", "message"),
     [
-        ("float16", "cpu", {}, "'float16': not known; allowed are float32, tf32, bfloat16"),
-        ("tf32", "cpu", {}, "'tf32': not on device cpu; allowed are float32, bfloat16"),
-        ("tf32", "mps", {}, "'tf32': not on device mps; allowed are float32, bfloat16"),
-        ("float32", "cpu", {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}, "FPMATH_MODE=BF16: would"),
-        ("bfloat16", "cpu", {"DNNL_DEFAULT_FPMATH_MODE": "any"}, "FPMATH_MODE=any: would"),
-        ("tf32", "cuda", {"NVIDIA_TF32_OVERRIDE": "0"}, "NVIDIA_TF32_OVERRIDE=0: would"),
-        ("float32", "cuda", {"NVIDIA_TF32_OVERRIDE": "1"}, "NVIDIA_TF32_OVERRIDE=1: would"),
+        ("float16", "cpu", {}, "'float16'; must be one of float32, tf32, bfloat16"),
+        ("tf32", "cpu", {}, "'tf32'; must be float32 or bfloat16 on device cpu"),
+        ("tf32", "mps", {}, "'tf32'; must be float32 or bfloat16 on device mps"),
+        ("float32", "cpu", {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}, "FPMATH_MODE: BF16; changes"),
+        ("bfloat16", "cpu", {"DNNL_DEFAULT_FPMATH_MODE": "any"}, "FPMATH_MODE: any; changes"),
+        ("tf32", "cuda", {"NVIDIA_TF32_OVERRIDE": "0"}, "NVIDIA_TF32_OVERRIDE: 0; changes"),
+        ("float32", "cuda", {"NVIDIA_TF32_OVERRIDE": "1"}, "NVIDIA_TF32_OVERRIDE: 1; changes"),
     ],
 )
 def test_what_would_not_be_true_is_refused(name, device, environment, message) -> None:
@@ -124,7 +124,7 @@ def test_harmless_variables_are_let_be() -> None:
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
 def test_training_refuses_a_precision_in_one_line(precision, arrays, make_task, make_run) -> None:
-    with pytest.raises(OsoError, match=f"precision '{precision}'"):
+    with pytest.raises(OsoError, match=f"precision: '{precision}'"):
         train(make_task("online", precision=precision), [make_run()], arrays)
 
 
@@ -133,12 +133,12 @@ def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     reason = explain_slow(PRECISIONS["bfloat16"], CPU)
     assert reason is not None
-    assert "no instructions" in reason
+    assert "lacks instructions" in reason
     assert "\n" not in reason
     assert explain_slow(PRECISIONS["float32"], CPU) is None
     assert explain_slow(PRECISIONS["bfloat16"], torch.device("cuda")) is None
     said: list[str] = []
-    monkeypatch.setattr("oso_dp.training.loop._say_once", said.append)
+    monkeypatch.setattr("oso_dp.training.loop._log_once", said.append)
     for precision in HERE:
         study_training(make_task("online", precision=precision), [make_run()], arrays)
     assert said == [reason]

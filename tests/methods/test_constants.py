@@ -81,5 +81,5 @@ def test_a_limit_is_inside_or_outside(limit: str, fits: tuple[bool, ...]) -> Non
         if allowed:
             check_number("number", value, **{limit: 1})
         else:
-            with pytest.raises(OsoError, match=f"^number {value}: must be a number"):
+            with pytest.raises(OsoError, match=f"^number: {value}; must be a number"):
                 check_number("number", value, **{limit: 1})

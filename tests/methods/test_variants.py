@@ -185,7 +185,7 @@ class TestFixedQuantilePerLayer:
     def test_a_training_that_names_no_layers_is_refused(self) -> None:
         mine = state()
         mine.layers = {}
-        with pytest.raises(OsoError, match="must name the model's layers"):
+        with pytest.raises(OsoError, match="must name all layers"):
             make("fixed_quantile_per_layer").queries(mine)
 
 

@@ -78,7 +78,7 @@ def test_the_linear_model_is_a_matrix_that_starts_at_zero() -> None:
 
 
 def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(OsoError, match="allowed are autoencoder"):
+    with pytest.raises(OsoError, match="must be one of autoencoder"):
         build_model("resnet")
 
 

@@ -96,5 +96,5 @@ def test_an_untried_forward_that_changes_parameters_is_refused(write, trained, m
 def test_a_nested_max_norm_is_refused(inside, kind, mode) -> None:
     """By its layer's name, also where nothing is tried."""
     model = nn.Sequential(inside(kind(20, 4, max_norm=1.0)), nn.Linear(4, 3))
-    with pytest.raises(OsoError, match=r"module: layer '0\.[\d.]+' \(.*\): max_norm rewrites"):
+    with pytest.raises(OsoError, match=r"module: layer '0\.[\d.]+' \(.*\): max_norm changes"):
         make(mode=mode, model=model, loader=untried())

@@ -113,7 +113,7 @@ REFUSED = {
     ),
     "other data": (
         with_sampler(SequentialSampler(range(60))),
-        "SequentialSampler of 60 examples would be replaced by Poisson sampling of all 120; give a",
+        "SequentialSampler of 60 examples would be replaced by Poisson sampling of all 120; use a",
     ),
     "other data dealt out": (
         with_sampler(DistributedSampler(range(60), 1, 0)),
@@ -135,8 +135,8 @@ REFUSED = {
         DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]),
         "no user-defined batch sampler",
     ),
-    "filtering loader": (Filtered(DATA, 12), "Filtered has __iter__ of its own"),
-    "loader of another length": (Short(DATA, 12), "Short has __len__ of its own"),
+    "filtering loader": (Filtered(DATA, 12), "Filtered overrides __iter__"),
+    "loader of another length": (Short(DATA, 12), "Short overrides __len__"),
     "Poisson batches of a part": (poisson(60), "UniformWithReplacementSampler of 60 examples"),
     "Poisson batches at another rate": (
         poisson(steps=1000),

@@ -193,7 +193,7 @@ def test_a_model_that_remembers_or_draws_and_mixes_is_refused(build, message, mo
 def test_a_criterion_that_mixes_examples_is_refused(criterion) -> None:
     made = make(mode="ghost", criterion=criterion())
     inputs, _ = examples(count=4)
-    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on the oth")
+    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on oth")
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
@@ -208,7 +208,7 @@ def test_a_criterion_that_mixes_examples_a_little_is_refused(share: float) -> No
 
     made = make("online", "ghost", network(double=True), criterion=Alike())
     inputs, _ = examples(double=True, count=4)
-    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on the oth")
+    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on oth")
 
 
 def test_parts_of_a_model_are_not_called_without_it() -> None:
@@ -381,7 +381,7 @@ def test_an_accountant_that_lacks_steps_tells_no_epsilon() -> None:
     first.step(*examples(count=3))
     second.optimizer.load_state_dict(first.optimizer.state_dict())
     assert first.engine.get_epsilon(1e-5) > 0
-    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant 0") as raised:
+    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant has 0") as raised:
         second.engine.get_epsilon(1e-5)
     assert "\n" not in str(raised.value)
 
@@ -399,7 +399,7 @@ def test_an_engine_knows_the_steps_of_all_its_trainings() -> None:
     )
     assert made.engine.get_epsilon(1e-5) > 0
     made.engine.accountant.history = []
-    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant 0"):
+    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant has 0"):
         made.engine.get_epsilon(1e-5)
 
 

@@ -43,11 +43,11 @@ def noise_for(
 @pytest.mark.parametrize(
     ("epsilon", "accountant", "message"),
     [
-        (1e6, "rdp", r"^target_epsilon 1e\+06: must be at most \d[\d.]+, which \d+ steps cost"),
-        (1e300, "rdp", r"^target_epsilon 1e\+300: must be at most .*the least noise multiplier"),
+        (1e6, "rdp", r"^target_epsilon: 1e\+06; must be <= \d[\d.]+, the cost of \d+ steps"),
+        (1e300, "rdp", r"^target_epsilon: 1e\+300; must be <= .*the smallest noise multiplier"),
         (101.0, "prv", "^target_epsilon: 101; must be <= 100 with accountant prv"),
-        (1000.0, "prv", "^target_epsilon 1000: accountant prv"),
-        (1e6, "prv", r"^target_epsilon 1e\+06: accountant prv"),
+        (1000.0, "prv", "^target_epsilon: 1000; must be <= 100 with accountant prv"),
+        (1e6, "prv", r"^target_epsilon: 1e\+06; must be <= 100 with accountant prv"),
     ],
 )
 def test_a_budget_beyond_reach_is_refused_at_once(epsilon, accountant, message) -> None:
@@ -196,7 +196,7 @@ def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("delta", "said"), [(1e-40, "^delta 1e-40: must be at least"), (1e-5, "^target_epsilon 2: ")]
+    ("delta", "said"), [(1e-40, "^delta 1e-40: must be at least"), (1e-5, "^target_epsilon: 2; ")]
 )
 def test_second_budget_of_engine_is_refused(delta: float, said: str) -> None:
     engine, model = engine_after(10), network()

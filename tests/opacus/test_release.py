@@ -210,7 +210,7 @@ def test_sums_that_cost_more_than_a_step_may_are_refused(nu: float, second: floa
     ledger = Ledger(PoissonSampling(0.1))
     queries = [ClippedGradient(nu, torch.ones(1)), ClippedDirection(second, torch.ones(1))]
     totals = [torch.zeros(1, 4)] * 2
-    with pytest.raises(OsoError, match="cost more than 1"):
+    with pytest.raises(OsoError, match="together cost more than a step at noise_multiplier 1"):
         sanitize(queries, totals, 1.0, 4, [(4,)], Recorded(), ledger, lambda: None, False)
     assert ledger.step_count == 0
 

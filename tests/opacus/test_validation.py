@@ -40,17 +40,17 @@ def with_batches(**arguments: Any) -> DataLoader:
 
 
 ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
-    "mode unknown": ({"mode": "no_op"}, "grad_sample_mode 'no_op'.*hooks, functorch, ghost"),
-    "mode fully sharded": ({"mode": "ghost_fsdp"}, "grad_sample_mode 'ghost_fsdp'"),
-    "expanded weights": ({"mode": "ew"}, "grad_sample_mode 'ew'"),
-    "per layer": ({"clipping": "per_layer"}, "clipping 'per_layer'"),
-    "opacus's adaptive": ({"clipping": "adaptive"}, "clipping 'adaptive'"),
-    "reduction": ({"loss_reduction": "none"}, "loss_reduction 'none'.*mean, sum"),
-    "no sampling": ({"poisson_sampling": False}, "poisson_sampling=False"),
-    "invented example": ({"rand_on_empty": True}, "rand_on_empty=True"),
+    "mode unknown": ({"mode": "no_op"}, "grad_sample_mode: 'no_op'.*hooks, functorch, ghost"),
+    "mode fully sharded": ({"mode": "ghost_fsdp"}, "grad_sample_mode: 'ghost_fsdp'"),
+    "expanded weights": ({"mode": "ew"}, "grad_sample_mode: 'ew'"),
+    "per layer": ({"clipping": "per_layer"}, "clipping: 'per_layer'"),
+    "opacus's adaptive": ({"clipping": "adaptive"}, "clipping: 'adaptive'"),
+    "reduction": ({"loss_reduction": "none"}, "loss_reduction: 'none'.*mean, sum"),
+    "no sampling": ({"poisson_sampling": False}, "poisson_sampling: False"),
+    "invented example": ({"rand_on_empty": True}, "rand_on_empty: True"),
     "a seed for a generator": (
         {"noise_generator": 7},
-        "noise_generator 7: must be a torch.Generator",
+        "noise_generator: 7; must be a torch.Generator",
     ),
     "thresholds": ({"max_grad_norm": [1.0, 2.0]}, "max_grad_norm \\[1.0, 2.0\\]"),
     "zero threshold": ({"max_grad_norm": 0.0}, "max_grad_norm 0.0: must be a number above 0"),
@@ -102,7 +102,7 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "criterion sums": (
         {"criterion": nn.CrossEntropyLoss(reduction="sum")},
-        "reduction 'sum' is not",
+        "reduction 'sum'; must equal",
     ),
     "criterion averages": (
         {"criterion": nn.CrossEntropyLoss(), "loss_reduction": "sum", "mode": "ghost"},
@@ -181,18 +181,18 @@ MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         lambda: images(
             nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.Conv2d(1, 3, 6))
         ),
-        "keeps statistics",
+        "stores statistics",
     ),
     "lstm": (lambda: {"model": nn.LSTM(6, 3)}, "DPLSTM"),
     "renormalised words": (
         lambda: words(
             nn.Sequential(nn.Embedding(5, 3, max_norm=1.0), nn.Flatten(), nn.Linear(18, 2))
         ),
-        "max_norm rewrites",
+        "max_norm changes",
     ),
     "renormalised bags of words": (
         lambda: words(nn.Sequential(nn.EmbeddingBag(5, 3, max_norm=1.0), nn.Linear(3, 2))),
-        r"layer '0' \(EmbeddingBag\): max_norm rewrites",
+        r"layer '0' \(EmbeddingBag\): max_norm changes",
     ),
     "padding": (
         lambda: images(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"))),
@@ -311,8 +311,8 @@ def test_a_scheduler_of_the_threshold_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_engine_that_cannot_be_is_refused(mode) -> None:
-    refused(lambda: OnlinePrivacyEngine(accountant="gdp"), "accountant 'gdp'.*prv, rdp")
-    refused(lambda: OnlinePrivacyEngine(accountant=3), "accountant 3")
+    refused(lambda: OnlinePrivacyEngine(accountant="gdp"), "accountant: 'gdp'.*prv, rdp")
+    refused(lambda: OnlinePrivacyEngine(accountant=3), "accountant: 3")
     if "torchcsprng" not in sys.modules:
         refused(lambda: OnlinePrivacyEngine(secure_mode=True), "needs the package torchcsprng")
 
@@ -373,7 +373,7 @@ def test_a_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
         raise ValueError("The privacy budget is too low.")
 
     monkeypatch.setattr(privacy_engine, "get_noise_multiplier", too_low)
-    test_a_budget_is_refused({}, "target_epsilon 1: The privacy budget is too low")
+    test_a_budget_is_refused({}, "target_epsilon: 1; The privacy budget is too low")
 
 
 class Averages:

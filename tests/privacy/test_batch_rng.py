@@ -101,7 +101,7 @@ def test_each_sum_of_each_run_gets_its_own_noise(draws, dtype, threads, monkeypa
     before = [total.clone() for total in totals]
     deviations = [torch.tensor([0.5, 3.0, 1e4]), torch.tensor([7.0, 0.1, 2.0]), torch.ones(3) / 3]
     noise = [NoiseSpec(*each) for each in zip(sizes, deviations, strict=True)]
-    noised = draws.noised(RUNS, 9, totals, noise)
+    noised = draws.add_noise(RUNS, 9, totals, noise)
     assert all(map(torch.equal, totals, before))
     for total, one, size, answer in zip(totals, noise, sizes.values(), noised, strict=True):
         assert (answer.dtype, answer.shape) == (dtype, total.shape)

@@ -33,7 +33,7 @@ def test_shares_of_the_threshold_bound_the_whole(threshold: float, groups: int) 
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"), [((), "at least one layer"), (("a", "a"), "each once")]
+    ("layers", "message"), [((), "at least one layer"), (("a", "a"), "no layer twice")]
 )
 def test_impossible_groups_are_refused(layers, message) -> None:
     with pytest.raises(OsoError, match=message):

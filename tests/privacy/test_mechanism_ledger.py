@@ -61,7 +61,7 @@ def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int
 
 
 def test_runs_of_one_identity_are_refused() -> None:
-    with pytest.raises(OsoError, match="share their noise"):
+    with pytest.raises(OsoError, match=r"share (their )?noise"):
         Mechanism(["same", "same"], examples=10, batch_size=5)
 
 
@@ -109,13 +109,13 @@ def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
 
 @pytest.mark.parametrize("nu", [-1.0, math.inf, float("inf"), math.nan])
 def test_a_budget_that_is_none_is_refused(nu: float) -> None:
-    with pytest.raises(OsoError, match="must be 0 or above, and finite"):
+    with pytest.raises(OsoError, match="must be >= 0 and finite"):
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
 
 
 @pytest.mark.parametrize("beside", [[], ["another", "one more"]])
 def test_an_identity_that_ends_early_is_refused(beside: list[str]) -> None:
-    with pytest.raises(OsoError, match="zero character"):
+    with pytest.raises(OsoError, match="null character"):
         Mechanism(["run\0noise", *beside], 10, 5)
 
 
@@ -151,20 +151,20 @@ class TestABudgetedStep:
         ],
     )
     def test_is_refused_beyond_its_price(self, queries) -> None:
-        with pytest.raises(OsoError, match="the budget of a step asks for 1"):
+        with pytest.raises(OsoError, match="must be >= the step's, 1"):
             self.ask(*queries)
 
     @pytest.mark.parametrize("less", [1e-8, 1e-6, 1e-4, 1e-2, 0.5])
     @pytest.mark.parametrize("budget", [0.3, 1.0, 40.0])
     def test_is_refused_however_little_it_is_beyond(self, budget: float, less: float) -> None:
         mechanism = Mechanism(["run"], 10, 5, noise_multiplier=budget)
-        with pytest.raises(OsoError, match="the budget of a step asks for"):
+        with pytest.raises(OsoError, match="must be >= the step's"):
             mechanism.release(ONE, 1, [ClippedGradient(budget * (1 - less), threshold(1.0))], Zeros)
         assert mechanism.ledgers[0].step_count == 0
 
     @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
     def test_is_refused_with_noise_that_is_none(self, nu: float) -> None:
-        with pytest.raises(OsoError, match="noise multiplier"):
+        with pytest.raises(OsoError, match="noise_multiplier"):
             self.ask(ClippedGradient(nu, threshold(1.0)))
 
     def test_is_refused_with_a_query_from_elsewhere(self) -> None:
@@ -174,14 +174,14 @@ class TestABudgetedStep:
             def sensitivity(self, runs: slice) -> float:
                 return 1e-9
 
-        with pytest.raises(OsoError, match=r"not one of oso_dp\.privacy\.queries"):
+        with pytest.raises(OsoError, match=r"must be a class of oso_dp\.privacy\.queries"):
             self.ask(Mine(1.0, threshold(1.0)))
 
 
 def test_two_queries_of_one_name_are_refused() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=5)
     twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
-    with pytest.raises(ValueError, match="share their noise"):
+    with pytest.raises(ValueError, match=r"share (their )?noise"):
         mechanism.release(ONE, 1, twice, Zeros)
 
 
@@ -189,7 +189,7 @@ def test_two_queries_of_one_name_are_refused() -> None:
 def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: float) -> None:
     mechanism = Mechanism(["a"], examples=10, batch_size=5)
     ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
-    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
+    with pytest.raises(ValueError, match="must be those of 4 steps"):
         mechanism.resume([ledger], last_step=4)
 
 
@@ -198,7 +198,7 @@ def test_books_of_several_runs_are_taken_up_only_where_each_has_every_step(count
     mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
     queries = (SumQuery("clipped_gradient", 1.0),)
     ledgers = [Ledger(PoissonSampling(0.5), [(queries, count)]) for count in counts]
-    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
+    with pytest.raises(ValueError, match="must be those of 4 steps"):
         mechanism.resume(ledgers, last_step=4)
 
 

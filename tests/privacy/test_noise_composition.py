@@ -21,7 +21,7 @@ def test_the_papers_heuristic_costs_one_percent() -> None:
 
 @pytest.mark.parametrize("query_noise", [0.5, 1.0])
 def test_a_query_that_eats_the_budget_is_refused(query_noise: float) -> None:
-    with pytest.raises(OsoError, match="must be greater than"):
+    with pytest.raises(OsoError, match="must be > the step"):
         gradient_noise_multiplier(1.0, query_noise)
 
 

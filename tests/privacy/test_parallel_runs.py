@@ -84,9 +84,9 @@ def test_batches_by_width_are_the_batches(problem) -> None:
     for step in range(1, 301):
         indices, present = numbers.batches(RUNS, step)
         parts = numbers.batches_by_width(RUNS, step)
-        assert sorted(place for part in parts for place in part.places) == list(range(len(RUNS)))
+        assert sorted(place for part in parts for place in part.members) == list(range(len(RUNS)))
         for part in parts:
-            for place, row, own in zip(part.places, part.indices, part.present, strict=True):
+            for place, row, own in zip(part.members, part.indices, part.present, strict=True):
                 drawn.add(len(row[own]) % BLOCK)
                 assert torch.equal(row[own], indices[place][present[place]])
                 assert -(-len(row[own]) // BLOCK) * BLOCK == len(row)

@@ -15,6 +15,6 @@ def test_only_numbers_without_a_seed_are_said_to_protect() -> None:
     assert RANDOMNESS.keys() == SOURCES.keys()
     for name, said in RANDOMNESS.items():
         fresh = SOURCES[name] is SystemEntropy
-        assert ("nobody can repeat it" in said) == ("cryptographic" in said) == fresh
-        assert ("whoever knows the seed knows the noise" in said) == (not fresh)
+        assert ("cannot be repeated" in said) == ("cryptographic" in said) == fresh
+        assert ("the seed reveals the noise" in said) == (not fresh)
         assert ("For public data only" in said) == (not fresh)

@@ -60,7 +60,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_a_repeated_example_is_refused(name) -> None:
-    with pytest.raises(OsoError, match="data_loader: an example appears twice in its") as raised:
+    with pytest.raises(OsoError, match="data_loader: an example appears twice in a") as raised:
         check_no_repeats(REPEATED[name], "data_loader")
     assert "\n" not in str(raised.value)
 

@@ -307,5 +307,5 @@ def test_noise_far_out_stays_as_far_as_it_was_drawn(far: float, monkeypatch) -> 
 def test_an_unknown_source_is_refused() -> None:
     assert isinstance(get_source("seeded"), Seeded)
     assert isinstance(get_source("system"), SystemEntropy)
-    with pytest.raises(OsoError, match="randomness 'dice': not known; allowed are seeded, system"):
+    with pytest.raises(OsoError, match="randomness: 'dice'; must be one of seeded, system"):
         get_source("dice")

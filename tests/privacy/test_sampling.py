@@ -16,7 +16,7 @@ from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])
 def test_a_rate_out_of_range_is_refused(rate: float) -> None:
-    with pytest.raises(OsoError, match=r"sampling rate .*: must be above 0 and at most 1"):
+    with pytest.raises(OsoError, match=r"sampling_rate: .*; must be > 0 and <= 1"):
         PoissonSampling(rate)
 
 
@@ -76,7 +76,7 @@ def test_full_batches_get_no_amplification() -> None:
 )
 def test_stored_combinations_that_the_accountants_are_not_for_are_refused(scheme, relation) -> None:
     stored = {"sampling": scheme, "neighbouring": relation, "sampling_rate": 0.1}
-    with pytest.raises(OsoError, match="allowed is 'poisson' with 'add_or_remove_one'"):
+    with pytest.raises(OsoError, match="must be 'poisson' with 'add_or_remove_one'"):
         PoissonSampling.from_json(stored)
 
 

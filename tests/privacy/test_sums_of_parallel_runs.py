@@ -73,7 +73,7 @@ def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechan
     one = (SumQuery("clipped_gradient", 0.7),)
     ledgers = [Ledger(mechanism.sampling, [(one, 4)]) for _ in range(RUNS)]
     ledgers[place] = Ledger(mechanism.sampling, [(one, 3)])
-    with pytest.raises(ValueError, match="not the ledgers of 4 steps"):
+    with pytest.raises(ValueError, match="must be those of 4 steps"):
         mechanism.resume(ledgers, 4)
     ledgers[place].steps[:] = [((SumQuery("clipped_gradient", 1e-300),), 4)]
     with pytest.raises(OsoError, match="ledger: "):
@@ -83,7 +83,7 @@ def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechan
 @pytest.mark.parametrize("place", [1, 17, 70, RUNS - 1])
 def test_no_two_of_many_runs_have_one_identity(place: int) -> None:
     names = [f"run {number}" for number in range(RUNS)]
-    for name, message in ((names[place - 1], "share their noise"), ("a\0b", "zero character")):
+    for name, message in ((names[place - 1], "share their noise"), ("a\0b", "null character")):
         with pytest.raises(OsoError, match=message):
             Mechanism([*names[:place], name, *names[place + 1 :]], EXAMPLES, 20)
 
@@ -137,7 +137,7 @@ def test_whichever_of_many_sums_is_no_query_of_ours_is_refused(place: int) -> No
 
     asked = of_each_layer(ClippedGradient, 3.0)
     asked[place] = Mine(3.0, torch.ones(1))
-    with pytest.raises(OsoError, match=r"not one of oso_dp\.privacy\.queries"):
+    with pytest.raises(OsoError, match=r"must be a class of oso_dp\.privacy\.queries"):
         Mechanism(["a"], EXAMPLES, 20).release(slice(0, 1), 1, asked, Layers)
 
 

@@ -82,11 +82,11 @@ def test_an_error_of_a_helper_is_raised_too(threads: int) -> None:
 
 FORKING = """
 import os, threading
-from oso_dp.privacy.thread_pool import share
+from oso_dp.privacy.thread_pool import run_in_threads
 
 def meet():
     together = threading.Barrier(2, timeout=10)
-    share(lambda _: together.wait(), [(0,), (1,)], 2)
+    run_in_threads(lambda _: together.wait(), [(0,), (1,)], 2)
 
 meet()
 child = os.fork()

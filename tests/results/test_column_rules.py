@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from oso_dp.methods import method_names
-from oso_dp.results.checks import RULES, column_complaint
+from oso_dp.results.checks import RULES, find_column_error
 from oso_dp.results.schema import SCHEMAS
 
 LIMITS = [
@@ -29,7 +29,7 @@ def said(kind: str, name: str, *values: object) -> str | None:
     """Of a table that has this column alone."""
     column = SCHEMAS[kind].field(name).type
     rows = [[0.5, value] for value in values] if pa.types.is_list(column) else values
-    return column_complaint(pa.table({name: pa.array(rows, column)}), kind)
+    return find_column_error(pa.table({name: pa.array(rows, column)}), kind)
 
 
 @pytest.mark.parametrize(("kind", "name", "sign", "limit"), LIMITS)
@@ -98,7 +98,7 @@ def test_a_column_of_words_holds_these_and_no_others() -> None:
 def test_an_accuracy_is_at_most_1_and_an_error_need_not_be(value: float) -> None:
     def of(metric: str, *values: float) -> str | None:
         rows = {"metric": [metric] * len(values), "value": values}
-        return column_complaint(pa.table(rows), "evaluations")
+        return find_column_error(pa.table(rows), "evaluations")
 
     assert of("accuracy", 0.0, 1.0) is None
     assert of("accuracy", 1.0, value).startswith("row 2: value ")

@@ -4,7 +4,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from oso_dp.results.checks import evaluations_complaint
+from oso_dp.results.checks import find_evaluations_error
 
 from .conftest import STEPS, evaluation_row, run_row
 
@@ -15,7 +15,7 @@ def of_both(*changed: dict) -> str | None:
     """Of a run that is finished and one that diverged, with these evaluations besides."""
     rows = [evaluation_row("r1", 50), evaluation_row("r1", STEPS), evaluation_row("r2", 50)]
     runs = [run_row("r1"), run_row("r2", status="diverged", diverged_at=GONE)]
-    return evaluations_complaint(pd.DataFrame(runs), pa.Table.from_pylist([*rows, *changed]))
+    return find_evaluations_error(pd.DataFrame(runs), pa.Table.from_pylist([*rows, *changed]))
 
 
 def test_rows_in_order_have_no_complaint() -> None:

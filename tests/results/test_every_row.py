@@ -9,7 +9,7 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.checks import check_planned, runs_complaint
+from oso_dp.results.checks import check_planned, find_runs_error
 
 from .conftest import STEPS, ledger, run_row
 
@@ -29,9 +29,9 @@ WRONG = {
 @pytest.mark.parametrize("column", WRONG)
 def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> None:
     right = run_row("right")
-    assert runs_complaint(pd.DataFrame([right])) is None
+    assert find_runs_error(pd.DataFrame([right])) is None
     rows = pd.DataFrame([right, right | {"run_id": "wrong", column: WRONG[column]}])
-    said = runs_complaint(rows)
+    said = find_runs_error(rows)
     assert said is not None
     assert said.startswith("run wrong: ")
 
@@ -44,7 +44,7 @@ def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
     counts = (1, STEPS - 3, 2)
     steps = [((SumQuery("clipped_gradient", n),), c) for n, c in zip(nu, counts, strict=True)]
     text = Ledger(PoissonSampling(512 / 60_000), steps).to_json()
-    said = runs_complaint(pd.DataFrame([run_row("wrong", ledger=text)]))
+    said = find_runs_error(pd.DataFrame([run_row("wrong", ledger=text)]))
     assert said == "run wrong: its ledger has noise multiplier 0.8, the row 0.815"
 
 
@@ -62,7 +62,7 @@ SAID = {
 @pytest.mark.parametrize("number", [-1, 0, 1, 81, 1.0, True, "9"])
 def test_what_one_budget_pays_for_is_one_run_or_more(name: str, number: object) -> None:
     row = run_row("row", settings=json.dumps(SAID[name](number)))
-    said = runs_complaint(pd.DataFrame([row]))
+    said = find_runs_error(pd.DataFrame([row]))
     sound = type(number) is int and number > 0
     assert said is None if sound else "not what one trains by" in str(said)
 
@@ -84,9 +84,9 @@ UNFIT = {
 def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case: str) -> None:
     """One value differs: a method, a kind of search, or what its settings say of the noise."""
     right = run_row("right", dataset="patients", settings=json.dumps(OWN))
-    assert runs_complaint(pd.DataFrame([right])) is None
+    assert find_runs_error(pd.DataFrame([right])) is None
     wrong = {**right, "run_id": "wrong", **UNFIT[case]}
-    said = runs_complaint(pd.DataFrame([right, wrong]))
+    said = find_runs_error(pd.DataFrame([right, wrong]))
     assert said is not None
     assert said.startswith("run wrong: ")
     assert said.endswith("but the data of patients are not declared public")
@@ -96,9 +96,9 @@ def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> N
     """Both rows say the same in `settings`; only the first may."""
     said = json.dumps({"part": "trial 1", "trial_fractions": [0.1, 0.2], "grid_runs": 9})
     rows = [run_row("right", settings=said, search_accounting="linear_scaling")]
-    assert runs_complaint(pd.DataFrame(rows)) is None
+    assert find_runs_error(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", settings=said))
-    assert runs_complaint(pd.DataFrame(rows)) == (
+    assert find_runs_error(pd.DataFrame(rows)) == (
         "run wrong: settings: part: only where search_accounting is linear_scaling"
     )
 
@@ -112,7 +112,7 @@ def test_what_every_run_has_is_missing_in_none(name: str) -> None:
     """A point without its learning rate, say, would be one point with all others like it."""
     rows = pd.DataFrame([run_row("right"), run_row("wrong")]).astype(object)
     rows.loc[1, name] = None
-    assert runs_complaint(rows) == f"run wrong: {name} is missing"
+    assert find_runs_error(rows) == f"run wrong: {name} is missing"
 
 
 @pytest.mark.parametrize("more", [-1, 1, STEPS])
@@ -122,7 +122,7 @@ def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
     made = STEPS if status == "finished" else 700
     row = run_row("row", status=status, diverged_at=None if status == "finished" else made)
     other = run_row("other", status="diverged", diverged_at=made + more)["ledger"]
-    said = runs_complaint(pd.DataFrame([row | {"ledger": other}]))
+    said = find_runs_error(pd.DataFrame([row | {"ledger": other}]))
     assert said == f"run row: its ledger has {made + more} steps, the row {made}"
 
 
@@ -153,6 +153,6 @@ def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> No
 def test_a_wrong_row_is_found_behind_a_thousand_kinds_that_are_right() -> None:
     """Each run that diverged is of a kind of its own."""
     rows = [run_row(str(n), k=n + 1, epsilon=9.0 - n * 1e-3) for n in range(1500)]
-    assert runs_complaint(pd.DataFrame(rows)) is None
+    assert find_runs_error(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", noise_multiplier=0.9, ledger=rows[0]["ledger"]))
-    assert "run wrong: " in (runs_complaint(pd.DataFrame(rows)) or "")
+    assert "run wrong: " in (find_runs_error(pd.DataFrame(rows)) or "")

@@ -20,7 +20,7 @@ PATHS = ["../../x", "/x", "a/b", "..", ".x", "", "a b", "a\n", "a\\b", "ä", "$(
 
 @pytest.mark.parametrize("name", PATHS)
 def test_a_path_is_no_name(name) -> None:
-    with pytest.raises(OsoError, match=r"^here: dataset .*must be a name of letters") as error:
+    with pytest.raises(OsoError, match=r"^here: dataset: .*must be a name of letters") as error:
         check_name(name, "here: dataset")
     assert "\n" not in str(error.value)
 
@@ -31,7 +31,7 @@ def test_rows_with_a_path_for_a_name_are_refused(tmp_path, column, name) -> None
     folder = part(tmp_path / "part", "r1", **{column: name})
     before = sorted(tmp_path.rglob("*"))
     for read in (read_results, lambda folder: collect([folder], tmp_path / "store")):
-        with pytest.raises(OsoError, match=rf"part/runs\.parquet: {column} '"):
+        with pytest.raises(OsoError, match=rf"part/runs\.parquet: {column}: '"):
             read(folder)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -40,7 +40,7 @@ def test_rows_with_a_path_for_a_name_are_refused(tmp_path, column, name) -> None
 def test_a_budget_with_a_path_for_a_name_is_refused(tmp_path, key) -> None:
     entry = {"dataset": "mnist", "method": "online", "k": 9, "epsilon": 3.0, "runs": 9}
     (tmp_path / "b.json").write_text(json.dumps([entry | {"noise_multiplier": 1, key: "../x"}]))
-    with pytest.raises(OsoError, match=rf"b\.json: entry 0, {key} '\.\./x'"):
+    with pytest.raises(OsoError, match=rf"b\.json: entry 0, {key}: '\.\./x'"):
         read_paper_plan(tmp_path / "b.json")
 
 
@@ -54,5 +54,5 @@ def test_a_plan_with_a_path_for_a_name_is_refused(repo, tmp_path, monkeypatch, c
     cohort = replace(plan.cohorts[0], **change)
     write_plan(replace(plan, cohorts=(cohort,)), tmp_path / "plan.json")
     monkeypatch.undo()
-    with pytest.raises(OsoError, match=r"plan\.json: cohort '.*must be a name"):
+    with pytest.raises(OsoError, match=r"plan\.json: cohort: '.*must be a name"):
         read_plan(tmp_path / "plan.json")

@@ -6,7 +6,7 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
-from oso_dp.results.conflicts import refuse_spent, study_places
+from oso_dp.results.conflicts import check_budget_unspent, study_places
 
 from .conftest import part
 
@@ -22,11 +22,11 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
     """The store may hold runs of the second one alone."""
     store = part(tmp_path / "store", "known", dataset="pupils")
     cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
-    refuse_spent({store: "x"}, cohorts[::order])
+    check_budget_unspent({store: "x"}, cohorts[::order])
     cohorts[1] = planned("pupils", "new")
     with pytest.raises(OsoError, match="holds 1 runs on pupils that are not of this study"):
-        refuse_spent({store: "x"}, cohorts[::order])
-    refuse_spent({store: "x"}, [planned("pupils", "new", public=True), cohorts[0]])
+        check_budget_unspent({store: "x"}, cohorts[::order])
+    check_budget_unspent({store: "x"}, [planned("pupils", "new", public=True), cohorts[0]])
 
 
 def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
@@ -35,9 +35,9 @@ def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
     collect([part(tmp_path / "part", "run", dataset="patients")], store)
     (only,) = (store / "runs.parquet").iterdir()
     only.rename(only.with_name("a.parquet"))
-    refuse_spent({store: "x"}, [planned("patients", "run")])
+    check_budget_unspent({store: "x"}, [planned("patients", "run")])
     with pytest.raises(OsoError, match="holds 1 runs on patients"):
-        refuse_spent({store: "x"}, [planned("patients", "another")])
+        check_budget_unspent({store: "x"}, [planned("patients", "another")])
 
 
 def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
@@ -48,8 +48,10 @@ def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
     for k in sizes:
         mine = [planned("patients", f"run{other}") for other in sizes if other != k]
         with pytest.raises(OsoError, match="holds 1 runs on patients"):
-            refuse_spent({tmp_path / "store": "x"}, mine)
-    refuse_spent({tmp_path / "store": "x"}, [planned("patients", *(f"run{k}" for k in sizes))])
+            check_budget_unspent({tmp_path / "store": "x"}, mine)
+    check_budget_unspent(
+        {tmp_path / "store": "x"}, [planned("patients", *(f"run{k}" for k in sizes))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,12 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
     for place in held:
         part(tmp_path / place, "known", dataset="patients")
     places = study_places(tmp_path / "store", tmp_path / "build/x")
-    refuse_spent(places, [planned("patients", "known")])
+    check_budget_unspent(places, [planned("patients", "known")])
     with pytest.raises(OsoError, match=f"holds 1 runs on patients .* or name {said}, and add"):
-        refuse_spent(places, [planned("patients", "new")])
-    refuse_spent(study_places(tmp_path / "else", tmp_path / "build/y"), [planned("patients", "b")])
+        check_budget_unspent(places, [planned("patients", "new")])
+    check_budget_unspent(
+        study_places(tmp_path / "else", tmp_path / "build/y"), [planned("patients", "b")]
+    )
 
 
 @pytest.mark.parametrize("store", ["collected", "a part"])
@@ -84,10 +88,10 @@ def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
         place = tmp_path / "store"
     places = {place: "x", part(tmp_path / "other", "more", dataset="patients"): "x"}
     mine = [planned("patients", "known", "more")]
-    refuse_spent(places, mine)
+    check_budget_unspent(places, mine)
     (place / "evaluations.parquet").rename(tmp_path / "gone")
     with pytest.raises(OsoError, match=f"^{place}: holds 1 runs on patients without their eval"):
-        refuse_spent(places, mine)
-    refuse_spent(places, [planned("patients", "known", "more", public=True)])
+        check_budget_unspent(places, mine)
+    check_budget_unspent(places, [planned("patients", "known", "more", public=True)])
     whole = part(tmp_path / "again", "known", dataset="patients")
-    refuse_spent({**places, whole: "x"}, mine)  # which a collection brings
+    check_budget_unspent({**places, whole: "x"}, mine)  # which a collection brings

@@ -94,7 +94,7 @@ def test_gpu_memory_exceeded_halves_groups(memory, largest, make, machine, out) 
 
 def test_gpu_memory_of_no_run_is_refused(make, machine) -> None:
     machine.memory = 0
-    with pytest.raises(OsoError, match=r"glyphs\..*: the device's memory is too small"):
+    with pytest.raises(OsoError, match=r"glyphs\..*: the device has too little memory"):
         make().run()
 
 
@@ -267,7 +267,7 @@ def test_plan_of_too_little_noise_is_refused(method, make, machine, plan) -> Non
 
     cohorts = [c if c.method != method else replace(c, noise_multiplier=0.3) for c in plan.cohorts]
     made = make(plan=replace(plan, cohorts=tuple(cohorts)))
-    with pytest.raises(OsoError, match=rf"glyphs\.{method}.*: noise_multiplier 0.3"):
+    with pytest.raises(OsoError, match=rf"glyphs\.{method}.*: noise_multiplier: 0.3"):
         made.run()
     assert all(cohort.method != method for cohort, _, _ in machine.asked)
 

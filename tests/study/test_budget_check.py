@@ -65,7 +65,7 @@ def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
     """Whether the study says it, or whoever asks what it would cost."""
     search = Search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
     expected = search.noise_multiplier(3.0, 1e-5)
-    asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "shape": STOPPING_ETA[shape]})]
+    asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "stopping_eta": STOPPING_ETA[shape]})]
     asked.append(({**STUDY, **WAYS[shape]}, {}))
     for study, how in asked:
         (grid,) = calibrate_grids(parse_config(study, "x"), **how)

@@ -31,7 +31,7 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
     for study, accounting in (
         (base, {}),
         (base, {"search_accounting": RANDOM_STOPPING}),
-        (base, {"search_accounting": RANDOM_STOPPING, "shape": STOPPING_ETA["geometric"]}),
+        (base, {"search_accounting": RANDOM_STOPPING, "stopping_eta": STOPPING_ETA["geometric"]}),
         (base | stopping | {"stopping_distribution": "geometric"}, {}),
         (base | stopping, {"search_accounting": COMPOSITION}),
     ):
@@ -44,7 +44,7 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
 
 def test_a_search_of_one_candidate_cannot_stop_at_random(base) -> None:
     base.update(values_per_axis=[1], search_accounting="random_stopping")
-    with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs 1: random stopping"):
+    with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs: 1; must be > 1"):
         calibrate_grids(parse_config(base, "x"))
 
 

@@ -171,7 +171,7 @@ def test_what_decides_nothing_does_not(base) -> None:
     assert all_ids(parse_config(base, "x")) == all_ids(parse_config(other, "x"))
 
 
-def test_a_point_shared_by_two_granularities_has_two_identities(base) -> None:
+def test_a_point_shared_by_two_grid_sizes_has_two_identities(base) -> None:
     """rho = 1 is on several grids: each pays for its own noise."""
     ids = {}
     for cohort in make_cohorts(parse_config(base, "x")):

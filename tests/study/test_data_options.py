@@ -59,5 +59,5 @@ def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
 
 def test_a_vocabulary_of_images_is_refused(base) -> None:
     base["datasets"]["mnist"]["vocabulary"] = "complete"
-    with pytest.raises(OsoError, match=r"datasets\.mnist\.vocabulary complete: only for texts"):
+    with pytest.raises(OsoError, match=r"datasets\.mnist\.vocabulary: complete; only for text"):
         parse_config(base, "x")

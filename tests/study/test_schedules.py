@@ -61,10 +61,10 @@ def test_a_row_gives_its_run_back() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schedule": "cosine"}, "schedule: input should be 'constant' or 'linear'"),
-        ({"averaging": 1}, "averaging: input should be less than 1"),
-        ({"averaging": -0.1}, "averaging: input should be greater than or equal to 0"),
-        ({"averaging": True}, "averaging: must be a number, not true or false"),
+        ({"schedule": "cosine"}, "schedule: 'cosine'; must be 'constant' or 'linear'"),
+        ({"averaging": 1}, "averaging: 1; must be less than 1"),
+        ({"averaging": -0.1}, "averaging: -0.1; must be greater than or equal to 0"),
+        ({"averaging": True}, "averaging: True; must be a number, not true or false"),
     ],
 )
 def test_other_values_get_one_line(change, message) -> None:

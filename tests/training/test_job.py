@@ -75,7 +75,7 @@ def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> 
     ]
 
 
-def test_runs_at_once_changes_time_only(glyphs, tmp_path) -> None:
+def test_parallel_runs_changes_time_only(glyphs, tmp_path) -> None:
     outcomes = []
     for together in (1, 4):
         cohort, folder = study(), tmp_path / str(together)
@@ -190,7 +190,7 @@ def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> No
     assert not set(losses[0]) & set(losses[1])
 
 
-def test_another_number_of_runs_at_once_after_a_kill(glyphs, tmp_path) -> None:
+def test_another_number_of_parallel_runs_after_a_kill(glyphs, tmp_path) -> None:
     """What was half done is done again, with the same noise; nothing is mixed up."""
     cohort = study()
     whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole")

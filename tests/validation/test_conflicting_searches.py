@@ -10,7 +10,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods.base import MethodOptions, option
 from oso_dp.methods.online import Online
 from oso_dp.results.collect import collect
-from oso_dp.results.conflicts import refuse_other_search
+from oso_dp.results.conflicts import check_same_search
 from oso_dp.results.read import read_results
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
@@ -45,7 +45,7 @@ def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> 
     refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
     refused(oso(*TRAIN, "--plan", "other.json"), said)
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "store", make_cohorts(study(OTHER)))
+        check_same_search(place / "store", make_cohorts(study(OTHER)))
     assert content(place) == before
 
 
@@ -55,16 +55,16 @@ def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place)
     mine, other = (study(f"{text}search_accounting: {way}\n") for text in texts)
     for kind, rows in rows_of(make_plan(mine)).items():
         write(place / way, kind, rows)
-    refuse_other_search(place / way, make_cohorts(mine))
+    check_same_search(place / way, make_cohorts(mine))
     named = f"holds 2 points of another search of {COHORT}.{way}"
     with pytest.raises(OsoError, match=named):
-        refuse_other_search(place / way, [one for one in make_cohorts(other) if one.is_private])
+        check_same_search(place / way, [one for one in make_cohorts(other) if one.is_private])
 
 
 def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
     """Three points of a search of two are one too many."""
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(
+        check_same_search(
             place / "store", make_cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))
         )
 
@@ -87,9 +87,9 @@ def test_a_file_of_another_name_is_read_too(place) -> None:
     (only,) = [path for path in (place / "store/runs.parquet").iterdir() if COHORT in path.name]
     only.rename(only.with_name("a.parquet"))
     assert len(read_results(place / "store").runs) == 4
-    refuse_other_search(place / "store", make_cohorts(study(STUDY)))
+    check_same_search(place / "store", make_cohorts(study(STUDY)))
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "store", make_cohorts(study(OTHER)))
+        check_same_search(place / "store", make_cohorts(study(OTHER)))
 
 
 def test_the_same_grid_is_not(place, oso) -> None:
@@ -111,7 +111,7 @@ def test_guesses_may_be_any_number(place) -> None:
     alone, other = guesses(STUDY), guesses(OTHER)
     for kind, rows in rows_of(alone).items():
         write(place / "guesses", kind, rows)
-    refuse_other_search(place / "guesses", other.cohorts)
+    check_same_search(place / "guesses", other.cohorts)
     for kind, rows in rows_of(other).items():
         write(place / "guesses_too", kind, rows)
     collect([place / "guesses", place / "guesses_too"], place / "both")
@@ -127,7 +127,7 @@ def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
     (other,) = [cohort for cohort in plan.cohorts if cohort.epsilon == 9]
     for kind, rows in rows_of(replace(plan, cohorts=(other,))).items():
         write(place / "one", kind, rows)
-    refuse_other_search(place / "one", make_cohorts(study(STUDY)))
+    check_same_search(place / "one", make_cohorts(study(STUDY)))
     assert {run.point for run in other.runs}.isdisjoint(
         run.point for cohort in make_cohorts(study(STUDY)) for run in cohort.runs
     )
@@ -136,9 +136,9 @@ def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
 def test_another_search_in_one_file_is_seen_as_in_many(place) -> None:
     """`part` has a file per table, as older stores had."""
     assert (place / "part/runs.parquet").is_file()
-    refuse_other_search(place / "part", make_cohorts(study(STUDY)))
+    check_same_search(place / "part", make_cohorts(study(STUDY)))
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "part", make_cohorts(study(OTHER)))
+        check_same_search(place / "part", make_cohorts(study(OTHER)))
 
 
 def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
@@ -152,7 +152,9 @@ def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
     from oso_dp.study import config
 
     monkeypatch.setattr(config, "method_options_model", config.method_options_model.__wrapped__)
-    with pytest.raises(OsoError, match=r"methods\.online: settings: the results would hold others"):
+    with pytest.raises(
+        OsoError, match=r"methods\.online: settings: JSON would change their values"
+    ):
         make_cohorts(study(STUDY))
 
 
@@ -160,9 +162,9 @@ def test_points_in_another_precision_are_no_points_of_this_search(place) -> None
     """Nor is their grid this one: a column tells them apart, and each has its own budget."""
     dataset = {**study(OTHER).model_dump()["datasets"]["glyphs"], "precision": "bfloat16"}
     other = parse_config({**study(OTHER).model_dump(), "datasets": {"glyphs": dataset}}, "x")
-    refuse_other_search(place / "store", make_cohorts(other))
+    check_same_search(place / "store", make_cohorts(other))
     with pytest.raises(OsoError, match="2 points of another search"):
-        refuse_other_search(place / "store", make_cohorts(study(OTHER)))
+        check_same_search(place / "store", make_cohorts(study(OTHER)))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -174,9 +176,9 @@ def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) 
         study(OTHER.replace("epsilons: [3]", "epsilons: [9]")),
     ):
         before = [cohort for cohort in make_cohorts(others) if cohort.is_private]
-        refuse_other_search(place / "store", before)
+        check_same_search(place / "store", before)
         with pytest.raises(OsoError, match=f"2 points of another search of {COHORT}"):
-            refuse_other_search(place / "store", [*before, searched][::order])
+            check_same_search(place / "store", [*before, searched][::order])
 
 
 def test_every_file_of_a_cohorts_name_is_read(place) -> None:
@@ -194,4 +196,4 @@ def test_every_file_of_a_cohorts_name_is_read(place) -> None:
     assert len(list((place / "all/runs.parquet").glob(f"{COHORT}.*"))) == len(searches)
     for others in searches.values():
         with pytest.raises(OsoError, match=f"2 points of another search of {COHORT}"):
-            refuse_other_search(place / "all", [one for one in others if one.is_private])
+            check_same_search(place / "all", [one for one in others if one.is_private])

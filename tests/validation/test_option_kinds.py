@@ -112,7 +112,7 @@ def test_campaign_numbers_odd_are_refused(name, text, capsys) -> None:
 
 def test_campaign_too_many_threads_are_refused(capsys) -> None:
     assert scheduler.main(["--threads", "10000000", "--minutes", "1", "--results", "x"]) == 2
-    assert f"from 1 to {MAX_AT_ONCE} (16, or 4 for each" in capsys.readouterr().err
+    assert f">= 1 and <= {MAX_AT_ONCE} (16, or 4 per core" in capsys.readouterr().err
 
 
 def test_other_commands_empty_paths_are_refused(capsys) -> None:

@@ -15,8 +15,8 @@ from oso_dp.exit_codes import error_line
 from oso_dp.files import make_folder
 from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.collect import finished_runs
-from oso_dp.results.conflicts import refuse_other_search
-from oso_dp.results.conflicts import refuse_spent, study_places
+from oso_dp.results.conflicts import check_same_search
+from oso_dp.results.conflicts import check_budget_unspent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes
@@ -67,10 +67,10 @@ if workflow.is_main_process:
         if is_dry_run(sys.argv) or not is_read_only(sys.argv):
             # Checked before any job, and in a dry run: everything that would fail the study later.
             check_folders(BUILD, STORE, PUBLISHED)
-            refuse_other_search(STORE, COHORTS.values())
+            check_same_search(STORE, COHORTS.values())
             # On data that are not public, job outputs count, too: Snakemake removes a job's outputs
             # before it runs the job again.
-            refuse_spent(study_places(STORE, BUILD), COHORTS.values())
+            check_budget_unspent(study_places(STORE, BUILD), COHORTS.values())
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
         STUDY_LOCK = check_before_start(BUILD, STORE, Path(".snakemake/locks"), sys.argv, page)

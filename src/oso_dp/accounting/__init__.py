@@ -1,1 +1,3 @@
-"""What was released costs: epsilon of ledgers and of whole searches, and the noise for a budget."""
+"""Privacy accounting: epsilon of ledgers (RDP, PLD, PRV), the cost of hyperparameter searches
+(composition, random stopping, linear scaling), and calibration of the noise multiplier to a budget.
+"""

@@ -1,12 +1,12 @@
-"""Epsilon of what ledgers say was released, by three accountants.
+"""Epsilon of ledgers by three privacy accountants.
 
-`rdp`: Rényi differential privacy (dp_accounting), the study's own and the paper's. `pld`: privacy
-loss distributions (dp_accounting), tighter; rdp's epsilon where that is smaller. `prv`: privacy
-random variables (Opacus), between pld's epsilon and rdp's. An accountant is made for the
-neighbouring relation of the ledgers' sampling scheme; it cannot be chosen apart from it.
+`rdp`: Rényi differential privacy (dp_accounting), the default and the paper's. `pld`: privacy loss
+distributions (dp_accounting), tighter; rdp's epsilon where that is smaller. `prv`: privacy random
+variables (Opacus), between pld's epsilon and rdp's. The neighbouring relation is that of the
+ledgers' sampling scheme and cannot be chosen separately.
 
-RDP and PLD are upper bounds, so the smaller of them is one. PLD and PRV compose losses by Fourier
-transforms, whose rounding errors hide a very small delta: see `smallest_delta`.
+RDP and PLD are upper bounds, so the smaller of the two is one. PLD and PRV compose losses by
+Fourier transforms, whose rounding errors limit how small delta may be: see `smallest_delta`.
 """
 
 from __future__ import annotations
@@ -40,19 +40,32 @@ _INTEGER_ORDERS = [
     32.0,
     48.0,
     63.0,
-]  # some of dp_accounting's own
-_PLD_STEPS = {"pld": 1e-4, "pld_quick": 1e-3}  # of privacy losses; the first is dp_accounting's own
+]  # a subset of dp_accounting's
+_PLD_STEPS = {"pld": 1e-4, "pld_quick": 1e-3}  # discretization; the first is dp_accounting's
 # Above these, pld and prv take minutes and gigabytes.
 MAX_EPSILON, MAX_STEPS = 200.0, 2 * 10**6
-# Composing by Fourier transforms in float64 moved delta by up to 5e-15, and 2e-17 a step, where one
-# Gaussian sum with a formula was taken for many (tests/accounting/test_accountant_bounds.py).
+# Composition by Fourier transforms in float64 changed delta by up to 5e-15, and 2e-17 per step,
+# compared with the formula for one Gaussian sum (tests/accounting/test_accountant_bounds.py).
 _ROUNDING, _ROUNDING_OF_A_STEP = 1e-13, 1e-16
 
 Releases = Mapping[tuple[PoissonSampling, float], int]  # steps by sampling and noise multiplier
 
 
 def compute_epsilon(ledgers: Iterable[Ledger], delta: float, accountant: str = "rdp") -> float:
-    """Epsilon at delta of all the ledgers' releases together (inf if one is not private)."""
+    """Epsilon at delta of all releases of some ledgers together.
+
+    Args:
+        ledgers: on the same examples.
+        delta: in (0, 1).
+        accountant: "rdp", "pld" or "prv".
+
+    Returns:
+        Epsilon; 0 without releases, inf if a release has no noise.
+
+    Raises:
+        OsoError: for an unknown accountant, a delta out of range, and where prv cannot resolve
+            delta or would take minutes.
+    """
     releases: Counter[tuple[PoissonSampling, float]] = Counter()
     for ledger in ledgers:
         for nu, count in ledger.releases():
@@ -61,18 +74,14 @@ def compute_epsilon(ledgers: Iterable[Ledger], delta: float, accountant: str = "
 
 
 def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: str = "rdp") -> float:
-    """Epsilon at delta of so many steps of each sampling and noise multiplier.
-
-    OsoError for an accountant that is not known, and where prv does not resolve delta or would take
-    minutes.
-    """
+    """As `compute_epsilon`, of step counts by sampling scheme and noise multiplier."""
     if not releases:
         return 0.0
     if any(nu == 0 for _, nu in releases):
         return math.inf
     check_delta(delta)
     if accountant not in ("rdp", "pld", "prv"):
-        raise OsoError(f"accountant {accountant!r}: not known; allowed are rdp, pld, prv")
+        raise OsoError(f"accountant: {accountant!r}; must be one of rdp, pld, prv")
     rdp = _rdp_epsilon(releases, delta)
     if accountant == "rdp":
         return rdp
@@ -85,7 +94,7 @@ def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: st
 def compute_epsilon_of_event(
     sampling: PoissonSampling, event: DpEvent, delta: float, accountant: str
 ) -> float:
-    """Epsilon at delta of an event whose batches were drawn by `sampling`, by RDP or PLD alone."""
+    """Epsilon at delta of a DpEvent on batches of `sampling`, by RDP or PLD alone."""
     check_delta(delta)
     with suppress_rdp_warnings():
         return float(make_accountant(accountant, sampling).compose(event).get_epsilon(delta))
@@ -94,11 +103,16 @@ def compute_epsilon_of_event(
 def make_accountant(
     name: str, sampling: PoissonSampling, orders: Sequence[float] | None = None
 ) -> PrivacyAccountant:
-    """dp_accounting's, rdp or pld, for the neighbouring relation of the sampling scheme.
+    """A dp_accounting accountant for the neighbouring relation of the sampling scheme.
 
-    orders: those that rdp looks at (None: all of its own); fewer give an upper bound on epsilon.
-    rdp_quick: RDP at some whole orders, in a twentieth of its time. pld_quick: PLD in steps ten
-    times as coarse, in about a tenth of its time.
+    Args:
+        name: "rdp"; "rdp_quick", RDP at some integer orders, in a twentieth of the time; "pld";
+            "pld_quick", with a discretization ten times coarser, in about a tenth of the time.
+        sampling: the sampling scheme.
+        orders: of rdp; None for all. Fewer orders give an upper bound on epsilon.
+
+    Raises:
+        OsoError: for an unknown name.
     """
     if name in ("rdp", "rdp_quick"):
         from oso_dp.privacy.dp_events import RdpAccountant
@@ -109,21 +123,21 @@ def make_accountant(
         from dp_accounting.pld import PLDAccountant
 
         return PLDAccountant(sampling.relation, value_discretization_interval=_PLD_STEPS[name])
-    raise OsoError(f"accountant {name!r}: not known; allowed are rdp, pld")
+    raise OsoError(f"accountant: {name!r}; must be one of rdp, pld")
 
 
 def nearby_orders(best: float) -> list[float]:
-    """Of rdp's orders those near the `best` one of rdp_quick's, up to its neighbours on each side.
+    """The orders of rdp between rdp_quick's neighbours of its `best` order.
 
-    Epsilon nearly always falls and then rises with the order; rdp's best is then one of them.
+    Epsilon nearly always falls and then rises with the order; rdp's best order is then among these.
     """
-    least = max((order for order in _INTEGER_ORDERS[:-1] if order < best), default=0.0)
-    most = min((order for order in _INTEGER_ORDERS[:-1] if order > best), default=math.inf)
-    return [order for order in _rdp_orders() if least <= order <= most]
+    lower = max((order for order in _INTEGER_ORDERS[:-1] if order < best), default=0.0)
+    upper = min((order for order in _INTEGER_ORDERS[:-1] if order > best), default=math.inf)
+    return [order for order in _rdp_orders() if lower <= order <= upper]
 
 
 def spread_orders() -> list[float]:
-    """Of rdp's orders some over their whole range, all of which take little time."""
+    """Some orders of rdp over their complete range, chosen to be fast."""
     return [*_INTEGER_ORDERS, *(order for order in _rdp_orders() if order > _INTEGER_ORDERS[-1])]
 
 
@@ -134,20 +148,20 @@ def _rdp_orders() -> list[float]:
 
 
 def check_delta(delta: float) -> None:
-    """OsoError unless 0 < delta < 1."""
+    """Raise OsoError unless 0 < delta < 1."""
     if not 0 < delta < 1:
-        raise OsoError(f"delta {delta:g}: must be above 0 and below 1")
+        raise OsoError(f"delta: {delta:g}; must be > 0 and < 1")
 
 
 def smallest_delta(steps: int) -> float:
-    """The smallest delta at which pld and prv tell epsilon of so many steps from rounding."""
+    """The smallest delta at which pld and prv resolve epsilon of `steps` steps despite rounding."""
     return 100 * _rounding(steps)
 
 
 def round_delta(delta: float, steps: int) -> float:
-    """The delta at which PLD is to be asked: rounding could make delta look smaller than it is.
+    """The delta to pass to PLD, smaller by the rounding error that could hide a part of delta.
 
-    Where rounding is below a hundred-thousandth of delta, PLD's own discretization is coarser.
+    Rounding errors below 1e-5 delta are ignored: PLD's discretization is coarser.
     """
     rounding = _rounding(steps)
     return delta - rounding if rounding > 1e-5 * delta else delta
@@ -158,21 +172,23 @@ def _rounding(steps: int) -> float:
 
 
 def check_prv(delta: float, steps: int, rdp: float | None = None, name: str = "delta") -> None:
-    """OsoError where prv does not resolve delta after so many steps, or takes minutes.
+    """Raise OsoError where prv does not resolve delta after `steps` steps, or takes minutes.
 
-    rdp: epsilon of these steps by that accountant, where it is known. name: the argument's.
+    rdp: epsilon of these steps by RDP, if known. name: of the argument delta, for the message.
     """
-    costs = "" if rdp is None else f", its epsilon is {format_spent_epsilon(rdp)}"
-    least = smallest_delta(steps)
-    if delta < least:
+    alternative = "use accountant rdp" + (
+        "" if rdp is None else f", whose epsilon is {format_spent_epsilon(rdp)}"
+    )
+    smallest = smallest_delta(steps)
+    if delta < smallest:
         raise OsoError(
-            f"{name} {delta!r}: must be at least {least:.4g} for accountant prv after {steps} "
-            f"steps; accountant rdp takes any{costs}"
+            f"{name}: {delta!r}; must be >= {smallest:.4g} for accountant prv after {steps} steps; "
+            f"{alternative}"
         )
     if steps > MAX_STEPS or (rdp is not None and rdp > MAX_EPSILON):
         raise OsoError(
-            f"accountant prv: takes minutes and gigabytes above epsilon {MAX_EPSILON:g} or "
-            f"{MAX_STEPS:,} steps, and there are {steps:,}; accountant rdp does not{costs}"
+            f"accountant: 'prv' for {steps:,} steps; takes minutes and gigabytes above epsilon "
+            f"{MAX_EPSILON:g} or {MAX_STEPS:,} steps; {alternative}"
         )
 
 
@@ -187,25 +203,25 @@ def _rdp_epsilon(releases: Releases, delta: float) -> float:
 
 @cache  # a study's grids share few noise multipliers, and composing adds up
 def _step_rdp(sampling: PoissonSampling, noise_multiplier: float) -> np.ndarray:
-    """The Rényi divergences of one step, by the accountant's orders."""
+    """The Rényi divergences of one step, one per order."""
     from oso_dp.privacy.dp_events import RdpAccountant
 
-    made = RdpAccountant(neighboring_relation=sampling.relation)
+    accountant = RdpAccountant(neighboring_relation=sampling.relation)
     with suppress_rdp_warnings():
-        return made.compose(composed_event({(sampling, noise_multiplier): 1})).rdp
+        return accountant.compose(composed_event({(sampling, noise_multiplier): 1})).rdp
 
 
 def _pld_epsilon(releases: Releases, delta: float) -> float:
-    """By PLD alone; infinite where it does not resolve delta."""
+    """By PLD alone; inf where it does not resolve delta."""
     steps = sum(releases.values())
     if delta < smallest_delta(steps):
         return math.inf
     spent = (_step_pld(sampling, nu).self_compose(n) for (sampling, nu), n in releases.items())
-    together = reduce(lambda one, more: one.compose(more), spent)
-    return float(together.get_epsilon_for_delta(round_delta(delta, steps)))
+    composed = reduce(lambda total, pld: total.compose(pld), spent)
+    return float(composed.get_epsilon_for_delta(round_delta(delta, steps)))
 
 
-@lru_cache(8)  # the most of the time; megabytes where noise is little
+@lru_cache(8)  # takes most of the time; megabytes each where the noise is small
 def _step_pld(sampling: PoissonSampling, noise_multiplier: float) -> PrivacyLossDistribution:
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -218,22 +234,22 @@ def _step_pld(sampling: PoissonSampling, noise_multiplier: float) -> PrivacyLoss
 
 
 def _prv_epsilon(releases: Releases, delta: float) -> float:
-    """By PRV alone; infinite where its discretization fails."""
+    """By PRV alone; inf where its discretization fails."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on import, about itself
+        warnings.simplefilter("ignore")  # Opacus warns when it is imported
         from opacus.accountants import PRVAccountant
 
-        made = PRVAccountant()  # for Poisson sampling and add-or-remove-one, as PoissonSampling is
-        made.history = [(nu, sampling.rate, n) for (sampling, nu), n in releases.items()]
+        accountant = PRVAccountant()  # Poisson sampling, add-or-remove-one, as PoissonSampling
+        accountant.history = [(nu, sampling.rate, n) for (sampling, nu), n in releases.items()]
         try:
-            return float(made.get_epsilon(delta))
+            return float(accountant.get_epsilon(delta))
         except (RuntimeError, ValueError):
             return math.inf
 
 
 @contextmanager
 def suppress_rdp_warnings() -> Iterator[None]:
-    """Silence the notes on orders that do not converge: leaving them out is on the safe side."""
+    """Silence warnings about orders that do not converge: omitting an order only raises epsilon."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,14 +1,14 @@
-"""How a promise is said: no number of it is rounded to the side that nobody paid for."""
+"""Formatting of epsilon and noise multipliers, rounded so that no text overstates the privacy."""
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _DIGITS = 4
-_ARITHMETIC = 1e-9  # of a number: what two machines may differ by is no reason for a digit more
+_ARITHMETIC = 1e-9  # relative; differences between machines must not change a digit
 
 
 def format_spent_epsilon(epsilon: float) -> str:
-    """Rounded up to four digits: 1.2341 is "1.235", and 3.0000000001 is "3"."""
+    """Rounded up to four significant digits: 1.2341 is "1.235", and 3.0000000001 is "3"."""
     if not math.isfinite(epsilon):
         return f"{epsilon:g}"
     upward = Context(prec=_DIGITS, rounding=ROUND_CEILING)
@@ -16,14 +16,14 @@ def format_spent_epsilon(epsilon: float) -> str:
 
 
 def format_noise_multiplier(noise_multiplier: float) -> str:
-    """Rounded up to four decimals: whoever trains with what stands there keeps the epsilon."""
+    """Rounded up to four decimals: training with the printed value keeps the epsilon."""
     return _round_up(noise_multiplier)
 
 
 def format_used_noise_multiplier(noise_multiplier: float) -> str:
-    """Rounded down to four decimals: whoever computes epsilon from it finds no less than was spent.
+    """Rounded down to four decimals: epsilon of the printed value is at least what was spent.
 
-    Of noise that was drawn; `noise_text` says noise that is to be.
+    For noise that was added; `format_noise_multiplier` is for noise to be added.
     """
     if not math.isfinite(noise_multiplier):
         return f"{noise_multiplier:g}"
@@ -32,7 +32,7 @@ def format_used_noise_multiplier(noise_multiplier: float) -> str:
 
 
 def format_epsilon_column(epsilon: float) -> str:
-    """Rounded up to four decimals, as a column of them is: no less than was spent."""
+    """Rounded up to four decimals, for a table: at least what was spent."""
     return _round_up(epsilon)
 
 
@@ -44,10 +44,10 @@ def _round_up(number: float) -> str:
 
 
 def format_large_delta_warning(delta: float, examples: int) -> str:
-    """What a delta that is not below 1 / n does not exclude; "" for a smaller one."""
+    """A warning for delta >= 1/n; "" for a smaller delta."""
     if delta * examples < 1:
         return ""
     return (
-        f"Delta is not below 1 / {examples}: who gave away one of {examples} examples whole would "
-        "keep this promise, too. It is worth something at a far smaller delta."
+        f"Delta is not below 1 / {examples}: publishing one of {examples} examples would satisfy "
+        "this guarantee. Use a much smaller delta."
     )

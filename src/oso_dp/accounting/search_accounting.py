@@ -1,14 +1,14 @@
-"""The ways to account for the search of a grid, which columns and options call `selection`.
+"""The values of `search_accounting`: how the privacy cost of a hyperparameter search is counted.
 
-`COMPOSITION`: all N runs are released and paid for (Galli et al., "Experiments").
-`RANDOM_STOPPING`: candidates are drawn at random from the grid, a random number of times, and only
-the best is released (Papernot and Steinke 2022).
-`SINGLE`: no search; each point of the grid stands for a guess whose one run spends the whole
-budget. A study of public data looks at all guesses; releasing more than one would be a composition.
-`LINEAR_SCALING`: grids at small budgets, the trials, show how the best learning rate grows with
-epsilon, and one final run is made where that points to for the rest of the budget (Panda et al.
-2024). All trials and that one run are paid for. A study of public data has a final run at every
-point of the grid, so that the one can be looked up; releasing more of them would cost more.
+`COMPOSITION`: all N runs are released and counted (Galli et al. 2024, "Experiments").
+`RANDOM_STOPPING`: a random number of random grid points is trained, and only the best is released
+(Papernot and Steinke 2022).
+`SINGLE`: no search; each grid point is an untuned run that spends the complete budget. A study of
+public data evaluates all of them; releasing more than one would be a composition.
+`LINEAR_SCALING`: trials, grids at small budgets, show how the best learning rate grows with
+epsilon, and one final run uses the predicted rate (Panda et al. 2024). All trials and one final run
+are counted. A study of public data has a final run at each grid point, to look that one up;
+releasing more of them would cost more.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""The parts of a search by the linear scaling rule: their names, and what trials have of epsilon.
+"""The stages of a search by linear scaling: their names, and the trials' fractions of epsilon.
 
-Apart from what they cost, so that whoever reads a plan need not load an accountant.
+Separate from their accounting, so that reading a plan does not import an accountant.
 """
 
 import math
@@ -10,41 +10,44 @@ from typing import Any, Final
 
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
 
-TRIAL_FRACTIONS: Final = (0.1, 0.2)  # unless others are given
+TRIAL_FRACTIONS: Final = (0.1, 0.2)  # default
 FINAL_STAGE: Final = "final"
 
 
-def make_stages(shares: Sequence[float]) -> tuple[str, ...]:
-    """The names of a search's parts, in their order: trial 1, trial 2, ..., final."""
-    return (*(f"trial {number + 1}" for number in range(len(shares))), FINAL_STAGE)
+def make_stages(fractions: Sequence[float]) -> tuple[str, ...]:
+    """The names of the stages, in order: trial 1, trial 2, ..., final."""
+    return (*(f"trial {number + 1}" for number in range(len(fractions))), FINAL_STAGE)
 
 
-def find_fraction_error(shares: Any) -> str | None:
-    """What is wrong with the shares of epsilon that trials are to have; None if nothing is."""
-    if not isinstance(shares, list | tuple) or len(shares) < 2:
+def find_fraction_error(fractions: Any) -> str | None:
+    """Why these are not valid trial fractions; None if they are."""
+    if not isinstance(fractions, list | tuple) or len(fractions) < 2:
         return "must be two numbers or more: a line needs two points"
-    if not all(type(share) is float and 0 < share < 1 for share in shares):
-        return "each must be a number above 0 and below 1"
-    if any(later <= share for share, later in pairwise(shares)):
+    if not all(type(fraction) is float and 0 < fraction < 1 for fraction in fractions):
+        return "each must be a number > 0 and < 1"
+    if any(later <= fraction for fraction, later in pairwise(fractions)):
         return "must increase"
-    if math.fsum(shares) >= 1:
-        return "their sum must be below 1: the rest is the final run's"
+    if math.fsum(fractions) >= 1:
+        return "their sum must be < 1: the rest is the final run's"
     return None
 
 
-def find_stage_error(search_accounting: str, part: Any, shares: Any) -> str | None:
-    """What is wrong with a cohort's selection, part and shares together; None if nothing is."""
+def find_stage_error(search_accounting: str, stage: Any, fractions: Any) -> str | None:
+    """Why a cohort's search_accounting, stage and fractions are inconsistent; None if they are not.
+
+    Files name the stage `part`.
+    """
     if search_accounting != LINEAR_SCALING:
-        given = "part" if part is not None else "trial_fractions" if shares is not None else None
-        return given and f"{given}: only where search_accounting is {LINEAR_SCALING}"
-    if wrong := find_fraction_error(shares):
-        return f"trial_fractions {format_fractions(shares)}: {wrong}"
-    if part not in make_stages(shares):
-        return f"part {str(part)[:40]!r}: allowed are {', '.join(make_stages(shares))}"
+        name = "part" if stage is not None else "trial_fractions" if fractions is not None else None
+        return name and f"{name}: only allowed if search_accounting is {LINEAR_SCALING}"
+    if error := find_fraction_error(fractions):
+        return f"trial_fractions: {format_fractions(fractions)}; {error}"
+    if stage not in make_stages(fractions):
+        return f"part: {str(stage)[:40]!r}; must be one of {', '.join(make_stages(fractions))}"
     return None
 
 
-def format_fractions(shares: Any) -> str:
-    """Shares, or what was given for them, for a message."""
-    many = shares if isinstance(shares, list | tuple) else [shares]
-    return ", ".join(str(share) for share in many)[:40]
+def format_fractions(fractions: Any) -> str:
+    """Fractions, valid or not, for a message."""
+    values = fractions if isinstance(fractions, list | tuple) else [fractions]
+    return ", ".join(str(value) for value in values)[:40]

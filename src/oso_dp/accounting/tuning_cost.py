@@ -1,10 +1,9 @@
-"""What a hyperparameter search costs: the noise that all its runs need under one budget.
+"""The privacy cost of a hyperparameter search, and calibration of its noise to one budget.
 
-`composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al.,
-"Experiments"). `random_stopping`: candidates are drawn at random from the grid, a random number of
-times, and only the best is released (Papernot and Steinke 2022); its privacy cost grows far more
-slowly with the mean number of runs, and nobody knows beforehand how many there will be. `single`:
-one run, without a search.
+`composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al. 2024,
+"Experiments"). `random_stopping`: a random number of random grid points is trained, and only the
+best is released (Papernot and Steinke 2022); the cost grows far more slowly with the mean number of
+runs, but their number is not known in advance. `single`: one run, without a search.
 """
 
 from __future__ import annotations
@@ -41,20 +40,31 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-# The distribution of the number of runs, as a truncated negative binomial's shape.
+# eta of the truncated negative binomial distribution of the number of runs; inf for Poisson.
 STOPPING_ETA = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
-_MAX_STEPS_OR_RUNS = 10**9  # steps, runs
-_TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's own discretization is coarser than that
+_MAX_STEPS_OR_RUNS = 10**9
+_TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's discretization is coarser than that
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search: `runs` trainings of `steps` steps each on Poisson batches.
+    """A hyperparameter search: `runs` trainings of `steps` steps each on Poisson batches.
 
-    `runs`: N under composition, the mean number under random stopping. `shape` (random stopping
-    only): logarithmic (0), geometric (1), poisson (inf), or any number from 0. `before` (not under
-    random stopping): what was released earlier out of the same budget, noise multipliers of steps
-    on such batches and how many of these there were. OsoError names a value out of range.
+    Attributes:
+        sampling: the sampling scheme of all steps.
+        steps: T, of each training; 1 to 1e9.
+        runs: N under composition, the mean number of runs under random stopping; 1 to 1e9.
+        search_accounting: "composition", "random_stopping" or "single".
+        stopping_eta: eta >= 0 of the distribution of the number of runs (random stopping only): 0
+            is logarithmic, 1 geometric, inf Poisson.
+        prior_releases: (noise multiplier, steps) of earlier releases on such batches from the same
+            budget (not under random stopping).
+
+    Raises:
+        OsoError: for a value out of range, or values that exclude one another.
+
+    Example:
+        >>> Search(PoissonSampling.of(512, 60000), steps=1172, runs=9).noise_multiplier(3.0, 1e-5)
     """
 
     sampling: PoissonSampling
@@ -67,34 +77,36 @@ class Search:
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("runs", self.runs)):
             if not 1 <= value <= _MAX_STEPS_OR_RUNS:
-                raise OsoError(
-                    f"{name} {value}: must be at least 1 and at most {_MAX_STEPS_OR_RUNS:g}"
-                )
+                raise OsoError(f"{name}: {value}; must be >= 1 and <= {_MAX_STEPS_OR_RUNS:g}")
         if self.search_accounting not in SINGLE_NOISE_SEARCHES:
             raise OsoError(
-                f"search_accounting {self.search_accounting!r}: allowed are "
+                f"search_accounting: {self.search_accounting!r}; must be one of "
                 f"{', '.join(SINGLE_NOISE_SEARCHES)}"
             )
         if self.search_accounting == RANDOM_STOPPING and self.prior_releases:
-            raise OsoError("before: what came earlier is not accounted for by random stopping")
+            raise OsoError("prior_releases: not supported by search_accounting random_stopping")
         if not self.stopping_eta >= 0:
-            raise OsoError(f"shape {self.stopping_eta:g}: must be at least 0")
+            raise OsoError(f"stopping_eta: {self.stopping_eta:g}; must be >= 0")
         if self.search_accounting == RANDOM_STOPPING and self.runs == 1:
-            raise OsoError("runs 1: random stopping needs a mean of more than one run")
+            raise OsoError("runs: 1; must be > 1 (the mean) for search_accounting random_stopping")
         if self.search_accounting == SINGLE and self.runs != 1:
-            raise OsoError(
-                f"runs {self.runs}: search_accounting {SINGLE} is one run, without a search"
-            )
+            raise OsoError(f"runs: {self.runs}; must be 1 for search_accounting {SINGLE}")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
-        """Epsilon at delta of the whole search when each step's sums together have nu.
+        """Epsilon at delta of the complete search.
 
-        By pld: the smaller one of its epsilon and rdp's.
+        Args:
+            noise_multiplier: nu of each step, of all its queries together; 0.05 to 1e4.
+            delta: in (0, 1).
+            accountant: "rdp" or "pld". With pld, the smaller one of its epsilon and rdp's.
+
+        Raises:
+            OsoError: for a value out of range, and where pld would take minutes.
         """
         check_delta(delta)
         if not SMALLEST_NOISE <= noise_multiplier <= LARGEST_NOISE:
             raise OsoError(
-                f"noise multiplier {noise_multiplier:g}: must be {SMALLEST_NOISE:g} to "
+                f"noise_multiplier: {noise_multiplier:g}; must be >= {SMALLEST_NOISE:g} and <= "
                 f"{LARGEST_NOISE:g}"
             )
         event = self._event(noise_multiplier)
@@ -109,17 +121,27 @@ class Search:
     def noise_multiplier(
         self, epsilon: float, delta: float, accountant: str = "rdp", tolerance: float | None = None
     ) -> float:
-        """The least nu of a step, such that the whole search costs no more than epsilon at delta.
+        """The smallest nu of a step such that the complete search costs at most epsilon at delta.
 
-        Up to `tolerance` (relative) and never below it. By pld: the smaller one of its noise and
-        rdp's. Raises OsoError if no noise within reach meets the budget.
+        Args:
+            epsilon: the budget; > 0 and finite.
+            delta: in (0, 1).
+            accountant: "rdp" or "pld". With pld, the smaller one of its noise multiplier and rdp's.
+            tolerance: relative. Default: 1e-9 for rdp, 1e-5 for pld.
+
+        Returns:
+            The noise multiplier, never below the exact value.
+
+        Raises:
+            OsoError: if no noise multiplier from 0.05 to 1e4 meets the budget, for a value out of
+                range, and where pld would take minutes.
         """
         check_delta(delta)
         if not 0 < epsilon < math.inf:
-            raise OsoError(f"epsilon {epsilon:g}: must be above 0 and finite")
+            raise OsoError(f"epsilon: {epsilon:g}; must be > 0 and finite")
         if accountant not in _TOLERANCE:
-            known = ", ".join(_TOLERANCE)
-            raise OsoError(f"accountant {accountant!r}: not known; allowed are {known}")
+            allowed = ", ".join(_TOLERANCE)
+            raise OsoError(f"accountant: {accountant!r}; must be one of {allowed}")
         if accountant == "pld":
             self._check_pld(epsilon)
 
@@ -129,27 +151,25 @@ class Search:
         else:
             nu = self._by_pld(epsilon, delta, tolerance)
         if nu is None:
-            message = (
-                f"no noise multiplier between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g} meets it"
-            )
+            message = f"no noise multiplier from {SMALLEST_NOISE:g} to {LARGEST_NOISE:g} meets it"
             if self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
-                message = f"noise multiplier {SMALLEST_NOISE:g}, the least looked for, costs less"
+                message = f"the smallest noise multiplier, {SMALLEST_NOISE:g}, costs less"
             raise OsoError(
-                f"epsilon {epsilon:g}: {message} at delta {delta!r}; {self.runs} x {self.steps} "
-                "steps"
+                f"epsilon: {epsilon:g}; {message} at delta {delta!r} for {self.runs} x "
+                f"{self.steps} steps"
             )
         return nu
 
     def _by_pld(self, epsilon: float, delta: float, tolerance: float) -> float | None:
-        """The smaller one of the least nu by pld and by rdp; rdp's where pld resolves no delta."""
+        """The smaller nu of pld's and rdp's; rdp's where pld does not resolve delta."""
         rdp, pld = self._by_rdp(epsilon, delta, 1e-3), None
         if rdp is None and self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
             return None
         if delta >= smallest_delta(self._all_steps):
-            begin = rdp or LARGEST_NOISE
-            near = calibrate_noise_multiplier(self._costs("pld_quick", delta), epsilon, 1e-4, begin)
+            start = rdp or LARGEST_NOISE
+            near = calibrate_noise_multiplier(self._costs("pld_quick", delta), epsilon, 1e-4, start)
             pld = calibrate_noise_multiplier(
-                self._costs("pld", delta), epsilon, tolerance, near or begin
+                self._costs("pld", delta), epsilon, tolerance, near or start
             )
         if pld is not None and (rdp is None or pld < rdp * (1 - 1e-3)):
             return pld
@@ -157,12 +177,12 @@ class Search:
         return min((nu for nu in (pld, exact) if nu is not None), default=None)
 
     def _by_rdp(self, epsilon: float, delta: float, tolerance: float) -> float | None:
-        """The least nu, from looks at few orders where they say the same as all of them."""
-        at_all = self._costs("rdp", delta)
+        """The smallest nu, computed at few orders where these give the same as all orders."""
+        all_orders = self._costs("rdp", delta)
         near = calibrate_noise_multiplier(self._costs("rdp_quick", delta), epsilon, 1e-3)
         if near is None:
-            return calibrate_noise_multiplier(at_all, epsilon, tolerance)
-        if self.search_accounting != RANDOM_STOPPING:  # which looks at all orders together
+            return calibrate_noise_multiplier(all_orders, epsilon, tolerance)
+        if self.search_accounting != RANDOM_STOPPING:  # which combines all orders
             few = nearby_orders(self._best_order("rdp_quick", near, delta))
             nu = calibrate_noise_multiplier(
                 self._costs("rdp", delta, few), epsilon, tolerance, near
@@ -172,18 +192,18 @@ class Search:
                 best = self._best_order("rdp", nu, delta, few)
                 if not enough and few[0] < best < few[-1]:
                     return nu
-        return calibrate_noise_multiplier(at_all, epsilon, tolerance, near)
+        return calibrate_noise_multiplier(all_orders, epsilon, tolerance, near)
 
     def _costs(
         self, accountant: str, delta: float, orders: Sequence[float] | None = None
     ) -> Callable[[float], float]:
-        """Epsilon of a noise multiplier, by this accountant alone."""
-        asked = delta if accountant.startswith("rdp") else round_delta(delta, self._all_steps)
+        """Epsilon as a function of the noise multiplier, by this accountant alone."""
+        safe_delta = delta if accountant.startswith("rdp") else round_delta(delta, self._all_steps)
 
         def cost(noise_multiplier: float) -> float:
             with suppress_rdp_warnings():
                 spent = make_accountant(accountant, self.sampling, orders)
-                return float(spent.compose(self._event(noise_multiplier)).get_epsilon(asked))
+                return float(spent.compose(self._event(noise_multiplier)).get_epsilon(safe_delta))
 
         return cost
 
@@ -208,58 +228,65 @@ class Search:
 
     @property
     def _all_steps(self) -> int:
-        """Of all runs (under random stopping the mean number), and of what came before."""
+        """Of all runs (of the mean number under random stopping) and of the prior releases."""
         return self.runs * self.steps + sum(count for _, count in self.prior_releases)
 
     def _check_pld(self, epsilon: float) -> None:
         if self.search_accounting == RANDOM_STOPPING:
-            raise OsoError("accountant pld: random stopping is accounted for by rdp only")
+            raise OsoError("accountant: 'pld'; must be 'rdp' for random stopping")
         if epsilon > MAX_EPSILON:
             raise OsoError(
-                f"accountant pld: epsilon {epsilon:.4g} is above {MAX_EPSILON:g}, where it takes "
-                "minutes and gigabytes; rdp does not"
+                f"accountant: 'pld' at epsilon {epsilon:.4g}; takes minutes and gigabytes above "
+                f"{MAX_EPSILON:g}, use 'rdp'"
             )
         earlier = self._all_steps - self.runs * self.steps
         if self._all_steps > MAX_STEPS:
             after = f" after {earlier} earlier ones" if earlier else ""
             raise OsoError(
-                f"accountant pld: {self.runs} runs x {self.steps} steps{after} are more than "
-                f"{MAX_STEPS:,}, where it takes minutes and rounds coarsely; rdp does not"
+                f"accountant: 'pld' for {self.runs} runs x {self.steps} steps{after}; takes "
+                f"minutes and rounds coarsely above {MAX_STEPS:,} steps, use 'rdp'"
             )
 
 
 def compute_random_stopping_epsilon(
-    one: Ledger, mean_runs: int, shape: float, delta: float
+    candidate: Ledger, mean_runs: int, eta: float, delta: float
 ) -> float:
-    """Epsilon at delta of a search by random stopping none of whose candidates costs more than one.
+    """Epsilon at delta, by RDP, of a search by random stopping (Papernot and Steinke 2022).
 
-    By RDP. Which candidate is drawn does not depend on the data, so that a draw costs at most what
-    the costliest candidate does. OsoError for a mean or a shape that `Search` refuses.
+    Args:
+        candidate: the most that any candidate releases. Which candidate is drawn does not depend on
+            the data, so a draw costs at most what the most expensive candidate does.
+        mean_runs: the mean number of runs, > 1.
+        eta: of the distribution of their number, see `STOPPING_ETA`.
+        delta: in (0, 1).
+
+    Raises:
+        OsoError: for a value out of range.
     """
-    Search(one.sampling, 1, mean_runs, RANDOM_STOPPING, shape)
-    return compute_epsilon_of_event(
-        one.sampling, _random_stopping_event(one.event(), mean_runs, shape), delta, "rdp"
-    )
+    Search(candidate.sampling, 1, mean_runs, RANDOM_STOPPING, eta)
+    event = _random_stopping_event(candidate.event(), mean_runs, eta)
+    return compute_epsilon_of_event(candidate.sampling, event, delta, "rdp")
 
 
 def infer_stopping_distribution(
     search: Search, noise_multiplier: float, budget: float, delta: float
 ) -> str | None:
-    """The name of the shape (`SHAPES`) that a search by random stopping bought with this noise.
+    """The stopping distribution with which this noise was calibrated to the budget.
 
-    The one whose cost comes nearest to the budget from below; None where none comes within a
-    thousandth of it: the noise is that of no such search. The search's own shape is not looked at.
+    Returns:
+        The name in `STOPPING_ETA` whose cost is nearest to the budget from below; None if no cost
+        is within 0.1 % of it. `search.stopping_eta` is ignored.
     """
     nearest: tuple[float, str] | None = None
-    for name, shape in STOPPING_ETA.items():
-        spent = replace(search, stopping_eta=shape).epsilon(noise_multiplier, delta)
+    for name, eta in STOPPING_ETA.items():
+        spent = replace(search, stopping_eta=eta).epsilon(noise_multiplier, delta)
         if budget * 0.999 <= spent <= budget * (1 + 1e-9):
             nearest = max(nearest or (spent, name), (spent, name))
     return nearest[1] if nearest else None
 
 
-def _random_stopping_event(one: DpEvent, mean_runs: int, shape: float) -> DpEvent:
-    """A random number of runs, each of which costs `one`; only the best is released."""
+def _random_stopping_event(run: DpEvent, mean_runs: int, eta: float) -> DpEvent:
+    """A random number of runs, each of which costs `run`; only the best is released."""
     from oso_dp.privacy.dp_events import dp_event
 
-    return dp_event.RepeatAndSelectDpEvent(one, mean_runs, shape)
+    return dp_event.RepeatAndSelectDpEvent(run, mean_runs, eta)

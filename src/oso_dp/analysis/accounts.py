@@ -53,7 +53,13 @@ from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.checks import check_planned, ledger_of, records, runs_complaint, settings_of
+from oso_dp.results.checks import (
+    check_planned,
+    find_runs_error,
+    parse_ledger,
+    parse_run_options,
+    records,
+)
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan
@@ -96,7 +102,7 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
         for cohort in plan.cohorts
         for run in cohort.runs
     }
-    if text := runs_complaint(runs):
+    if text := find_runs_error(runs):
         raise OsoError(text)
     for row in records(runs):
         if row["run_id"] in planned:
@@ -196,7 +202,7 @@ def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = Fals
 def _account_grid(rows: pd.DataFrame) -> GridAccount:
     first = rows.to_dict("records")[0]
     delta = float(first["delta"])
-    ledgers = {row["run_id"]: ledger_of(row) for row in records(rows)}
+    ledgers = {row["run_id"]: parse_ledger(row) for row in records(rows)}
     alone = first["search_accounting"] == SINGLE
     # Points of all seeds: more points than the grid has mean a larger grid, spread over seeds.
     size = 1 if alone else max(int(first["grid_runs"]), len(rows[POINT].drop_duplicates()))
@@ -242,7 +248,7 @@ def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None,
     choices = None if pd.isna(row["settings"]) else str(row["settings"])
     if cohort is not None:
         return cohort.grid_runs, cohort.stopping_distribution, choices or cohort.run_options
-    options = settings_of(row)
+    options = parse_run_options(row)
     shape = options.get("stopping_distribution")
     if "grid_runs" in options and (shape is None) == (row["search_accounting"] != RANDOM_STOPPING):
         return options["grid_runs"], shape, choices

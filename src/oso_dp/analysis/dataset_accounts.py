@@ -16,7 +16,7 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.results.checks import budget_runs, ledger_of, protected, records, settings_of
+from oso_dp.results.checks import budget_runs, parse_ledger, parse_run_options, protected, records
 
 # Runs that differ in one of these belong to different studies.
 _STUDY = [
@@ -75,7 +75,7 @@ ALL_METHODS = "all"  # instead of a method's name
 
 def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
     """Full runs: as many as the noise was calibrated for, or as are stored if more."""
-    ledgers = [ledger_of(row) for row in records(study)]
+    ledgers = [parse_ledger(row) for row in records(study)]
     filler = full_run_ledger(ledgers, int(study["steps"].iloc[0]))
     size = max(int(study["budget_runs"].iloc[0]), len(ledgers))
     return [
@@ -85,7 +85,7 @@ def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
 
 
 def _total_key(row: dict[str, Any]) -> dict[str, Any]:
-    settings_of(row)  # raises an error if the run_id does not cover the settings
+    parse_run_options(row)  # raises an error if the run_id does not cover the settings
     declared = {} if pd.isna(row["settings"]) else parse_json(row["settings"])
     return {
         "budget_runs": budget_runs(declared) or 0,

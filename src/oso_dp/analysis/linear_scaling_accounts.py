@@ -21,7 +21,7 @@ from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_fu
 from oso_dp.analysis.grouping import POINT
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.checks import ledger_of, settings_of
+from oso_dp.results.checks import parse_ledger, parse_run_options
 
 # Runs with equal values in these columns, and equal settings except for the stage, form one search
 # (its points, stages and seeds).
@@ -37,7 +37,7 @@ def account_linear_scaling(rows: pd.DataFrame) -> list[GridAccount]:
     rows: validated rows of the table `runs`, all by the linear scaling rule. Raises OsoError for a
     row whose run_id does not match its content.
     """
-    options = [settings_of(row) for row in rows.to_dict("records")]
+    options = [parse_run_options(row) for row in rows.to_dict("records")]
     declared = rows.assign(
         part=[one["part"] for one in options],
         trial_fractions=[tuple(one["trial_fractions"]) for one in options],
@@ -61,7 +61,7 @@ def _account(rows: pd.DataFrame) -> GridAccount:
     search = LinearScalingSearch(sampling, steps, int(first["grid_runs"]), first["trial_fractions"])
     parts = {name: part for name, part in rows.groupby("part")}
     fillers = {
-        part: full_run_ledger([ledger_of(row) for row in parts[part].to_dict("records")], steps)
+        part: full_run_ledger([parse_ledger(row) for row in parts[part].to_dict("records")], steps)
         if part in parts
         else _planned_ledger(search, part, epsilon, delta)
         for part in search.stages
@@ -71,7 +71,7 @@ def _account(rows: pd.DataFrame) -> GridAccount:
         count, whole = 0, []
         for part in search.stages:
             of_part = seed[seed["part"] == part].to_dict("records")
-            stored = [pad_to_full_run(ledger_of(row), fillers[part]) for row in of_part]
+            stored = [pad_to_full_run(parse_ledger(row), fillers[part]) for row in of_part]
             size = search.runs
             if part == FINAL_STAGE:
                 size = 1

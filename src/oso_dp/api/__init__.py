@@ -1,4 +1,7 @@
-"""A user's own model and data under a privacy budget, with the study's loop and mechanism."""
+"""The public training API: DP training and search of a PyTorch model within an (epsilon, delta)
+budget. `train_private` trains once, `search_private` runs a hyperparameter search, `load_private`
+reads a saved `PrivateModel`.
+"""
 
 from oso_dp.api.model import History, PrivateModel, load_private
 from oso_dp.api.search import SearchResult, search_private

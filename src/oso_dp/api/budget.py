@@ -1,4 +1,4 @@
-"""The noise that a budget asks for, also for what is left of one."""
+"""Calibration of the noise multiplier to a budget, or to what is left of a partly spent one."""
 
 import math
 from collections.abc import Sequence
@@ -14,12 +14,15 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
 ACCOUNTANTS = ("rdp", "pld")
-_LEAST, _MOST, _TOLERANCE = 0.05, 1e4, 1e-4
+_MIN_NOISE, _MAX_NOISE, _LOG_TOLERANCE = 0.05, 1e4, 1e-4
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a training, or a whole search, may cost; OsoError for a value that is not allowed."""
+    """The (epsilon, delta) budget of a training or of a complete search.
+
+    Raises OsoError for a value that is not allowed.
+    """
 
     epsilon: float
     delta: float
@@ -32,7 +35,7 @@ class Budget:
         check_number("delta", self.delta, gt=0, lt=1)
         if self.accountant not in ACCOUNTANTS:
             allowed = ", ".join(ACCOUNTANTS)
-            raise OsoError(f"accountant {self.accountant!r}: not known; allowed are {allowed}")
+            raise OsoError(f"accountant: {self.accountant!r}; must be one of {allowed}")
 
 
 def remaining_noise_multiplier(
@@ -43,30 +46,29 @@ def remaining_noise_multiplier(
     accountant: str,
     spent: Sequence[Ledger] = (),
 ) -> float:
-    """The least nu of so many steps that keeps within epsilon at delta, with what was `spent`.
+    """The smallest nu for `steps` more steps such that they and `spent` cost at most epsilon.
 
-    OsoError where no noise does.
+    Raises OsoError if no noise multiplier does.
     """
     if not any(ledger.steps for ledger in spent):
         return Search(sampling, steps, 1).noise_multiplier(epsilon, delta, accountant)
 
     def cost(nu: float) -> float:
-        more = Ledger(sampling, [((SumQuery("step", nu),), steps)])
-        return compute_epsilon([*spent, more], delta, accountant)
+        further = Ledger(sampling, [((SumQuery("step", nu),), steps)])
+        return compute_epsilon([*spent, further], delta, accountant)
 
-    so_far = compute_epsilon(spent, delta, accountant)
-    if cost(_MOST) > epsilon:
+    spent_epsilon = compute_epsilon(spent, delta, accountant)
+    if cost(_MAX_NOISE) > epsilon:
         raise OsoError(
-            f"epsilon {epsilon:g}: {format_spent_epsilon(so_far)} of it is spent, at delta "
-            f"{delta!r}; "
-            f"nothing is left for {steps} more steps"
+            f"epsilon: {epsilon:g}; {format_spent_epsilon(spent_epsilon)} of it is spent, at delta "
+            f"{delta!r}; nothing is left for {steps} more steps"
         )
-    # From above, where an accountant is quick: with little noise it may take minutes.
-    low, high = math.log(_LEAST), math.log(_MOST)
-    while math.exp(high) > 2 * _LEAST and cost(math.exp(high) / 2) <= epsilon:
+    # From above, where an accountant is fast: with little noise it may take minutes.
+    low, high = math.log(_MIN_NOISE), math.log(_MAX_NOISE)
+    while math.exp(high) > 2 * _MIN_NOISE and cost(math.exp(high) / 2) <= epsilon:
         high -= math.log(2)
     low = max(low, high - math.log(2))
-    while high - low > _TOLERANCE:
+    while high - low > _LOG_TOLERANCE:
         middle = (low + high) / 2
         if cost(math.exp(middle)) <= epsilon:
             high = middle

@@ -1,4 +1,4 @@
-"""A user's training data as the loop takes it: tensors, arrays, or a map-style data set."""
+"""Conversion of a user's training data to `Examples`: tensors, arrays, or a map-style data set."""
 
 import copy
 import itertools
@@ -15,87 +15,87 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.training.task import Examples, TensorExamples
 
+_NAMES = ("inputs", "targets")
+MAX_EXAMPLES_CHECKED = 100  # of a data set, before training
+
 
 def make_examples(data: Any, device: torch.device, argument: str = "data") -> Examples:
     """(inputs [n, ...], targets [n, ...]) as tensors or arrays, or a data set of such pairs.
 
-    Decimal numbers become float32, whole ones int64. OsoError, in one line, for data that cannot be
-    trained on; of a data set that is no TensorDataset only the first example is looked at,
-    until `widened` has settled its types.
-    argument: what the caller calls the data.
+    Floating-point numbers become float32, integers int64. Raises OsoError for data that cannot be
+    trained on; of a data set that is not a TensorDataset, only the first example is checked until
+    `widen` has chosen its types. `argument`: the name of the caller's argument, for messages.
     """
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, IterableDataset):
-        raise OsoError(f"{argument}: an IterableDataset cannot be sampled; give one with an index")
-    if isinstance(data, tuple | list) and not _of_pairs(data):
+        raise OsoError(f"{argument}: IterableDataset; must be a map-style data set, to be sampled")
+    if isinstance(data, tuple | list) and not _is_list_of_pairs(data):
         if len(data) != 2:
-            raise OsoError(f"{argument}: must be inputs and targets, not {len(data)} things")
+            raise OsoError(f"{argument}: {len(data)} elements; must be (inputs, targets)")
         inputs, targets = (
-            _numbers(argument, name, values) for name, values in zip(_NAMES, data, strict=True)
+            _to_batch(argument, name, values) for name, values in zip(_NAMES, data, strict=True)
         )
         if len(inputs) != len(targets):
-            raise OsoError(f"{argument}: {len(inputs)} inputs and {len(targets)} targets")
+            raise OsoError(
+                f"{argument}: {len(inputs)} inputs and {len(targets)} targets; must be equally many"
+            )
         for name, values in zip(_NAMES, (inputs, targets), strict=True):
             if values.is_floating_point() and not values.isfinite().all():
-                raise OsoError(
-                    f"{argument}: {name} hold values that are not finite (NaN or infinite)"
-                )
+                raise OsoError(f"{argument}: {name} contain NaN or infinity; must be finite")
         return TensorExamples(inputs.to(device), targets.to(device))
-    no_mapping = not isinstance(data, Mapping)
-    if no_mapping and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    is_mapping = isinstance(data, Mapping)
+    if not is_mapping and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         try:
             size = len(data)
-        except Exception as error:  # whatever a data set may do that has no length of its own
+        except Exception as error:  # a data set without a length may raise any exception
             line = " ".join(str(error).split())
             raise OsoError(f"{argument}: has no length ({type(error).__name__}: {line})") from error
         if size == 0:
-            raise OsoError(f"{argument}: there are no examples")
+            raise OsoError(f"{argument}: has no examples; must have at least one")
         check_no_repeats(data, argument)
         return DatasetExamples(data, device, argument)
-    instead = "; give its data set, of which batches are drawn here" * isinstance(data, DataLoader)
+    hint = "; pass its data set, batches are sampled here" * isinstance(data, DataLoader)
     raise OsoError(
-        f"{argument}: must be (inputs, targets) or a data set with a length and an index, not "
-        f"{type(data).__name__}{instead}"
+        f"{argument}: {type(data).__name__}; must be (inputs, targets) or a map-style data set "
+        f"with a length{hint}"
     )
 
 
-def _of_pairs(data: Any) -> bool:
-    """A list of pairs is a data set; two of anything are taken for inputs and targets."""
-    pairs = isinstance(data, list) and len(data) > 2
-    return pairs and all(isinstance(one, tuple) and len(one) == 2 for one in data)
-
-
-_NAMES = ("inputs", "targets")
-LOOKED_AT = 100  # examples of a data set
+def _is_list_of_pairs(data: Any) -> bool:
+    """A list of three or more pairs is a data set; two elements are inputs and targets."""
+    if not isinstance(data, list) or len(data) <= 2:
+        return False
+    return all(isinstance(example, tuple) and len(example) == 2 for example in data)
 
 
 class DatasetExamples:
-    """Examples that are fetched when a batch has them; each a pair of an input and a target.
+    """Examples of a map-style data set, (input, target) each, fetched when a batch contains them.
 
-    Their types are those of the first one, so that none decides for others; `widened` makes decimal
-    ones of whole ones. One that has no numbers of these types, or some that are not finite, counts
-    as absent: to stop there would tell of it. Another shape ends the training; shapes are public.
+    Their dtypes are those of the first example, so that no example decides for others; `widen` may
+    replace integer dtypes by float32. An example with values of other types or with values that are
+    not finite counts as absent: an error there would reveal it. Another shape raises OsoError;
+    shapes are public.
     """
 
     def __init__(self, dataset: Dataset[Any], device: torch.device, argument: str = "data") -> None:
         self.dataset: Any = dataset
         self.device, self.argument = device, argument
         try:
-            self.empty_batch = tuple(part[None][:0].to(device) for part in self._pair(0))
+            self.empty_batch = tuple(tensor[None][:0].to(device) for tensor in self._pair(0))
         except OsoError:
             raise
-        except Exception as error:  # whatever a data set may do, or what only looks like one
+        except Exception as error:  # a data set may raise any exception
             line = " ".join(str(error).split())
             name = type(error).__name__
-            raise OsoError(f"{argument}: gives no example at index 0 ({name}: {line})") from error
+            raise OsoError(f"{argument}: has no example at index 0 ({name}: {line})") from error
 
     def with_types(self, inputs: torch.dtype, targets: torch.dtype) -> "DatasetExamples":
-        """The same examples with numbers of these types."""
-        other = copy.copy(self)
+        """The same examples with these dtypes."""
+        converted = copy.copy(self)
         pairs = zip(self.empty_batch, (inputs, targets), strict=True)
-        other.empty_batch = tuple(part.to(dtype) for part, dtype in pairs)
-        return other
+        converted.empty_batch = tuple(tensor.to(dtype) for tensor, dtype in pairs)
+        return converted
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -104,11 +104,11 @@ class DatasetExamples:
         runs, size = indices.shape
         if size == 0:
             inputs, targets = (
-                part.new_empty(runs, 0, *part.shape[1:]) for part in self.empty_batch
+                tensor.new_empty(runs, 0, *tensor.shape[1:]) for tensor in self.empty_batch
             )
             return inputs, targets, None
         flat = self._fetch(indices.flatten().tolist())
-        inputs, targets, absent = (part.unflatten(0, (runs, size)) for part in flat)
+        inputs, targets, absent = (tensor.unflatten(0, (runs, size)) for tensor in flat)
         return inputs, targets, absent
 
     def empty(self) -> tuple[Tensor, Tensor]:
@@ -116,126 +116,133 @@ class DatasetExamples:
         return inputs, targets
 
     def _fetch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs, targets and which are absent, one of each per index."""
-        known: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # what pads a batch is fetched once
+        """Inputs, targets and which examples are absent, one row per index."""
+        fetched: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # padding repeats an index
         for index in indices:
-            if index not in known:
-                known[index] = self._usable(index)
+            if index not in fetched:
+                fetched[index] = self._example(index)
         inputs, targets, absent = (
-            torch.stack(parts).to(self.device)
-            for parts in zip(*(known[index] for index in indices), strict=True)
+            torch.stack(rows).to(self.device)
+            for rows in zip(*(fetched[index] for index in indices), strict=True)
         )
         return inputs, targets, absent
 
-    def _usable(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Zeros for an example that is absent, so that no model or loss gets what it has."""
-        first, second = (part.new_zeros(part.shape[1:], device="cpu") for part in self.empty_batch)
-        absent_example = first, second, torch.tensor(True)
+    def _example(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Input, target, is absent. An absent example is zero: no model or loss sees its values."""
+        zero_input, zero_target = (
+            tensor.new_zeros(tensor.shape[1:], device="cpu") for tensor in self.empty_batch
+        )
+        absent_example = zero_input, zero_target, torch.tensor(True)
         try:
-            one, other = self._pair(index)
-        except OsoError:  # of what it is, such as a text; what the data set itself raises goes on
+            raw_input, raw_target = self._pair(index)
+        except OsoError:  # not numbers; exceptions of the data set itself propagate
             return absent_example
-        if one.shape != first.shape or other.shape != second.shape:
+        if raw_input.shape != zero_input.shape or raw_target.shape != zero_target.shape:
             raise OsoError(
                 f"{self.argument}: examples of different shapes; all must have one shape"
             )
-        inputs, targets = _as(one, first.dtype), _as(other, second.dtype)
+        inputs = _convert(raw_input, zero_input.dtype)
+        targets = _convert(raw_target, zero_target.dtype)
         if inputs is None or targets is None:
             return absent_example
         return inputs, targets, torch.tensor(False)
 
     def check_usable(self) -> None:
-        """OsoError if most of the first examples are absent, which would train on hardly any.
+        """OsoError if more than half of the first examples are absent: few would be trained on.
 
-        Arrays are refused for one value that is not finite, all of them being at hand.
+        Tensors and arrays are refused for a single value that is not finite, since all are present.
         """
-        tried = absent = 0
-        for index in range(min(LOOKED_AT, len(self))):
+        checked = absent = 0
+        for index in range(min(MAX_EXAMPLES_CHECKED, len(self))):
             try:
-                _, _, is_absent = self._usable(index)
-            except Exception:  # of the data set itself: where a batch asks for that example
+                _, _, is_absent = self._example(index)
+            except Exception:  # of the data set itself; raised when a batch contains the example
                 continue
-            tried += 1
+            checked += 1
             absent += bool(is_absent)
-        if 2 * absent > tried:
+        if 2 * absent > checked:
             raise OsoError(
-                f"{self.argument}: most of its first {tried} examples hold values that are not "
-                "finite (NaN or infinite) or not numbers, and would be left out; mend them"
+                f"{self.argument}: more than half of the first {checked} examples contain NaN, "
+                "infinity or no numbers, and would be left out; correct them"
             )
 
     def _pair(self, index: int) -> tuple[Tensor, Tensor]:
         example = self.dataset[index]
         if not isinstance(example, tuple | list) or len(example) != 2:
             raise OsoError(
-                f"{self.argument}: each example must be a pair of an input and a target, not "
-                f"{type(example).__name__}"
+                f"{self.argument}: example of type {type(example).__name__}; must be a pair "
+                "(input, target)"
             )
-        one, other = (
-            _number(self.argument, name, value) for name, value in zip(_NAMES, example, strict=True)
+        inputs, targets = (
+            _to_tensor(self.argument, name, value)
+            for name, value in zip(_NAMES, example, strict=True)
         )
-        return one, other
+        return inputs, targets
 
 
 def widen(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> Examples:
-    """A data set whose whole inputs or targets become decimal where whole ones are no other thing.
+    """Replace integer inputs or targets of a data set by float32 where that changes no value.
 
-    A first target of 1 beside others of 0.5 is a decimal number to a squared error, and a class to
-    cross entropy. So `values`, of three made-up examples on the host, decides, and no example: it
-    takes decimal numbers, below zero too, and gives for whole numbers among them what it gives for
-    these as whole ones, if it takes those. Also for keys so large that float32 does not have them.
-    OsoError if most examples are unusable with the types that are settled then.
+    A first target of 1 is a floating-point number to a squared error (others may be 0.5), and a
+    class to cross entropy. No example may decide which it is, so `values` does, a function of three
+    made-up examples on the CPU. A dtype becomes float32 if `values` accepts floating-point numbers
+    there, negative ones included, and returns the same for integers of either dtype, also for
+    integers that float32 cannot represent. Raises OsoError if more than half of the first examples
+    are unusable with the chosen dtypes.
     """
     if not isinstance(examples, DatasetExamples):
         return examples
-    settled = _widen(examples, values)
-    settled.check_usable()
-    return settled
+    widened = _widen(examples, values)
+    widened.check_usable()
+    return widened
 
 
 def _widen(
     examples: DatasetExamples, values: Callable[[Tensor, Tensor], Tensor]
 ) -> DatasetExamples:
-    empty = [part.cpu() for part in examples.empty()]
-    dtypes = [part.dtype for part in empty]
+    empty = [tensor.cpu() for tensor in examples.empty()]
+    dtypes = [tensor.dtype for tensor in empty]
     choices = [
         [torch.float32, dtype] if not dtype.is_floating_point else [dtype] for dtype in dtypes
     ]
 
-    def tried(types: Sequence[torch.dtype], place: int, numbers: Sequence[float]) -> Tensor | None:
-        """The values with these numbers in one place, and 0 and 1 in the other."""
-        made = [
-            torch.tensor(numbers if at == place else (0, 1, 1))
-            .view(-1, *[1] * (part.dim() - 1))
-            .expand(3, *part.shape[1:])
+    def evaluate(
+        types: Sequence[torch.dtype], index: int, numbers: Sequence[float]
+    ) -> Tensor | None:
+        """`values` with these numbers as inputs (index 0) or targets (1); 0 and 1 as the others."""
+        batch = [
+            torch.tensor(numbers if position == index else (0, 1, 1))
+            .view(-1, *[1] * (tensor.dim() - 1))
+            .expand(3, *tensor.shape[1:])
             .to(dtype)
-            for at, (part, dtype) in enumerate(zip(empty, types, strict=True))
+            for position, (tensor, dtype) in enumerate(zip(empty, types, strict=True))
         ]
         try:
             with torch.no_grad():
-                return values(*made)
-        except Exception:  # whatever a model or a loss may do with another type
+                return values(*batch)
+        except Exception:  # a model or a loss may raise any exception for another dtype
             return None
 
-    def alike(types: Sequence[torch.dtype], place: int) -> bool:
-        decimal = tried(types, place, (-1.3, 0.4, 2.1)) is not None
+    def is_equivalent(types: Sequence[torch.dtype], index: int) -> bool:
+        accepts_floats = evaluate(types, index, (-1.3, 0.4, 2.1)) is not None
         for numbers in ((0, 1, 1), (0, 1, 2**24 + 1)):
-            other, whole = tried(types, place, numbers), tried(dtypes, place, numbers)
-            if whole is not None and (other is None or not torch.equal(other, whole)):
+            floats, integers = evaluate(types, index, numbers), evaluate(dtypes, index, numbers)
+            if integers is not None and (floats is None or not torch.equal(floats, integers)):
                 return False
-        return decimal
+        return accepts_floats
 
     for types in itertools.product(*choices):
-        changed = [place for place in range(2) if types[place] != dtypes[place]]
-        if all(alike(types, place) for place in changed):
+        changed = [index for index in range(2) if types[index] != dtypes[index]]
+        if all(is_equivalent(types, index) for index in changed):
             return examples.with_types(*types)
     return examples
 
 
 def format_types(examples: Examples) -> str:
-    """What a statement says of the examples' types; public."""
-    parts = (
-        f"{name} {str(part.dtype).removeprefix('torch.')} {list(part.shape[1:])}"
-        for name, part in zip(_NAMES, examples.empty(), strict=True)
+    """The examples' dtypes and shapes, for a statement; public."""
+    types = (
+        f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape[1:])}"
+        for name, tensor in zip(_NAMES, examples.empty(), strict=True)
     )
     left_out = ""
     if isinstance(examples, DatasetExamples):
@@ -243,58 +250,52 @@ def format_types(examples: Examples) -> str:
             "; an example of the data set with values that are not finite, or not of these types, "
             "adds nothing to any step"
         )
-    return f"{', '.join(parts)}{left_out}"
+    return f"{', '.join(types)}{left_out}"
 
 
-def _as(part: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """A copy of this type: a data set may fill one buffer again and again. None where it has none:
-    of what is not finite, or of whole numbers those with decimals or too large for a double."""
-    if part.is_floating_point() and not part.isfinite().all():
+def _convert(values: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """A copy of this dtype, since a data set may reuse one buffer; None if it cannot be converted:
+    values that are not finite or, for integers, not integral or too large for float64."""
+    if values.is_floating_point() and not values.isfinite().all():
         return None
-    if part.is_floating_point() and not dtype.is_floating_point:
-        whole = (part == part.round()) & (part.abs() < 2**53)
-        if not whole.all():
+    if values.is_floating_point() and not dtype.is_floating_point:
+        integral = (values == values.round()) & (values.abs() < 2**53)
+        if not integral.all():
             return None
-    return part.to("cpu", dtype, copy=True)
+    return values.to("cpu", dtype, copy=True)
 
 
-def _numbers(argument: str, name: str, values: Any) -> Tensor:
-    tensor = _number(argument, name, values)
+def _to_batch(argument: str, name: str, values: Any) -> Tensor:
+    tensor = _to_tensor(argument, name, values)
     if tensor.dim() == 0 or len(tensor) == 0:
-        raise OsoError(f"{argument}: there are no {name}")
+        raise OsoError(f"{argument}: has no {name}; must have at least one row")
     return tensor
 
 
-def _number(argument: str, name: str, values: Any) -> Tensor:
-    if hasattr(values, "to_numpy"):  # a table's
+def _to_tensor(argument: str, name: str, values: Any) -> Tensor:
+    if hasattr(values, "to_numpy"):  # a pandas object
         values = values.to_numpy()
-    if isinstance(values, np.ma.MaskedArray):  # what is masked would be trained on
-        raise OsoError(
-            f"{argument}: {name} are a masked array; fill what is masked, or leave it out"
-        )
+    if isinstance(values, np.ma.MaskedArray):  # masked values would be trained on
+        raise OsoError(f"{argument}: {name} are a masked array; fill or drop the masked values")
     try:
-        tensor = values if torch.is_tensor(values) else _tensor(np.asarray(values))
+        tensor = values if torch.is_tensor(values) else _from_array(np.asarray(values))
     except (TypeError, ValueError, RuntimeError):
-        kind = getattr(values, "dtype", type(values).__name__)
+        value_type = getattr(values, "dtype", type(values).__name__)
         raise OsoError(
-            f"{argument}: {name} are no numbers ({kind}); allowed are decimal and whole ones, "
-            "classes as 0, 1, 2, ..."
+            f"{argument}: {name} of type {value_type}; must be numbers, classes as 0, 1, 2, ..."
         ) from None
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
         raise OsoError(
-            f"{argument}: {name} are a tensor that is sparse, nested, quantized or on meta; "
-            "allowed are dense ones, of plain numbers"
+            f"{argument}: {name} are a sparse, nested, quantized or meta tensor; must be dense"
         )
     tensor = tensor.detach()
     if tensor.is_complex():
-        raise OsoError(
-            f"{argument}: {name} are complex numbers; allowed are decimal and whole ones"
-        )
+        raise OsoError(f"{argument}: {name} are complex; must be floats or integers")
     return tensor.float() if tensor.is_floating_point() else tensor.long()
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    """Of an array that may be read only, as a table's is: nothing here writes into examples."""
+def _from_array(array: np.ndarray) -> Tensor:
+    """A tensor of an array that may be read-only (pandas): nothing here writes to examples."""
     if array.flags.writeable:
         return torch.as_tensor(array)
     with warnings.catch_warnings():

@@ -1,4 +1,6 @@
-"""What `train_private` does where no method is said: the default that did best without a search."""
+"""Resolution of `train_private`'s method and its options. Without a `method`, it uses the
+recommended default, which did best without a search.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -15,56 +17,59 @@ def resolve_method_options(
     method: str | None,
     overrides: Mapping[str, Any],
     start: Mapping[str, float | None],
-    settings: Mapping[str, float],
-    kept: Mapping[str, Any] | None = None,
+    method_options: Mapping[str, float],
+    earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Method, what is laid over its steps, starting values and constants, as `Choices` takes them.
+    """The method, its options, initial values and variant, as keyword arguments of TrainingOptions.
 
-    laid: momentum, schedule and averaging, start: starting values, by name, None where they were
-    not said. settings: the method's constants. kept: how what training goes on from was trained,
-    which stays unless another is said. OsoError for values of a method that was not said: another
-    method's mean something else.
+    Args:
+        method: the method's name, or None for the recommended default.
+        overrides: momentum, schedule and averaging; None where not given.
+        start: initial values by name; None where not given.
+        method_options: the method's constants by name.
+        earlier: the options of the training to resume, which stay unless given anew.
+
+    Raises:
+        OsoError: for values of a method without the method: they mean something else to another.
     """
     if method is None:
-        known = [name for kind in _private() for name in _option_names(kind)]
-        for name in settings:
+        known = [name for method_class in _private() for name in _option_names(method_class)]
+        for name in method_options:
             if name not in known:
-                arguments = [one.name for one in fields(TrainingOptions)]
+                arguments = [field.name for field in fields(TrainingOptions)]
                 raise OsoError(
                     "train_private: unknown argument "
                     f"{name!r}{suggest_name(name, [*arguments, *known])}"
                 )
     explicit = {**_explicit(start), **_explicit(overrides)}
-    if kept is not None and method in (None, kept["method"]):
-        return {**kept, **explicit, "method_options": {**kept["method_options"], **settings}}
+    if earlier is not None and method in (None, earlier["method"]):
+        options = {**earlier["method_options"], **method_options}
+        return {**earlier, **explicit, "method_options": options}
     if method is not None:
-        return {**explicit, "method": method, "method_options": settings}
-    for name in (*_explicit(start), *settings):
+        return {**explicit, "method": method, "method_options": method_options}
+    for name in (*_explicit(start), *method_options):
         raise OsoError(
-            f"{name}: say of which method, as method={_method_that_takes(name)!r}; without one, "
-            "train_private "
-            f"takes {RECOMMENDED.method} with values of its own"
+            f"{name}: given without a method; set one, as method={_method_that_takes(name)!r} "
+            f"(without one, {RECOMMENDED.method} has fixed values)"
         )
-    kind = find_method(RECOMMENDED.method)
-    sayable = _option_names(kind)
-    point = {name: value for name, value in RECOMMENDED.point.items() if name in sayable}
+    names = _option_names(find_method(RECOMMENDED.method))
+    point = {name: value for name, value in RECOMMENDED.point.items() if name in names}
     return {**point, **RECOMMENDED.variant, **explicit, "method": RECOMMENDED.method}
 
 
 def _private() -> Iterator[type[Method]]:
-    """The methods that can be said."""
-    yield from filter(lambda kind: kind.is_private, map(find_method, method_names()))
+    yield from filter(lambda method: method.is_private, map(find_method, method_names()))
 
 
-def _option_names(kind: type[Method]) -> set[str]:
-    """Names of its starting values and constants."""
-    return {*kind.search, *(one.name for one in fields(kind.Options))}
+def _option_names(method: type[Method]) -> set[str]:
+    """Names of a method's initial values and constants."""
+    return {*method.search, *(field.name for field in fields(method.Options))}
 
 
 def _method_that_takes(name: str) -> str:
-    """A method that takes this value: Online, if it does."""
-    takers = [kind.name for kind in _private() if name in _option_names(kind)]
-    return "online" if "online" in takers else takers[0]
+    """The name of a method with this option: Online, if it has it."""
+    names = [method.name for method in _private() if name in _option_names(method)]
+    return "online" if "online" in names else names[0]
 
 
 def _explicit(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The points of a grid, each with all that a training at it was told."""
+"""The points of a hyperparameter grid, each with the options of its training."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from oso_dp.methods import find_method
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One point of the grid."""
-
     point: dict[str, float]
     options: TrainingOptions
 
@@ -24,49 +22,48 @@ class GridPoint:
         return ", ".join(f"{name} {value:g}" for name, value in self.point.items()) or "one point"
 
 
-def make_grid(grid: Mapping[str, Sequence[float]], given: Mapping[str, Any]) -> list[GridPoint]:
-    """All combinations of the grid's values, in its order, each beside what is `given` for all.
+def make_grid(grid: Mapping[str, Sequence[float]], common: Mapping[str, Any]) -> list[GridPoint]:
+    """All combinations of the grid's values, in its order, each with the arguments in `common`.
 
-    OsoError for a grid that is none, and for what `Choices` refuses.
+    Raises OsoError for an invalid grid, and for values that TrainingOptions does not allow.
     """
-    own_names = {one.name for one in fields(TrainingOptions)} - {"method_options"}
-    common_options = {name: value for name, value in given.items() if name in own_names}
-    constants = {name: value for name, value in given.items() if name not in own_names}
+    option_names = {field.name for field in fields(TrainingOptions)} - {"method_options"}
+    common_options = {name: value for name, value in common.items() if name in option_names}
+    constants = {name: value for name, value in common.items() if name not in option_names}
     check_named("method", common_options.get("method", TrainingOptions.method))
-    kind = find_method(common_options.get("method", TrainingOptions.method))
-    # What a method sets by itself would make points that are one and the same.
-    of_runs = [*kind.search, *(["momentum"] if kind(kind.Options(), 0.0).uses_momentum else [])]
-    searched = list(dict.fromkeys([*of_runs, *(one.name for one in fields(kind.Options))]))
+    method = find_method(common_options.get("method", TrainingOptions.method))
+    # Values that the method sets by itself are excluded: their points would be identical.
+    uses_momentum = method(method.Options(), 0.0).uses_momentum
+    run_axes = [*method.search, *(["momentum"] if uses_momentum else [])]
+    searched = list(dict.fromkeys([*run_axes, *(field.name for field in fields(method.Options))]))
     if not isinstance(grid, Mapping) or not grid:
-        raise OsoError("grid: must hold lists of values by name, as {'learning_rate': [0.1, 1]}")
+        raise OsoError("grid: must map names to lists of values, as {'learning_rate': [0.1, 1]}")
     grid = {name: _as_list(values) for name, values in grid.items()}
     for name, values in grid.items():
         if name not in searched:
-            raise OsoError(f"grid: {name!r} cannot be searched; allowed are {', '.join(searched)}")
-        if name in given:
-            raise OsoError(f"grid: {name} is given beside it, too")
+            raise OsoError(
+                f"grid: {name!r} cannot be searched; must be one of {', '.join(searched)}"
+            )
+        if name in common:
+            raise OsoError(f"grid: {name} is also given as an argument; remove one of the two")
         if not isinstance(values, list | tuple) or not values:
-            raise OsoError(f"grid: {name} must be a list of values")
+            raise OsoError(f"grid: {name}: {values!r}; must be a list of values")
         numbers = [as_plain(value) for value in values]
         if any(value is None for value in numbers):
-            raise OsoError(f"grid: {name} has None among its values; each must be a number")
-        known = {value if isinstance(value, int | float) else repr(value) for value in numbers}
-        if len(known) < len(numbers):  # 1 and 1.0 are the same training, paid for twice
-            raise OsoError(f"grid: {name} has a value twice")
-    made = []
+            raise OsoError(f"grid: {name} contains None; each value must be a number")
+        distinct = {value if isinstance(value, int | float) else repr(value) for value in numbers}
+        if len(distinct) < len(numbers):  # 1 and 1.0 would be one training, paid for twice
+            raise OsoError(f"grid: {name}: a value appears twice; each must appear once")
+    points = []
     for combination in product(*grid.values()):
         point = dict(zip(grid, combination, strict=True))
-        starts: dict[str, Any] = {name: value for name, value in point.items() if name in of_runs}
-        rest = {name: value for name, value in point.items() if name not in starts}
-        made.append(
-            GridPoint(
-                point,
-                TrainingOptions(**common_options, **starts, method_options={**constants, **rest}),
-            )
-        )
-    return made
+        start: dict[str, Any] = {name: value for name, value in point.items() if name in run_axes}
+        rest = {name: value for name, value in point.items() if name not in start}
+        options = TrainingOptions(**common_options, **start, method_options={**constants, **rest})
+        points.append(GridPoint(point, options))
+    return points
 
 
 def _as_list(values: Any) -> Any:
-    """An array's or a tensor's values in one row, as of numpy.logspace; else what is given."""
+    """A one-dimensional array or tensor as a list; any other value unchanged."""
     return values.tolist() if getattr(values, "ndim", None) == 1 else values

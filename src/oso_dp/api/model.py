@@ -1,4 +1,6 @@
-"""A privately trained model: the model, what it cost, how C and rho moved; saved and loaded."""
+"""A privately trained model with its privacy cost, statement and history of C and rho; saving and
+loading.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from oso_dp.training.user_model import UserModel
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT = "oso private model 3"
+_FORMAT = "oso private model 4"
 
 
 def to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """A training's state with all its tensors there."""
+    """A copy of a training's state with all tensors on `device`."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -40,33 +42,42 @@ def to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
 
 @dataclass
 class History:
-    """One entry per step, in the order of the steps; NaN where a method has no such value."""
+    """How the clipping threshold and the learning rate changed during a training.
+
+    Attributes:
+        step: step numbers, from 1, in order.
+        threshold: C_t, the clipping threshold of each step; NaN if the method has none.
+        learning_rate: rho_t, the learning rate of each step; NaN if the method has none.
+        score_step: steps after which `evaluate` was called.
+        score: the values that `evaluate` returned after these steps.
+    """
 
     step: list[int] = field(default_factory=list)
-    threshold: list[float] = field(default_factory=list)  # C_t, with which the step clipped
-    learning_rate: list[float] = field(default_factory=list)  # rho_t, with which it moved
+    threshold: list[float] = field(default_factory=list)
+    learning_rate: list[float] = field(default_factory=list)
     score_step: list[int] = field(default_factory=list)
-    score: list[float] = field(default_factory=list)  # what `evaluate` gave after these steps
+    score: list[float] = field(default_factory=list)
 
     def copy(self) -> History:
-        """Another one with the same entries."""
+        """A copy with lists of its own."""
         return History(**{name: list(values) for name, values in vars(self).items()})
 
     def add_evaluations(self, rows: list[dict[str, Any]]) -> None:
-        """Of evaluations, which may begin with those that are here already."""
+        """Append evaluations; `rows` may begin with those that are here already."""
         for row in rows:
             if row["step"] not in self.score_step:
                 self.score_step.append(row["step"])
                 self.score.append(row["value"])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Each of them as an array."""
+        """Each list as an array, by its name."""
         return {name: np.asarray(values) for name, values in vars(self).items()}
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row per step; `score` is missing where it was not asked for.
+        """A table with a row per step; `score` is NaN at steps without an evaluation.
 
-        OsoError names the extra that is missing where there is no pandas.
+        Raises:
+            OsoError: if pandas is not installed; the message names the extra to install.
         """
         with describe_missing("History.to_pandas"):
             import pandas as pd
@@ -80,78 +91,88 @@ class History:
 
 @dataclass
 class PrivateModel:
-    """What `train_private` gives.
+    """A privately trained model, the result of `train_private`.
 
-    status: finished, interrupted (training can go on), or diverged (a weight was no longer
-    finite). The last two are paid for as if they had finished.
+    Attributes:
+        model: a copy of the user's module with the trained weights, on the CPU.
+        privacy_cost: all ledgers that the statement's epsilon covers: this training's, and those of
+            the search that chose it.
+        statement: the privacy guarantee, in words and as data.
+        history: C and rho of every step, and the scores of `evaluate`.
+        status: "finished", "interrupted" (`resume_from` can resume it) or "diverged" (a weight was
+            not finite). An interrupted or diverged training costs as much as a finished one.
+        run_id: the identity of the training.
+        state: the state from which `resume_from` resumes.
+        trained_with: the options that stay when training is resumed.
     """
 
-    model: nn.Module  # a copy of the one that was given, with the new weights
-    privacy_cost: (
-        PrivacyCost  # all that the statement pays for: this training's ledger, and a search's
-    )
-    statement: Statement  # what is promised, in words and as data
-    history: History  # C and rho of every step, and the scores that were asked for
+    model: nn.Module
+    privacy_cost: PrivacyCost
+    statement: Statement
+    history: History
     status: str
     run_id: str = field(repr=False)
-    state: dict[str, Any] = field(repr=False)  # of the training, from which it goes on
-    trained_with: dict[str, Any] = field(repr=False)  # what stays in training that goes on
+    state: dict[str, Any] = field(repr=False)
+    trained_with: dict[str, Any] = field(repr=False)
 
     @property
     def ledger(self) -> Ledger:
-        """What this model's own training released, sum by sum."""
+        """The ledger of this training: every noisy sum that it released."""
         return self.privacy_cost.ledger
 
     @property
     def epsilon(self) -> float:
-        """What is guaranteed, at delta: computed from the ledger, at most the budget.
+        """The guaranteed epsilon at `delta`, computed from the ledgers; at most the budget.
 
-        Of all planned steps, also where the training ended early.
+        It counts all planned steps, even if the training ended early.
         """
         return self.statement.epsilon
 
     @property
     def delta(self) -> float:
-        """The one that was asked for."""
+        """The delta of the guarantee, as passed to the training."""
         return self.statement.delta
 
     def save(self, path: str | Path) -> None:
-        """One file: weights, ledger, statement, history.
+        """Write weights, ledgers, statement, history and state to one file.
 
-        OsoError where it cannot be written, or the path has another file than one that this
-        training, or what it went on from, was saved as.
+        Args:
+            path: a new file, or one that holds an earlier state of this training.
+
+        Raises:
+            OsoError: if the file cannot be written, or exists and is not of this training.
         """
-        place = _path(path)
-        _check_writable(place, self.run_id)
+        file = _to_path(path)
+        _check_writable(file, self.run_id)
         user_model = UserModel(self.model)
         content = {
             "shapes": user_model.shapes,
             "statement": self.statement.to_json(),
             "history": vars(self.history),
             "status": self.status,
-            "paid": self.privacy_cost.to_json(),
+            "privacy_cost": self.privacy_cost.to_json(),
             "run_id": self.run_id,
             "state": self.state,
             "trained_with": self.trained_with,
             "untrained": _untrained(self.model),
             "weights": user_model.weights(torch.device("cpu")),
         }
-        save_checkpoint(place, _FORMAT, content)
+        save_checkpoint(file, _FORMAT, content)
 
 
-def _path(path: Any) -> Path:
+def _to_path(path: Any) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
-        raise OsoError(f"path {path!r}: must be a file's name")
+        raise OsoError(f"path: {path!r}; must be a file name")
     return Path(path)
 
 
 def _check_writable(path: Path, run_id: str) -> None:
-    """A run that goes on has its own name behind that of the run before."""
+    """The run id of a resumed training begins with that of the earlier one."""
     if not os.path.lexists(path):
         return
     try:  # a device or a pipe may have no end
         content = load_checkpoint(path, _FORMAT, "cpu") if path.is_file() else None
-    except Exception:  # no model, or a damaged one: both may be worth something to somebody
+    except Exception:  # not a model, or a damaged one: neither is overwritten
         content = None
     if content is None:
         raise OsoError(f"{path}: exists and is not a model that oso saved; name another file")
@@ -160,10 +181,12 @@ def _check_writable(path: Path, run_id: str) -> None:
 
 
 def _untrained(model: nn.Module) -> dict[str, str]:
-    """A digest of each parameter that is frozen and each buffer that a model's state has."""
-    state = model.state_dict(keep_vars=True).items()
-    fixed = {name: one for name, one in state if torch.is_tensor(one) and not one.requires_grad}
-    return {name: _digest(one.detach().cpu()) for name, one in fixed.items()}
+    """A digest of each frozen parameter and each buffer in the model's state."""
+    return {
+        name: _digest(value.detach().cpu())
+        for name, value in model.state_dict(keep_vars=True).items()
+        if torch.is_tensor(value) and not value.requires_grad
+    }
 
 
 def _digest(values: Tensor) -> str:
@@ -172,45 +195,56 @@ def _digest(values: Tensor) -> str:
 
 
 def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
-    """What `save` wrote, its weights in a copy of `model`, which must have the same parameters.
+    """Load a file that `PrivateModel.save` wrote.
 
-    What it does not train must have the same values: frozen parameters and buffers are not in the
-    file. Epsilon is computed again from the ledger. OsoError for a file that is damaged, or whose
-    statement is not what its ledger says. Who forges both, and the file's checksum, is believed.
+    Epsilon is computed again from the stored ledgers. This detects damage and inconsistency, not
+    forgery: a file whose ledgers, statement and checksum were all forged is accepted.
+
+    Args:
+        path: the file.
+        model: a module with the same parameters as the saved one; the weights are loaded into a
+            copy. Frozen parameters and buffers are not in the file and must have the same values.
+
+    Returns:
+        The saved model, on the CPU.
+
+    Raises:
+        OsoError: if the file is missing or damaged, has another format or other parameters, or if
+            its statement does not follow from its ledgers.
     """
-    place = _path(path)
-    if not place.is_file():
-        raise OsoError(f"{path}: {'is no file' if place.exists() else 'no such file'}")
+    file = _to_path(path)
+    if not file.is_file():
+        raise OsoError(f"{path}: {'not a file' if file.exists() else 'no such file'}")
     user_model = UserModel(model)
     try:
-        content = load_checkpoint(place, _FORMAT, "cpu")
+        content = load_checkpoint(file, _FORMAT, "cpu")
         if content is None:
-            raise ValueError("its format is another")
+            raise ValueError(f"not of the format {_FORMAT!r}")
         statement = Statement.from_json(content["statement"])
         history = History(**content["history"])
         state, status, run_id = content["state"], str(content["status"]), str(content["run_id"])
-        kept = {**content["trained_with"]}
+        trained_with = {**content["trained_with"]}
         untrained = {str(name): str(digest) for name, digest in content["untrained"].items()}
-        paid = PrivacyCost.from_json(content["paid"])
+        cost = PrivacyCost.from_json(content["privacy_cost"])
         weights = torch.as_tensor(content["weights"])
         shapes = [(str(name), list(shape)) for name, shape in content["shapes"]]
-        agree = statement.describes(paid)
+        is_consistent = statement.describes(cost)
     except OsoError as error:
         line = str(error)
         raise OsoError(line if line.startswith(f"{path}: ") else f"{path}: {line}") from error
     except Exception as error:  # a damaged file fails in too many ways to list
         line = " ".join(str(error).split())
-        raise OsoError(f"{path}: no model that oso saved, or damaged ({line})") from error
+        raise OsoError(f"{path}: not a model saved by oso, or damaged ({line})") from error
     if shapes != user_model.shapes:
         raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
-    here = _untrained(model)
-    for name in sorted({*untrained, *here}):
-        if untrained.get(name) != here.get(name):
+    current = _untrained(model)
+    for name in sorted({*untrained, *current}):
+        if untrained.get(name) != current.get(name):
             raise OsoError(
-                f"{path}: {name!r} of this {type(model).__name__}, which is not trained, is not "
-                "what it was when the model was saved"
+                f"{path}: {name!r} of this {type(model).__name__}, which is not trained, differs "
+                "from its value when the model was saved"
             )
-    if not agree:
-        raise OsoError(f"{path}: its ledger says another thing than its statement")
-    made = user_model.with_weights(weights)
-    return PrivateModel(made, paid, statement, history, status, run_id, state, kept)
+    if not is_consistent:
+        raise OsoError(f"{path}: its statement does not follow from its ledgers")
+    trained = user_model.with_weights(weights)
+    return PrivateModel(trained, cost, statement, history, status, run_id, state, trained_with)

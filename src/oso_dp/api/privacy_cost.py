@@ -1,4 +1,6 @@
-"""All that a model's statement pays for: its own training, and the search that it won."""
+"""The ledgers that a model's epsilon covers: its training, and the hyperparameter search (by
+composition or random stopping) that chose it.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +16,44 @@ from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger, SumQuery
 
 _ROUNDING_FACTOR = 1 - 1e-6
-STOPPING_DISTRIBUTIONS = [
-    name for name in STOPPING_ETA if name != "poisson"
-]  # with that, K may be 0
+# Under a Poisson distribution the number of trainings may be 0.
+STOPPING_DISTRIBUTIONS = [name for name in STOPPING_ETA if name != "poisson"]
 
 
 @dataclass(frozen=True)
 class RandomStopping:
-    """A random number of trainings of which only the best is released: its mean and shape.
+    """A search with a random number of trainings, of which only the best is released.
 
-    `one`: what a candidate may cost at most, whatever became of the one that was released.
+    Attributes:
+        mean_runs: the expected number of trainings.
+        distribution: of their number; one of STOPPING_DISTRIBUTIONS.
+        candidate: the most that any training of the search may release.
     """
 
     mean_runs: int
-    distribution: str  # one of STOPPING_SHAPES
+    distribution: str
     candidate: Ledger
 
-    def epsilon(self, one: Ledger, delta: float) -> float:
-        """Of all candidates together, each of which costs `one` at most."""
-        return compute_random_stopping_epsilon(
-            one, self.mean_runs, STOPPING_ETA[self.distribution], delta
-        )
+    def epsilon(self, candidate: Ledger, delta: float) -> float:
+        """Epsilon of the search if each training releases at most `candidate`."""
+        eta = STOPPING_ETA[self.distribution]
+        return compute_random_stopping_epsilon(candidate, self.mean_runs, eta, delta)
 
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """`ledger`: of the model's own training.
+    """All ledgers that a model's epsilon covers.
 
-    `others`: of the other trainings of its search, which are released, too (composition); those
-    that diverged with all steps that were planned.
-    `unused_steps`: steps that were planned and never made, since it diverged, or it or its search
-    was stopped. They count: when a training ends may tell of what it released, and epsilon
-    of a number of steps that depends on the data is no guarantee.
-    `stopping`: where only the best is. `scores`: of the noisy scores of the validation examples;
-    under random stopping, those of one candidate.
+    Attributes:
+        ledger: of the model's training.
+        other_trainings: of the other trainings of its search, which are also released (search by
+            composition); a diverged one with all of its planned steps.
+        stopping: set for a search by random stopping.
+        scores: of the noisy scores on the validation examples; under random stopping, of one
+            candidate.
+        unused_steps: planned steps that were not taken, because the training diverged, or it or its
+            search was stopped. They count: the step at which a training ends may depend on the
+            data, and epsilon of a data-dependent number of steps is no guarantee.
     """
 
     ledger: Ledger
@@ -57,23 +63,23 @@ class PrivacyCost:
     unused_steps: Ledger | None = None
 
     def ledgers(self) -> list[Ledger]:
-        """Of all trainings that are released: what training on counts as spent."""
+        """Of all released trainings: what counts as spent when training is resumed."""
         return [self.ledger, *self.other_trainings]
 
     @property
     def unused_step_count(self) -> int:
-        """How many steps epsilon counts that were never made."""
+        """The number of steps that were not taken but count in epsilon."""
         return 0 if self.unused_steps is None else self.unused_steps.step_count
 
     def epsilon(self, delta: float, accountant: str) -> float:
-        """That each training example is protected by, at delta."""
+        """The epsilon of each training example at `delta`."""
         if self.stopping is None:
             counted = [] if self.unused_steps is None else [self.unused_steps]
             return compute_epsilon([*self.ledgers(), *counted], delta, accountant)
         return self.stopping.epsilon(self.stopping.candidate, delta)
 
     def validation_epsilon(self, delta: float, accountant: str) -> float | None:
-        """That each validation example is protected by, at delta; None: there are none."""
+        """The epsilon of each validation example at `delta`; None without private validation."""
         if self.scores is None:
             return None
         if self.stopping is None:
@@ -85,63 +91,70 @@ class PrivacyCost:
         return json.dumps(
             {
                 "ledger": self.ledger.to_json(),
-                "others": [ledger.to_json() for ledger in self.other_trainings],
+                "other_trainings": [ledger.to_json() for ledger in self.other_trainings],
                 "scores": self.scores and self.scores.to_json(),
                 "unused_steps": self.unused_steps and self.unused_steps.to_json(),
-                "stopping": stopping and {**vars(stopping), "one": stopping.candidate.to_json()},
+                "stopping": stopping
+                and {**vars(stopping), "candidate": stopping.candidate.to_json()},
             }
         )
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyCost:
-        """What `to_json` wrote; OsoError for values that no search has."""
+        """The inverse of `to_json`; OsoError for values that no search has."""
         stored: dict[str, Any] = parse_json(text)
         stopping, scores = stored["stopping"], stored["scores"]
         if stopping is not None:
-            stopping = RandomStopping(**{**stopping, "one": Ledger.from_json(stopping["one"])})
-            if (
-                stopping.distribution not in STOPPING_DISTRIBUTIONS
-                or type(stopping.mean_runs) is not int
-            ):
-                raise OsoError("stopping: not known")
+            candidate = Ledger.from_json(stopping["candidate"])
+            stopping = RandomStopping(**{**stopping, "candidate": candidate})
+            if stopping.distribution not in STOPPING_DISTRIBUTIONS:
+                allowed = ", ".join(STOPPING_DISTRIBUTIONS)
+                raise OsoError(
+                    f"stopping: distribution {stopping.distribution!r}; must be one of {allowed}"
+                )
+            if type(stopping.mean_runs) is not int:
+                raise OsoError(f"stopping: mean_runs {stopping.mean_runs!r}; must be an integer")
         ledger = Ledger.from_json(stored["ledger"])
-        others = tuple(map(Ledger.from_json, stored["others"]))
-        if stopping is not None and (others or not _within(ledger, stopping.candidate)):
-            raise OsoError("stopping: its ledgers hold more than a candidate may release")
+        other_trainings = tuple(map(Ledger.from_json, stored["other_trainings"]))
+        if stopping is not None and (other_trainings or not _within(ledger, stopping.candidate)):
+            raise OsoError("stopping: the ledgers contain more than a candidate may release")
         scores = None if scores is None else Ledger.from_json(scores)
         unused_steps = stored["unused_steps"]
         unused_steps = None if unused_steps is None else Ledger.from_json(unused_steps)
         if unused_steps is not None and (
             stopping is not None or unused_steps.sampling != ledger.sampling
         ):
-            raise OsoError("unused_steps: its steps are of no training here")
+            raise OsoError("unused_steps: must have the sampling of the ledger, without stopping")
         if scores is not None and scores.sampling.rate != 1:
-            raise OsoError("scores: are on all validation examples, and not on a part of them")
-        return cls(ledger, others, stopping, scores, unused_steps)
+            raise OsoError(f"scores: sampling rate {scores.sampling.rate:g}; must be 1")
+        return cls(ledger, other_trainings, stopping, scores, unused_steps)
 
 
 def make_unused_steps(ledger: Ledger, count: int, noise_multiplier: float) -> Ledger | None:
-    """So many steps that were planned with this noise, at what the last ones made really cost.
+    """A ledger of `count` planned steps that were not taken; None if `count` is 0.
 
-    None for none. A method's sums together cost `noise_multiplier`, but for the last digit, by
-    which steps of one kind would be two kinds to an accountant.
+    Its noise multiplier is that of the steps in `ledger`: a method's queries together have
+    `noise_multiplier` up to rounding, and an accountant would compose two noise multipliers that
+    differ by rounding separately.
     """
     if count <= 0:
         return None
-    made = [nu for nu, _ in ledger.releases() if math.isclose(nu, noise_multiplier, rel_tol=1e-9)]
-    query = SumQuery("unused_steps", made[-1] if made else noise_multiplier)
+    recorded = [
+        nu for nu, _ in ledger.releases() if math.isclose(nu, noise_multiplier, rel_tol=1e-9)
+    ]
+    query = SumQuery("unused_steps", recorded[-1] if recorded else noise_multiplier)
     return Ledger(ledger.sampling, [((query,), count)])
 
 
-def _within(ledger: Ledger, most: Ledger) -> bool:
-    """Whether this is at most so many steps of the same batches, none with less noise.
+def _within(ledger: Ledger, limit: Ledger) -> bool:
+    """Whether `ledger` has at most as many steps as `limit`, equally sampled, none with less noise.
 
-    An epsilon at one delta would not tell: that of a search rests on all Rényi orders.
+    Comparing epsilons at one delta would not suffice: a search's epsilon uses all Rényi orders.
     """
-    (least, steps), *more = most.releases() or [(0.0, 0)]
+    (smallest_noise, steps), *further = limit.releases() or [(0.0, 0)]
     return (
-        not more
-        and ledger.sampling == most.sampling
+        not further
+        and ledger.sampling == limit.sampling
         and ledger.step_count <= steps
-        and all(nu >= least * _ROUNDING_FACTOR for nu, _ in ledger.releases())
+        and all(nu >= smallest_noise * _ROUNDING_FACTOR for nu, _ in ledger.releases())
     )

@@ -1,10 +1,10 @@
-"""How far a training is: a bar on a terminal, else a line now and then."""
+"""Progress of a training on standard error: a bar on a terminal, otherwise a line per interval."""
 
 import sys
 import time
 
 _WIDTH = 30  # characters
-_ON_TERMINAL, _IN_LOG = 0.2, 10.0  # seconds between two looks at the clock that are shown
+_ON_TERMINAL, _IN_LOG = 0.2, 10.0  # seconds between two updates
 
 
 class ProgressBar:

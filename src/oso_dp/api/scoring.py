@@ -1,4 +1,4 @@
-"""How a search scores its models: on public data, or on private ones with noise."""
+"""Scoring of the models of a search: on public data, or on private data with a noisy mean."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from oso_dp.privacy.rng_sources import RandomSource
 from oso_dp.training.task import Examples
 
 PerExampleMetric = Callable[[Tensor, Tensor], float | Tensor]
-_AT_A_TIME = 256  # examples, unless told otherwise
+_DEFAULT_MICROBATCH_SIZE = 256  # examples
 
 
 class Scorer(Protocol):
-    """Of models, higher is better. What a statement says of them; their ledger."""
+    """Assigns a score to a trained model; higher is better."""
 
-    description: str
-    examples: int  # private ones, 0 if public
-    std: float
-    ledger: Ledger | None
+    description: str  # of the data, for the statement
+    examples: int  # number of private validation examples; 0 if the data are public
+    std: float  # of the noise in a score
+    ledger: Ledger | None  # of all scores so far; None if the data are public
 
     def __call__(self, ended: TrainingResult) -> float: ...
 
     def ledger_of_one(self) -> Ledger | None:
-        """What one model's score costs."""
+        """What the score of one model costs."""
 
 
 class PublicScorer:
-    """What the caller's function gives, on data that need no protection."""
+    """Scores by the user's function, on data that need no protection."""
 
     description, examples, std = "data that need no protection", 0, 0.0
     ledger: Ledger | None = None
 
     def __init__(self, score: Callable[[nn.Module], float]) -> None:
         if not callable(score):
-            raise OsoError(f"score: must be callable, not {type(score).__name__}")
+            raise OsoError(f"score: {type(score).__name__}; must be callable")
         self.score = score
 
     def __call__(self, ended: TrainingResult) -> float:
@@ -58,91 +58,99 @@ class PublicScorer:
 
 
 class NoisyScorer:
-    """The mean of `right` over private examples, with noise."""
+    """Scores by the noisy mean of a per-example metric over private validation examples."""
 
     def __init__(
         self,
         examples: Examples,
-        right: PerExampleMetric,
+        metric: PerExampleMetric,
         noise_multiplier: float,
         randomness: RandomSource,
-        place: torch.device,
+        device: torch.device,
         microbatch_size: int | None,
     ) -> None:
-        self.tested, self.right, self.place = examples, right, place
-        self.microbatch_size = microbatch_size or _AT_A_TIME
+        self.validation, self.metric, self.device = examples, metric, device
+        self.microbatch_size = microbatch_size or _DEFAULT_MICROBATCH_SIZE
         self.examples = len(examples)
-        self.share = NoisyMean(self.examples, noise_multiplier, randomness)
-        self.std = self.share.std
-        self.ledger: Ledger | None = self.share.ledger
+        self.mean = NoisyMean(self.examples, noise_multiplier, randomness)
+        self.std = self.mean.std
+        self.ledger: Ledger | None = self.mean.ledger
         self.description = (
             f"the validation examples, with noise of standard deviation {self.std:.2g}"
         )
 
     def __call__(self, ended: TrainingResult) -> float:
-        return self.share.release(ended.run_id, lambda: self._values(ended.model))
+        return self.mean.release(ended.run_id, lambda: self._values(ended.model))
 
     def ledger_of_one(self) -> Ledger | None:
-        query = SumQuery("score", self.share.noise_multiplier)
-        return Ledger(self.share.ledger.sampling, [((query,), 1)])
+        query = SumQuery("score", self.mean.noise_multiplier)
+        return Ledger(self.mean.ledger.sampling, [((query,), 1)])
 
     def check(self, model: nn.Module) -> None:
-        """OsoError where the model does not take a made-up example, or `right` gives no score."""
+        """OsoError if the model or the metric fails on a made-up example."""
 
         def values(inputs: Tensor, targets: Tensor) -> Tensor:
-            on_host = copy.deepcopy(model).cpu().float().eval()
-            each = zip(inputs.split(1), targets.split(1), strict=True)
-            return torch.stack([self._value(on_host, *one) for one in each])
+            on_cpu = copy.deepcopy(model).cpu().float().eval()
+            pairs = zip(inputs.split(1), targets.split(1), strict=True)
+            return torch.stack([self._value(on_cpu, *pair) for pair in pairs])
 
-        self.tested = widen(self.tested, values)
-        inputs, targets = (part.new_zeros(1, *part.shape[1:]) for part in self.tested.empty())
-        ready = self._ready(model)
-        check_forward_is_pure(ready, self.tested.empty()[0])  # else one would touch another's score
+        self.validation = widen(self.validation, values)
+        inputs, targets = (
+            tensor.new_zeros(1, *tensor.shape[1:]) for tensor in self.validation.empty()
+        )
+        prepared = self._prepare(model)
+        # Otherwise an example could change another one's score.
+        check_forward_is_pure(prepared, self.validation.empty()[0])
         try:
-            with torch.no_grad(), use_float32(self.place):
-                self._value(ready, inputs, targets)
+            with torch.no_grad(), use_float32(self.device):
+                self._value(prepared, inputs, targets)
         except OsoError:
             raise
-        except Exception as error:  # whatever a model or `right` may do with another shape
+        except Exception as error:  # a model or a metric may raise any exception
             line = " ".join(str(error).split())
             raise OsoError(
-                f"validation: the model or right fails on an example of shape "
+                f"validation: the model or metric fails on an example of shape "
                 f"{list(inputs.shape[1:])}, target of shape {list(targets.shape[1:])}: {line}"
             ) from error
 
-    def _ready(self, model: nn.Module) -> nn.Module:
-        """A copy that computes as training does, in float32."""
-        return copy.deepcopy(model).to(self.place).float().eval()
+    def _prepare(self, model: nn.Module) -> nn.Module:
+        """A copy that computes as in training, in float32."""
+        return copy.deepcopy(model).to(self.device).float().eval()
 
     def _value(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        value = torch.as_tensor(self.right(model(inputs), targets))
+        value = torch.as_tensor(self.metric(model(inputs), targets))
         if value.numel() != 1:
-            raise OsoError(f"right: gave {list(value.shape)} for one example; it must be a number")
+            raise OsoError(
+                f"metric: returned shape {list(value.shape)} for one example; must be a number"
+            )
         return value.double().reshape(())
 
     def _values(self, model: nn.Module) -> Tensor:
-        """[n], of one example at a time, so that none can touch another's."""
-        model = self._ready(model)
+        """The metric of each example, [n]; one at a time, so that none can affect another's."""
+        model = self._prepare(model)
         values = []
-        with torch.no_grad(), use_float32(self.place):
+        with torch.no_grad(), use_float32(self.device):
             for start in range(0, self.examples, self.microbatch_size):
                 end = min(start + self.microbatch_size, self.examples)
-                places = torch.arange(start, end, device=self.place)
-                (inputs,), (targets,), absent = self.tested.batch(places[None])
-                for at in range(len(targets)):
-                    if absent is not None and absent[0, at]:
+                indices = torch.arange(start, end, device=self.device)
+                (inputs,), (targets,), absent = self.validation.batch(indices[None])
+                for row in range(len(targets)):
+                    if absent is not None and absent[0, row]:
                         values.append(inputs.new_tensor(math.nan, dtype=torch.float64))
                         continue
-                    values.append(self._value(model, inputs[at : at + 1], targets[at : at + 1]))
+                    values.append(self._value(model, inputs[row : row + 1], targets[row : row + 1]))
         return torch.stack(values)
 
 
-def predict_labels(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the likeliest class of outputs [1, K] is the target, [1]; OsoError for other ones."""
-    classes = outputs.dim() == 2 and outputs.shape[1] > 1
-    if not classes or targets.dim() != 1 or targets.is_floating_point():
+def is_correct(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Accuracy, the default metric: 1 if the largest of outputs [1, K] is the target's, else 0.
+
+    Raises OsoError if these are not the outputs and the target of a classifier.
+    """
+    is_classifier = outputs.dim() == 2 and outputs.shape[1] > 1
+    if not is_classifier or targets.dim() != 1 or targets.is_floating_point():
         raise OsoError(
-            f"right: by default it counts classes, of outputs [1, K] and a whole target; these are "
+            f"metric: the default needs outputs [1, K] and an integer target [1]; these are "
             f"{list(outputs.shape)} and {list(targets.shape)} ({targets.dtype})"
         )
     return (outputs.argmax(dim=-1) == targets).double()

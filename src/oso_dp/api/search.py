@@ -1,7 +1,7 @@
-"""`search_private`: a search over a grid whose whole cost keeps within one budget.
+"""`search_private`: a hyperparameter search over a grid within one (epsilon, delta) budget.
 
-By composition all trainings are released and paid for. By random stopping (Papernot and Steinke
-2022) candidates are drawn at random, a random number of times, and only the best is released.
+By composition, all trainings are released and counted. By random stopping (Papernot and Steinke
+2022), a random number of random grid points are trained and only the best model is released.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from oso_dp.api.privacy_cost import (
     RandomStopping,
     make_unused_steps,
 )
-from oso_dp.api.scoring import NoisyScorer, PerExampleMetric, PublicScorer, Scorer, predict_labels
+from oso_dp.api.scoring import NoisyScorer, PerExampleMetric, PublicScorer, Scorer, is_correct
 from oso_dp.api.trainer import Trainer, TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -42,10 +42,18 @@ from oso_dp.training.user_model import UserModel
 
 @dataclass
 class SearchTrial:
-    """One training of a search by composition, which is released as a whole."""
+    """One training of a search by composition.
 
-    point: dict[str, float]  # where it stands in the grid
-    score: float  # -inf for one that diverged, or was interrupted
+    Attributes:
+        point: its grid point, values by name.
+        score: its score; -inf if it diverged or was interrupted.
+        model: the trained model.
+        history: C and rho of every step.
+        status: "finished", "interrupted" or "diverged".
+    """
+
+    point: dict[str, float]
+    score: float
     model: nn.Module
     history: History
     status: str
@@ -53,13 +61,22 @@ class SearchTrial:
 
 @dataclass
 class SearchResult:
-    """What `search_private` gives; `best.statement` says what the search cost, and whom."""
+    """The result of `search_private`.
 
-    best: PrivateModel  # the one with the highest score, and the whole search's statement
-    point: dict[str, float]  # where it stands in the grid
-    score: float  # its own
-    score_std: float  # of the noise in a score; 0 for scores on public data
-    trials: list[SearchTrial]  # by composition, in the grid's order; empty under random stopping
+    Attributes:
+        best: the model with the highest score; its statement covers the complete search.
+        point: the best model's grid point, values by name.
+        score: the best model's score.
+        score_std: standard deviation of the noise in a score; 0 for scores on public data.
+        trials: all trainings, in the grid's order; empty under random stopping, which releases
+            only the best.
+    """
+
+    best: PrivateModel
+    point: dict[str, float]
+    score: float
+    score_std: float
+    trials: list[SearchTrial]
 
 
 def search_private(
@@ -73,141 +90,183 @@ def search_private(
     accountant: str = "rdp",
     score: Callable[[nn.Module], float] | None = None,
     validation: Any = None,
-    metric: PerExampleMetric = predict_labels,
+    metric: PerExampleMetric = is_correct,
     search_accounting: str = COMPOSITION,
     mean_runs: int | None = None,
     stopping_distribution: str = "logarithmic",
     progress: bool = True,
     **training: Any,
 ) -> SearchResult:
-    """Train copies of `model` at points of `grid`; all of it costs at most (epsilon, delta).
+    """Train copies of `model` at points of `grid` and return the best; the complete search costs at
+    most (epsilon, delta).
 
-    model, loss, data: as `train_private` takes them.
-    grid: values by name, of what the method searches (as learning_rate), momentum, or a constant
-    of the method; all combinations.
-    epsilon, delta: the budget of the whole search.
-    accountant: rdp, or pld by composition.
-    score: of a copy of a trained model, on data that need no protection; higher is better.
-    validation: else private examples, (inputs, targets) or a data set; none of them may train. A
-    model's score is the mean of `right` over them, with noise that protects each of them within
-    epsilon at delta, too.
-    right: of the outputs and the target of one example, [1, ...] each, a number in [0, 1]; 1 where
-    the likeliest class is the target, unless told otherwise.
-    search_accounting: composition, or random_stopping.
-    mean_runs: under random stopping, how many trainings there are on average (the grid's size).
-    shape: under random stopping, of the distribution of their number: logarithmic or geometric.
-    progress: whether lines show how far it is; under random stopping none do.
-    training: further arguments of `train_private`.
+    Ctrl-C ends a search by composition: the trainings so far are returned. Epsilon then counts
+    their planned steps, since the step at which a training ends may depend on the data. Under
+    random stopping, nothing is released after Ctrl-C.
 
-    Ctrl-C ends a search by composition: what was released is returned, and paid for with all that
-    was planned, as when a training ends may tell of what it released; so are those that diverge.
-    Under random stopping nothing is released then.
+    Args:
+        model: as in `train_private`.
+        loss: as in `train_private`.
+        data: as in `train_private`.
+        grid: lists of values by name: a searched value of the method (such as `learning_rate`),
+            `momentum`, or a constant of the method. All combinations are candidates.
+        epsilon: the epsilon of the complete search; > 0.
+        delta: the delta of the complete search; in (0, 1).
+        accountant: "rdp", or "pld" (with composition only).
+        score: a function of a copy of a trained model, evaluated on public data; higher is better.
+        validation: private examples to score models on, as `data`, disjoint from the training
+            examples. A score is the noisy mean of `metric` over them. Each of them is protected by
+            (epsilon, delta). Exactly one of `score` and `validation` is required.
+        metric: a function of the outputs and the target of one example, [1, ...] each, with values
+            in [0, 1]. Default: accuracy.
+        search_accounting: "composition" or "random_stopping" (Papernot and Steinke 2022).
+        mean_runs: the expected number of trainings under random stopping. Default: the number of
+            grid points.
+        stopping_distribution: of their number under random stopping: "logarithmic" or "geometric".
+        progress: whether to print progress; random stopping prints none.
+        **training: further arguments of `train_private`.
 
-    Raises OsoError, one line, before anything is trained, for whatever does not fit together.
+    Returns:
+        The best model, with a statement of the complete search, and all trials.
+
+    Raises:
+        OsoError: before training, for invalid or inconsistent arguments.
+
+    Example:
+        >>> found = search_private(model, loss, data, {"learning_rate": [0.1, 0.3, 1.0]},
+        ...     epsilon=3.0, delta=1e-5, validation=(inputs, targets))
+        >>> print(found.point, found.best.statement)
     """
     budget = Budget(epsilon, delta, accountant)
     candidates = make_grid(grid, training)
-    choices = candidates[0].options
+    options = candidates[0].options
     if search_accounting not in GRID_SEARCHES:
         allowed = ", ".join(GRID_SEARCHES)
-        raise OsoError(f"search_accounting {search_accounting!r}: allowed are {allowed}")
+        raise OsoError(f"search_accounting: {search_accounting!r}; must be one of {allowed}")
     if (score is None) == (validation is None):
-        raise OsoError("score, validation: give one of them: public data's score, or private data")
+        raise OsoError(
+            "score, validation: exactly one is required: a score on public data, or private data"
+        )
     stopping = None
     if search_accounting == RANDOM_STOPPING:
         stopping = _make_random_stopping(
             mean_runs, len(candidates), stopping_distribution, accountant
         )
     elif mean_runs is not None:
-        raise OsoError("mean_runs: goes with selection='random_stopping'")
-    place = choices.torch_device()
-    examples, user_model = make_examples(data, place), UserModel(model)
-    name = uuid4().hex if choices.seed is None else f"search {choices.seed}"
-    first = Trainer(user_model, loss, examples, choices, name)
-    randomness = get_source(choices.randomness)
-    scores: Scorer
+        raise OsoError(f"mean_runs: {mean_runs}; needs search_accounting='random_stopping'")
+    device = options.torch_device()
+    examples, user_model = make_examples(data, device), UserModel(model)
+    name = uuid4().hex if options.seed is None else f"search {options.seed}"
+    first = Trainer(user_model, loss, examples, options, name)
+    randomness = get_source(options.randomness)
+    scorer: Scorer
     if score is not None:
-        scores = PublicScorer(score)
+        scorer = PublicScorer(score)
     else:
-        tested = make_examples(validation, place, "validation")
+        scored_examples = make_examples(validation, device, "validation")
         noise = _calibrate(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
-        scores = NoisyScorer(tested, metric, noise, randomness, place, choices.microbatch_size)
-        scores.check(user_model.model)
+        scorer = NoisyScorer(
+            scored_examples, metric, noise, randomness, device, options.microbatch_size
+        )
+        scorer.check(user_model.model)
     noise = _calibrate(stopping, first.sampling, first.steps, len(candidates), budget)
-    for candidate in candidates:  # a method may need more than this noise for its second sum
+    # A method may need more noise than this for its second query.
+    for candidate in candidates:
         candidate.options.make_method().split_noise(noise, first.batch_size)
 
-    def train(candidate: GridPoint, number: int, shows: bool) -> TrainingResult:
-        return Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")(
-            noise, shows
-        )
+    def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
+        trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")
+        return trainer(noise, progress)
 
-    lost: tuple[Ledger, ...] = ()
-    whole = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
+    full_ledger = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
     if stopping is None:
-        runs, all_evaluations, interrupted = _train_all(candidates, train, scores, progress)
-        lost = (whole,) if interrupted else ()
-    else:
-        mean, law = stopping
-        drawn = _draw_candidates(candidates, mean, STOPPING_ETA[law], randomness, name)
-        runs, all_evaluations = [_train_drawn(drawn, train, scores)], []
-    candidate, ended, value = max(runs, key=lambda run: run[2])
-    if stopping is None:
-        others = tuple(_add_unused_steps(run[1]) for run in runs if run[1] is not ended)
-        never = (len(candidates) - len(runs) - len(lost)) * first.steps
-        early = [run[1] for run in runs if run[1] is ended or run[1].status == "interrupted"]
-        never += sum(one.unused_steps.step_count for one in early if one.unused_steps is not None)
-        unmade = make_unused_steps(ended.ledger, never, noise)
-        paid = PrivacyCost(
-            ended.ledger,
-            (*others, *lost),
-            scores=_best_index(scores, len(candidates)),
-            unused_steps=unmade,
+        runs, trials, lost = _train_all(candidates, train, scorer, progress)
+        point, result, value = max(runs, key=lambda run: run[2])
+        cost = _composition_cost(
+            [run[1] for run in runs],
+            result,
+            len(candidates),
+            full_ledger,
+            noise,
+            lost,
+            _complete_score_ledger(scorer, len(candidates)),
         )
     else:
-        ended = replace(ended, run_id=name)  # its number would tell how many there were at least
-        at_most = RandomStopping(mean, law, whole)
-        paid = PrivacyCost(ended.ledger, stopping=at_most, scores=scores.ledger_of_one())
-    if value == _NONE and not ended.stopped:
+        mean, distribution = stopping
+        drawn = _draw_candidates(candidates, mean, STOPPING_ETA[distribution], randomness, name)
+        (point, result, value), trials = _train_drawn(drawn, train, scorer), []
+        # The run's number would reveal a lower bound on the number of trainings.
+        result = replace(result, run_id=name)
+        cost = PrivacyCost(
+            result.ledger,
+            stopping=RandomStopping(mean, distribution, full_ledger),
+            scores=scorer.ledger_of_one(),
+        )
+    if value == _NO_SCORE and not result.stopped:
         warnings.warn("score: no training of this search has one; best is the first", stacklevel=2)
-    best = first.describe(ended, budget, paid, scores.description, scores.examples)
-    return SearchResult(best, candidate.point, value, scores.std, all_evaluations)
+    best = first.describe(result, budget, cost, scorer.description, scorer.examples)
+    return SearchResult(best, point.point, value, scorer.std, trials)
 
 
-def _add_unused_steps(ended: TrainingResult) -> Ledger:
-    """What it released, and if it diverged the steps that it would have made.
+def _composition_cost(
+    results: Sequence[TrainingResult],
+    best: TrainingResult,
+    candidates: int,
+    full_ledger: Ledger,
+    noise: float,
+    lost: bool,
+    scores: Ledger | None,
+) -> PrivacyCost:
+    """The cost of a search by composition: all planned steps of all candidates.
 
-    These count for good; those of one that somebody stopped only until training goes on.
+    lost: whether a training was aborted whose ledger is unknown; it counts with `full_ledger`.
     """
-    if ended.unused_steps is None or ended.status != "diverged":
-        return ended.ledger
-    return replace(ended.ledger, steps=[*ended.ledger.steps, *ended.unused_steps.steps])
-
-
-def _best_index(scores: Scorer, candidates: int) -> Ledger | None:
-    """What the scores of all candidates cost: how many had one depends on how trainings ended."""
-    one, made = scores.ledger_of_one(), scores.ledger
-    if one is None or made is None:
-        return None
-    missing = candidates - made.step_count
-    return replace(
-        made, steps=[*made.steps, *((query, missing) for query, _ in one.steps if missing)]
+    others = [_add_unused_steps(result) for result in results if result is not best]
+    unused = (candidates - len(results) - lost) * full_ledger.step_count
+    for result in results:
+        if result.unused_steps is not None and (result is best or result.status == "interrupted"):
+            unused += result.unused_steps.step_count
+    return PrivacyCost(
+        best.ledger,
+        (*others, *([full_ledger] if lost else [])),
+        scores=scores,
+        unused_steps=make_unused_steps(best.ledger, unused, noise),
     )
 
 
+def _add_unused_steps(result: TrainingResult) -> Ledger:
+    """The ledger of a training, with the unused steps if it diverged.
+
+    Those always count; the unused steps of an interrupted one count until training is resumed.
+    """
+    if result.unused_steps is None or result.status != "diverged":
+        return result.ledger
+    return replace(result.ledger, steps=[*result.ledger.steps, *result.unused_steps.steps])
+
+
+def _complete_score_ledger(scorer: Scorer, candidates: int) -> Ledger | None:
+    """The cost of a score for each candidate: how many were scored may depend on the data."""
+    one, ledger = scorer.ledger_of_one(), scorer.ledger
+    if one is None or ledger is None:
+        return None
+    missing = candidates - ledger.step_count
+    unused = [(query, missing) for query, _ in one.steps if missing]
+    return replace(ledger, steps=[*ledger.steps, *unused])
+
+
 Run = tuple[GridPoint, TrainingResult, float]
-_NONE = float("-inf")
+_NO_SCORE = float("-inf")
 
 
 def _train_all(
     candidates: Sequence[GridPoint],
     train: Callable[[GridPoint, int, bool], TrainingResult],
-    scores: Scorer,
+    scorer: Scorer,
     progress: bool,
 ) -> tuple[list[Run], list[SearchTrial], bool]:
-    """Each candidate once; up to where somebody stopped it.
+    """Train each candidate once, until an interruption.
 
-    The last tells that a training was broken off that has no ledger here.
+    The last result tells whether a training was aborted whose ledger is unknown.
     """
     runs: list[Run] = []
     lost = False
@@ -215,99 +274,101 @@ def _train_all(
         if progress:
             print(f"{number + 1} of {len(candidates)}: {candidate}", file=sys.stderr)
         try:
-            ended = train(candidate, number, progress)
-            runs.append((candidate, ended, _NONE))
-            if ended.stopped:
+            result = train(candidate, number, progress)
+            runs.append((candidate, result, _NO_SCORE))
+            if result.stopped:
                 break
-            runs[-1] = (candidate, ended, _score_result(scores, ended))
+            runs[-1] = (candidate, result, _score_result(scorer, result))
         except KeyboardInterrupt:
-            lost = len(runs) <= number  # in a training: what it released is in no ledger here
+            lost = len(runs) <= number  # during a training: its ledger is unknown
             if not runs:
                 raise
             break
         except Exception as error:  # of the user's model, loss, data, score or `evaluate`
             if runs:
-                # When a training ended may tell something: what it had planned counts, too.
-                steps = sum(_planned_ledger(one) for _, one, _ in runs)
-                noisy = 0 if scores.ledger is None else scores.ledger.step_count
-                also = f", and {noisy} noisy scores," if noisy else ""
+                # The step at which a training ends may depend on the data: planned steps count.
+                steps = sum(_count_planned_steps(result) for _, result, _ in runs)
+                noisy = 0 if scorer.ledger is None else scorer.ledger.step_count
+                scores = f" and {noisy} noisy scores" if noisy else ""
                 error.add_note(
-                    f"{steps} steps of {len(runs)} trainings of this search{also} were released "
-                    "before; whoever saw anything of them has to count them as spent, too"
+                    f"{steps} steps of {len(runs)} trainings of this search{scores} were released "
+                    "before this error; if any of their output was seen, count them as spent"
                 )
             raise
     if progress and len(runs) < len(candidates):
         print(f"stopped in {len(runs)} of {len(candidates)} trainings", file=sys.stderr)
         if lost:
-            print("one more was broken off, and counts as if it had ended", file=sys.stderr)
-    tried = [
-        SearchTrial(candidate.point, value, ended.model, ended.history, ended.status)
-        for candidate, ended, value in runs
+            print("one more was aborted, and counts as if it had finished", file=sys.stderr)
+    trials = [
+        SearchTrial(candidate.point, value, result.model, result.history, result.status)
+        for candidate, result, value in runs
     ]
-    return runs, tried, lost
+    return runs, trials, lost
 
 
 def _train_drawn(
     drawn: Sequence[GridPoint],
     train: Callable[[GridPoint, int, bool], TrainingResult],
-    scores: Scorer,
+    scorer: Scorer,
 ) -> Run:
-    """Of equals the first: the draws are independent, so that none is preferred."""
+    """Train the drawn candidates and return the best; among equal scores, the first.
+
+    The draws are independent, so that this prefers no candidate.
+    """
     best: Run | None = None
     for number, candidate in enumerate(drawn):
         try:
-            ended = train(candidate, number, False)
-            if ended.stopped:
+            result = train(candidate, number, False)
+            if result.stopped:
                 raise KeyboardInterrupt(
-                    "a search by random stopping ended: nothing of it is released"
+                    "a search by random stopping was interrupted: nothing of it is released"
                 )
-            value = _score_result(scores, ended)
-        except Exception as error:  # how many there were before stays a secret
+            value = _score_result(scorer, result)
+        except Exception as error:  # the note must not reveal how many trainings there were
             error.add_note(
-                "nothing of a search by random stopping is released; whoever saw anything of its "
-                "trainings has to count every one of them as spent"
+                "nothing of a search by random stopping is released; if any output of its "
+                "trainings was seen, count all of them as spent"
             )
             raise
         if best is None or value > best[2]:
-            best = (candidate, ended, value)
+            best = (candidate, result, value)
     assert best is not None
     return best
 
 
-def _score_result(scores: Scorer, ended: TrainingResult) -> float:
-    value = scores(ended) if ended.status == "finished" else _NONE
-    return value if value == value else _NONE  # NaN
+def _score_result(scorer: Scorer, result: TrainingResult) -> float:
+    value = scorer(result) if result.status == "finished" else _NO_SCORE
+    return value if value == value else _NO_SCORE  # NaN
 
 
 def _draw_candidates(
-    candidates: Sequence[GridPoint], mean: int, shape: float, randomness: RandomSource, name: str
+    candidates: Sequence[GridPoint], mean: int, eta: float, randomness: RandomSource, name: str
 ) -> list[GridPoint]:
-    """How many and which: a secret of the search, but for the best of them."""
+    """A random number of random grid points; both are secret, except for the best point."""
     words = randomness.words(name, "draws", 0)
-    count = draw_number_of_runs(mean, shape, words)
+    count = draw_number_of_runs(mean, eta, words)
     return [candidates[index] for index in uniform_below(len(candidates), count, words)]
 
 
-def _planned_ledger(ended: TrainingResult) -> int:
-    """The steps that a training was to make."""
-    return ended.ledger.step_count + (ended.unused_steps.step_count if ended.unused_steps else 0)
+def _count_planned_steps(result: TrainingResult) -> int:
+    return result.ledger.step_count + (result.unused_steps.step_count if result.unused_steps else 0)
 
 
 def _make_random_stopping(
-    mean: Any, candidates: int, shape: str, accountant: str
+    mean: Any, candidates: int, distribution: str, accountant: str
 ) -> tuple[int, str]:
     mean = candidates if mean is None else as_plain(mean)
-    if shape not in STOPPING_DISTRIBUTIONS:
+    if distribution not in STOPPING_DISTRIBUTIONS:
+        allowed = ", ".join(STOPPING_DISTRIBUTIONS)
         raise OsoError(
-            f"shape {shape!r}: allowed are {', '.join(STOPPING_DISTRIBUTIONS)}; with any other, "
-            "a search "
-            "may train nothing"
+            f"stopping_distribution: {distribution!r}; must be one of {allowed} (others may draw 0 "
+            "trainings)"
         )
     if type(mean) is not int or mean < 2:
-        raise OsoError(f"mean_runs {mean!r}: must be a whole number above 1")
+        raise OsoError(f"mean_runs: {mean!r}; must be an integer >= 2")
     if accountant != "rdp":
-        raise OsoError("accountant pld: random stopping is accounted for by rdp only")
-    return mean, shape
+        raise OsoError(f"accountant: {accountant!r}; must be 'rdp' for random stopping")
+    return mean, distribution
 
 
 def _calibrate(
@@ -317,12 +378,12 @@ def _calibrate(
     candidates: int,
     budget: Budget,
 ) -> float:
-    """nu of each step of each candidate, which keeps all of them within the budget."""
+    """nu of each step of each candidate such that the search costs at most the budget."""
     if stopping is None:
         steps *= candidates
         return remaining_noise_multiplier(
             sampling, steps, budget.epsilon, budget.delta, budget.accountant
         )
-    mean, shape = stopping
-    search = Search(sampling, steps, mean, RANDOM_STOPPING, STOPPING_ETA[shape])
+    mean, distribution = stopping
+    search = Search(sampling, steps, mean, RANDOM_STOPPING, STOPPING_ETA[distribution])
     return search.noise_multiplier(budget.epsilon, budget.delta)

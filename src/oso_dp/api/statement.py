@@ -1,4 +1,4 @@
-"""What a privately trained model promises, in words and as data."""
+"""The privacy statement of a model: its (epsilon, delta) guarantee, in words and as data."""
 
 import json
 import math
@@ -18,27 +18,51 @@ from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 
 @dataclass(frozen=True)
 class Statement:
-    """Printed with a model and saved with it. Every field is public."""
+    """The privacy guarantee of a model. Every field is public; `str(statement)` is the text.
 
-    epsilon: float  # of what the ledger holds, and of `unused_steps` steps, at delta
+    Attributes:
+        epsilon: of all ledgers and of `unused_steps`, at `delta`.
+        delta: the delta of the guarantee.
+        budget: the epsilon that was passed to the training or search.
+        accountant: "rdp" or "pld".
+        examples: the number of training examples.
+        sampling_rate: q, the probability of an example to be in a step's batch.
+        steps: the steps that the training took.
+        planned_steps: the steps that it would have taken without an early end.
+        method: the method's name.
+        releases: the noisy sums of its steps, (name, noise multiplier) each.
+        randomness: "seeded" or "system".
+        tuning: how the hyperparameter search is counted.
+        versions: of oso and torch.
+        scored: the data on which a search scored its models.
+        validation_examples: the number of private examples among them.
+        validation_epsilon: of each of these, at `delta`; None without private validation examples.
+        unused_steps: planned steps that were not taken; they count in epsilon.
+        resumed: whether the training was resumed after an interruption.
+        types: dtypes and shapes of the examples.
+        unit: the protected unit.
+        neighbouring: the neighbouring relation.
+    """
+
+    epsilon: float
     delta: float
-    budget: float  # the epsilon that was asked for
+    budget: float
     accountant: str
     examples: int
     sampling_rate: float
     steps: int
     planned_steps: int
     method: str
-    releases: tuple[tuple[str, float], ...]  # the sums of all its steps: name and noise multiplier
+    releases: tuple[tuple[str, float], ...]
     randomness: str
     tuning: str
     versions: str
-    scored: str = ""  # on what a search scored its models
-    validation_examples: int = 0  # private ones, on which they were scored
-    validation_epsilon: float | None = None  # that each of these is protected by, at delta
-    unused_steps: int = 0  # steps that were planned, not made, and count all the same
-    resumed: bool = False  # after somebody had stopped it
-    types: str = ""  # of the examples' numbers
+    scored: str = ""
+    validation_examples: int = 0
+    validation_epsilon: float | None = None
+    unused_steps: int = 0
+    resumed: bool = False
+    types: str = ""
     unit: str = UNIT
     neighbouring: str = NEIGHBOURING
 
@@ -55,8 +79,8 @@ class Statement:
             f"{self.examples} examples. Sums: {self._sums()}.",
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
-            _OTHERS,
-            "Public: the number of examples, the model and its first weights, all settings.",
+            _OTHER_TRAININGS,
+            "Public: the number of examples, the model and its initial weights, all options.",
             *([f"Types: {self.types}."] if self.types else []),
             f"Randomness: {RANDOMNESS[self.randomness]}",
             self.versions,
@@ -64,7 +88,7 @@ class Statement:
         return "\n".join(lines)
 
     def _sums(self) -> str:
-        """Each once by its name: steps of another noise are those of other trainings, or kinds."""
+        """Each name once, with all of its noise multipliers."""
         noise: dict[str, list[str]] = {}
         for name, nu in self.releases:
             noise.setdefault(name, []).append(format_used_noise_multiplier(nu))
@@ -80,18 +104,17 @@ class Statement:
         return [warning] if warning else []
 
     def _ended_early(self) -> list[str]:
-        """What the number of steps, which may depend on the data, does to epsilon."""
+        """How the number of steps, which may depend on the data, enters epsilon."""
         lines = []
         if self.unused_steps:
             lines.append(
-                f"Epsilon counts {self.unused_steps} steps more, which were planned and not "
-                "made: when "
-                "a training ends may tell something."
+                f"Epsilon counts {self.unused_steps} more steps, which were planned but not taken: "
+                "the step at which a training ends may depend on the data."
             )
         if self.resumed:
             lines.append(
-                "It went on after somebody had stopped it; steps that were not made then do not "
-                "count. That holds if the moment was not chosen by looking at what was released."
+                "The training was interrupted and resumed; steps that the interruption left out do "
+                "not count. This holds if the interruption did not depend on what was released."
             )
         return lines
 
@@ -99,41 +122,42 @@ class Statement:
         if self.validation_epsilon is None:
             return []
         return [
-            f"Protected otherwise: the {self.validation_examples} validation examples, of which "
-            f"noisy scores are used: ({format_spent_epsilon(self.validation_epsilon)}, "
-            f"{self.delta!r})-differential privacy for one of them. "
-            "Whoever is in both sets has both costs."
+            f"Validation: noisy scores on {self.validation_examples} validation examples; each is "
+            f"protected by ({format_spent_epsilon(self.validation_epsilon)}, "
+            f"{self.delta!r})-differential privacy. An example in both sets has both costs."
         ]
 
-    def describes(self, paid: PrivacyCost) -> bool:
-        """Whether what it says was paid for, and for whom, is so; epsilon is computed again."""
-        ledger = paid.ledger
+    def describes(self, cost: PrivacyCost) -> bool:
+        """Whether the statement follows from the ledgers of `cost`; epsilon is computed again."""
+        ledger = cost.ledger
         return (
-            _are_equal(self.epsilon, paid.epsilon(self.delta, self.accountant))
+            _are_equal(self.epsilon, cost.epsilon(self.delta, self.accountant))
             and _are_equal(
-                self.validation_epsilon, paid.validation_epsilon(self.delta, self.accountant)
+                self.validation_epsilon, cost.validation_epsilon(self.delta, self.accountant)
             )
-            and self.tuning == describe_tuning(paid)
+            and self.tuning == describe_tuning(cost)
             and self.steps == ledger.step_count
-            and self.unused_steps == paid.unused_step_count
+            and self.unused_steps == cost.unused_step_count
             and self.sampling_rate == ledger.sampling.rate
             and self.releases == list_releases(ledger)
-            and (self.validation_examples > 0) == (paid.scores is not None)
+            and (self.validation_examples > 0) == (cost.scores is not None)
             and (self.unit, self.neighbouring) == (Statement.unit, Statement.neighbouring)
         )
 
     def to_json(self) -> str:
+        """All fields, as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Statement":
+        """The inverse of `to_json`."""
         stored: dict[str, Any] = parse_json(text)
         stored["releases"] = tuple((name, nu) for name, nu in stored["releases"])
         return cls(**stored)
 
 
 def list_releases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    """The sums of all kinds of its steps, each once: name and noise multiplier."""
+    """The distinct noisy sums of the ledger's steps: name and noise multiplier."""
     return tuple(
         dict.fromkeys(
             (query.name, query.noise_multiplier) for queries, _ in ledger.steps for query in queries
@@ -141,32 +165,31 @@ def list_releases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
     )
 
 
-def describe_tuning(paid: PrivacyCost) -> str:
-    """What is to be said of the search that was paid for."""
-    if paid.stopping is not None:
+def describe_tuning(cost: PrivacyCost) -> str:
+    """How the statement counts the hyperparameter search."""
+    if cost.stopping is not None:
         return (
-            f"included. The best of a random number of trainings, {paid.stopping.mean_runs} on "
-            f"average ({paid.stopping.distribution} distribution); how many there were is not "
-            "released, "
-            "nor the others. Whoever saw the time that it took knows about how many."
+            f"included. The best of a random number of trainings, {cost.stopping.mean_runs} on "
+            f"average ({cost.stopping.distribution} distribution); neither their number nor the "
+            "others are released. The duration of the search reveals about how many there were."
         )
-    if paid.other_trainings:
-        runs = len(paid.other_trainings) + 1
-        return f"included. The best of {runs} trainings, all of which are released and paid for."
+    if cost.other_trainings:
+        runs = len(cost.other_trainings) + 1
+        return f"included. The best of {runs} trainings, all of which are released and counted."
     return _NOT_TUNED
 
 
-def _are_equal(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+def _are_equal(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
 
 
-_OTHERS = (
-    "Not included: any other training or search with these examples, also another one that goes on "
-    "from this model: their epsilons and deltas add up."
+_OTHER_TRAININGS = (
+    "Not included: any other training or search on these examples, such as another one resumed "
+    "from this model; their epsilons and deltas add up."
 )
 _NOT_TUNED = (
-    "not included. Whatever was chosen by looking at these data (learning rate, model, number of "
-    "epochs) costs more."
+    "not included. Choices that were made by looking at these data (learning rate, model, number "
+    "of epochs) cost more."
 )

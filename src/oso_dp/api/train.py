@@ -1,4 +1,4 @@
-"""`train_private`: a user's module on a user's data, within epsilon at delta."""
+"""`train_private`: DP-SGD training of a user's module on a user's data within a privacy budget."""
 
 import math
 import sys
@@ -52,63 +52,82 @@ def train_private(
     evaluate_every: int | None = None,
     resume_from: PrivateModel | None = None,
     progress: bool = True,
-    **settings: float,
+    **method_options: float,
 ) -> PrivateModel:
-    """Train a copy of `model` so that each example of `data` is protected: (epsilon, delta).
+    """Train a copy of `model` with (epsilon, delta)-differential privacy for each example.
 
-    model: any module whose layers do not mix examples; frozen parameters stay as they are.
-    loss: outputs and targets of B examples to B losses, never averaged over them.
-    data: (inputs, targets), tensors or arrays with one row per example, or a data set of such
-    pairs with a length and an index.
-    epsilon, delta: the budget of this training, with all that an earlier one (`after`) spent.
-    epochs, batch_size: ceil(epochs n / batch_size) steps; the batch size is the expected one of
-    Poisson sampling (512, or n where there are fewer).
-    method: online, or another of the study's. Where none is said: the one that did best without a
-    search (`oso_dp.study.default_points.RECOMMENDED`), with its starting values and schedule.
-    learning_rate: rho_0 (1 where the method begins with one).
-    threshold: C, where the method does not choose its own.
-    quantile: gamma, where the method follows one.
-    momentum: of the descent, from 0, below 1 (0.9).
-    schedule: of the learning rate, constant or linear: it falls to zero over all steps, those of
-    `after` counted (constant, where a method is said).
-    averaging: decay of an exponential average of the weights, which the model then has; 0 is none,
-    as it is where a method is said.
-    settings: the method's constants, by name.
-    accountant: rdp, or pld, which needs about 5 % less noise and more time.
-    randomness: system (a cryptographic generator), or seeded with a `seed`, for public data only.
-    device: cpu or cuda.
-    precision: float32, tf32 or bfloat16: how products are computed.
-    piece: how many examples go through the model at a time, so that a large batch fits into memory.
-    evaluate: called with a copy of the model every `evaluate_every` steps and at the end, on data
-    that need no protection; its numbers stand in the history.
-    after: what an earlier call gave on the same data; its ledger counts, and training goes on from
-    it with the noise that what is left of epsilon asks for. C and rho go on, too, and so does how
-    it was trained: momentum, schedule, averaging and constants stay where none are said.
-    progress: whether a bar shows how far it is.
+    Ctrl-C ends the training after the current step and returns the model so far. Its epsilon counts
+    all planned steps, as that of a diverged training does: the step at which a training ends may
+    depend on the data. `resume_from` it can spend the budget that the steps not taken left, if
+    the interruption did not depend on what was released.
 
-    Ctrl-C ends it after a step: what was released is returned, and paid for with all steps that
-    were planned, as it is where a training diverges. `after` it, what is left of the budget by the
-    steps that were made can be spent, if the moment of stopping was not chosen by looking at them.
+    Args:
+        model: a module whose layers do not mix examples (no batch normalization). Frozen parameters
+            stay unchanged.
+        loss: a function of outputs and targets of B examples that returns B losses, not averaged.
+        data: (inputs, targets), tensors or arrays with one row per example, or a map-style data set
+            of such pairs.
+        epsilon: the budget of this training and of all that `resume_from` spent; > 0.
+        delta: the delta of the guarantee; in (0, 1). It should be well below 1/n.
+        epochs: the training takes T = ceil(epochs n / batch_size) steps on n examples.
+        batch_size: the expected batch size B of Poisson sampling. Default: 512, or n if smaller.
+        method: the optimizer, such as "online" (OSO-DPSGD, Galli et al. 2024, Algorithm 1) or
+            "fixed_threshold" (DP-SGD, Abadi et al. 2016). Default: the method that did best without
+            a search, with its initial values and schedule (`oso_dp.study.default_points`).
+        learning_rate: rho_0. Default: 1 for methods that have an initial learning rate.
+        threshold: C, the clipping threshold, for methods that do not set it.
+        quantile: gamma, for methods that clip at a quantile.
+        momentum: in [0, 1). Default: 0.9.
+        schedule: of the learning rate: "constant" or "linear" (decay to 0 over all steps, those
+            of `resume_from` included). Default if a method is given: "constant".
+        averaging: decay of an exponential moving average of the weights, which the returned model
+            has; in [0, 1), 0 for none. Default if a method is given: 0.
+        accountant: "rdp", or "pld" (about 5 % less noise, more time).
+        randomness: "system" (a cryptographic generator) or "seeded" (public data only).
+        seed: an integer; required for seeded randomness, and only then.
+        device: "cpu" or "cuda".
+        precision: of matrix products: "float32", "tf32" or "bfloat16".
+        microbatch_size: examples per forward pass, which limits memory. Default: chosen by
+            layer types and input size.
+        evaluate: a function of a copy of the model that returns a number, computed on public data;
+            its values are in the history.
+        evaluate_every: steps between two evaluations. Default: only after the last step.
+        resume_from: an earlier result on the same data. Training continues from it with the noise
+            that the rest of epsilon allows. C, rho, momentum, schedule, averaging and the method's
+            constants stay unless given anew.
+        progress: whether to show a progress bar.
+        **method_options: the method's constants, by name.
 
-    Raises OsoError, one line, before anything is trained, for whatever does not fit together.
+    Returns:
+        The trained model with its statement, ledgers and history.
+
+    Raises:
+        OsoError: before training, for invalid or inconsistent arguments.
+
+    Example:
+        >>> trained = train_private(model, torch.nn.CrossEntropyLoss(reduction="none"),
+        ...     (inputs, targets), epsilon=3.0, delta=1e-5, epochs=10)
+        >>> print(trained.statement)
     """
     budget = Budget(epsilon, delta, accountant)
     if resume_from is not None and not isinstance(resume_from, PrivateModel):
-        raise OsoError(f"after: must be what train_private gave, not {type(resume_from).__name__}")
+        raise OsoError(
+            f"resume_from: {type(resume_from).__name__}; must be a result of train_private"
+        )
     start = {
         "learning_rate": as_plain(learning_rate),
         "threshold": as_plain(threshold),
         "quantile": as_plain(quantile),
     }
     overrides = {"momentum": momentum, "schedule": schedule, "averaging": averaging}
-    choices = TrainingOptions(
+    options = TrainingOptions(
         epochs=epochs,
         batch_size=batch_size,
         **resolve_method_options(
             method,
             overrides,
             start,
-            settings,
+            method_options,
             None if resume_from is None else resume_from.trained_with,
         ),
         randomness=randomness,
@@ -119,70 +138,70 @@ def train_private(
         evaluate=evaluate,
         evaluate_every=evaluate_every,
     )
-    examples = make_examples(data, choices.torch_device())
+    examples = make_examples(data, options.torch_device())
     user_model = UserModel(model)
     if resume_from is not None:
-        user_model = _resume_options(user_model, resume_from)
+        user_model = _earlier_model(user_model, resume_from)
     run_id = uuid4().hex if seed is None else f"private {seed}"
-    training = Trainer(user_model, loss, examples, choices, run_id, resume_from)
+    trainer = Trainer(user_model, loss, examples, options, run_id, resume_from)
     if resume_from is not None:
-        _check_start(resume_from, start, training.run)
+        _check_start(resume_from, start, trainer.run)
     spent = (
-        PrivacyCost(Ledger(training.sampling)) if resume_from is None else resume_from.privacy_cost
+        PrivacyCost(Ledger(trainer.sampling)) if resume_from is None else resume_from.privacy_cost
     )
     noise = remaining_noise_multiplier(
-        training.sampling, training.steps, budget.epsilon, budget.delta, accountant, spent.ledgers()
+        trainer.sampling, trainer.steps, budget.epsilon, budget.delta, accountant, spent.ledgers()
     )
-    ended = training(noise, progress)
-    # Steps that an earlier training left unmade do not count: see docs/internals/privacy.md.
-    paid = replace(spent, ledger=ended.ledger, unused_steps=ended.unused_steps)
+    result = trainer(noise, progress)
+    # The unused steps of an earlier training do not count: see docs/internals/privacy.md.
+    cost = replace(spent, ledger=result.ledger, unused_steps=result.unused_steps)
     earlier = None if resume_from is None else resume_from.statement
-    made = training.describe(
-        ended,
+    trained = trainer.describe(
+        result,
         budget,
-        paid,
+        cost,
         scored="" if earlier is None else earlier.scored,
         validation=0 if earlier is None else earlier.validation_examples,
     )
-    if made.status == "interrupted" and progress:
-        statement, so_far = (
-            made.statement,
-            compute_epsilon(paid.ledgers(), budget.delta, accountant),
-        )
+    if trained.status == "interrupted" and progress:
+        statement = trained.statement
+        spent_epsilon = compute_epsilon(cost.ledgers(), budget.delta, accountant)
         print(
             f"stopped at step {statement.steps} of {statement.planned_steps}: these steps cost "
-            f"epsilon {format_spent_epsilon(so_far)} of {budget.epsilon:g}, at delta "
-            f"{budget.delta!r}; "
-            f"the statement's {format_spent_epsilon(statement.epsilon)} counts all that were "
-            "planned, "
-            "since the moment of a stop may tell something",
+            f"epsilon {format_spent_epsilon(spent_epsilon)} of {budget.epsilon:g}, at delta "
+            f"{budget.delta!r}; the statement's {format_spent_epsilon(statement.epsilon)} counts "
+            "all planned steps, since the step at which a training stops may depend on the data",
             file=sys.stderr,
         )
-    return made
+    return trained
 
 
-def _resume_options(user_model: UserModel, resume_from: PrivateModel) -> UserModel:
-    """With the earlier training's weights; OsoError where those are of another model."""
+def _earlier_model(user_model: UserModel, resume_from: PrivateModel) -> UserModel:
+    """The model with the earlier training's weights; OsoError if `user_model` is another model."""
     earlier = UserModel(resume_from.model)
     if type(user_model.model) is not type(earlier.model) or user_model.shapes != earlier.shapes:
         raise OsoError(
-            f"model: after goes on with the model that it has, a {type(earlier.model).__name__}; "
-            f"this {type(user_model.model).__name__} is another one"
+            f"model: {type(user_model.model).__name__}; must have the class and parameters of "
+            f"resume_from's {type(earlier.model).__name__}"
         )
     return earlier
 
 
 def _check_start(resume_from: PrivateModel, start: Mapping[str, float | None], run: Run) -> None:
-    """Starting values have no effect on what goes on: whoever says other ones expects one."""
+    """Initial values have no effect on a resumed training, so other ones than its own are an error.
+
+    Its own are those of its first step and the current ones.
+    """
     history = resume_from.history
-    went = {"learning_rate": history.learning_rate[:1], "threshold": history.threshold[:1]}
-    for name, said in start.items():
-        now = resume_from.state[name]
-        known = [*went.get(name, []), *([] if now is None else now.tolist())]
-        if said is None or getattr(run, name) is None:  # a constant of the method
+    first = {"learning_rate": history.learning_rate[:1], "threshold": history.threshold[:1]}
+    for name, value in start.items():
+        current = resume_from.state[name]
+        allowed = [*first.get(name, []), *([] if current is None else current.tolist())]
+        if value is None or getattr(run, name) is None:  # a constant of the method
             continue
-        if not any(math.isclose(said, value, rel_tol=1e-6) for value in known):
-            began = " or ".join(f"{value:g}" for value in dict.fromkeys(known))
+        if not any(math.isclose(value, other, rel_tol=1e-6) for other in allowed):
+            own = " or ".join(f"{other:g}" for other in dict.fromkeys(allowed))
             raise OsoError(
-                f"after: its {name} goes on; {name} {said:g} would do nothing (it is {began})"
+                f"{name}: {value:g}; has no effect with resume_from, whose {name} stays ({own}); "
+                "omit it"
             )

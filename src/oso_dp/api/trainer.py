@@ -1,4 +1,4 @@
-"""One training of a user's module with a given noise, by the study's loop."""
+"""One DP training of a user's module with a given noise multiplier, by the training loop."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
 
 _DEFAULT_BATCH_SIZE = 512
-_MAX_STEPS = 1e9  # as searches that are priced may have
+_MAX_STEPS = 1e9  # the limit of oso_dp.accounting.tuning_cost
 
 
 @dataclass
 class TrainingResult:
-    """Where a training ended: what was released, and what it cost."""
+    """The outcome of a training: what was released, and its cost."""
 
     model: nn.Module
     ledger: Ledger
@@ -51,17 +51,15 @@ class TrainingResult:
     status: str
     run_id: str
     state: dict[str, Any]
-    trained_with: dict[str, Any]  # `Choices.goes_on_with`
-    stopped: bool  # whether Ctrl-C came, also in the last step, which it cannot interrupt
-    unused_steps: Ledger | None = (
-        None  # the steps that were planned besides, had it not ended early
-    )
+    trained_with: dict[str, Any]  # `TrainingOptions.resumable_options`
+    stopped: bool  # whether Ctrl-C was pressed, also during the last step, which always completes
+    unused_steps: Ledger | None = None  # the planned steps after an early end
 
 
 class Trainer:
-    """A module, a loss and examples, and how to train; OsoError for what does not fit together.
+    """Trains a module; OsoError if module, loss, examples and options are inconsistent.
 
-    `after`: what an earlier training gave, from which it goes on.
+    resume_from: the result of an earlier training, which is continued.
     """
 
     def __init__(
@@ -69,143 +67,147 @@ class Trainer:
         user_model: UserModel,
         loss: Loss,
         examples: Examples,
-        choices: TrainingOptions,
+        options: TrainingOptions,
         run_id: str,
         resume_from: PrivateModel | None = None,
     ) -> None:
-        examples = widen(examples, user_model.losses_by(loss))
-        self.user_model, self.loss, self.examples, self.options = (
-            user_model,
-            loss,
-            examples,
-            choices,
-        )
-        n, size = len(examples), choices.batch_size
+        self.user_model, self.loss, self.options = user_model, loss, options
+        self.examples = widen(examples, user_model.losses_by(loss))
+        n, size = len(self.examples), options.batch_size
         self.batch_size = min(_DEFAULT_BATCH_SIZE, n) if size is None else size
         if self.batch_size > n:
-            raise OsoError(f"batch_size {size}: must be at most the {n} examples")
+            raise OsoError(f"batch_size: {size}; must be <= the number of examples, {n}")
         self.sampling = PoissonSampling.of(self.batch_size, n)
-        if choices.epochs * n > _MAX_STEPS * self.batch_size:
-            raise OsoError(f"epochs {choices.epochs:g}: must be at most {_MAX_STEPS:g} steps")
-        self.steps = count_steps(choices.epochs, n, self.batch_size)
-        self.run, self.resume_from = choices.make_run(run_id), resume_from
+        if options.epochs * n > _MAX_STEPS * self.batch_size:
+            raise OsoError(f"epochs: {options.epochs:g}; must be at most {_MAX_STEPS:g} steps")
+        self.steps = count_steps(options.epochs, n, self.batch_size)
+        self.run, self.resume_from = options.make_run(run_id), resume_from
         if resume_from is not None:
-            _check_resumable(resume_from, choices, self.sampling, n)
-            # What goes on from a model under its seed has other streams than the model had.
+            _check_resumable(resume_from, options, self.sampling, n)
+            # With the same seed, the resumed training must not repeat the earlier one's noise.
             run_id = f"{resume_from.run_id}/{resume_from.ledger.step_count}/{run_id}"
             self.run = replace(self.run, run_id=run_id)
 
     @property
     def last_step(self) -> int:
-        """Of this training and of what it goes on from."""
+        """The number of the last step, counted from the first step of the earlier training."""
         return self.steps + (0 if self.resume_from is None else self.resume_from.ledger.step_count)
 
     def __call__(self, noise_multiplier: float, progress: bool) -> TrainingResult:
-        """Train, with this noise in each step.
+        """Train with this noise multiplier in each step.
 
-        Torch's switches stand as before where `evaluate` is called, and afterwards.
+        Torch's global switches are restored for each call of `evaluate`, and afterwards.
         """
-        with restore_switches() as put_back:
-            return self._train(noise_multiplier, progress, put_back)
+        with restore_switches() as restore:
+            return self._train(noise_multiplier, progress, restore)
 
     def _train(
-        self, noise_multiplier: float, progress: bool, put_back: Callable[[], None]
+        self, noise_multiplier: float, progress: bool, restore: Callable[[], None]
     ) -> TrainingResult:
-        choices, place, resume_from = self.options, self.options.torch_device(), self.resume_from
-        recipe = TrainConfig(
-            method=choices.make_method(),
+        options, device, resume_from = self.options, self.options.torch_device(), self.resume_from
+        config = TrainConfig(
+            method=options.make_method(),
             noise_multiplier=noise_multiplier,
             batch_size=self.batch_size,
             steps=self.last_step,
-            evaluate_every=choices.evaluate_every or self.last_step,
-            device=choices.device,
-            randomness=choices.randomness,
-            precision=choices.precision,
-            microbatch_size=choices.microbatch_size,
-            schedule=None if choices.schedule == CONSTANT else choices.schedule,
-            averaging=choices.averaging or None,
+            evaluate_every=options.evaluate_every or self.last_step,
+            device=options.device,
+            randomness=options.randomness,
+            precision=options.precision,
+            microbatch_size=options.microbatch_size,
+            schedule=None if options.schedule == CONSTANT else options.schedule,
+            averaging=options.averaging or None,
         )
         history = History() if resume_from is None else resume_from.history.copy()
-        code = self.user_model.code(self.loss, self.examples, recipe.product_precision, place)
-        first = self.user_model.weights(place)
+        engine = self.user_model.code(self.loss, self.examples, config.product_precision, device)
+        initial = self.user_model.weights(device)
         self.user_model.check_inputs(self.examples)
-        check_targets(code, first, self.examples)
+        check_targets(engine, initial, self.examples)
         problem = TrainingProblem(
-            code,
+            engine,
             self.examples,
-            first[None],
-            scores=_scores(self.user_model, choices.evaluate, put_back),
-            classes=count_classes(code, first, self.examples),
+            initial[None],
+            scores=_scores(self.user_model, options.evaluate, restore),
+            classes=count_classes(engine, initial, self.examples),
         )
-        training = Training(recipe, [self.run], problem, _watch(history, recipe))
+        training = Training(config, [self.run], problem, _record_steps(history, config))
         if resume_from is not None:
             try:
-                training.resume(_state(resume_from, recipe), [copy.deepcopy(resume_from.ledger)])
+                training.resume(
+                    _earlier_state(resume_from, config), [copy.deepcopy(resume_from.ledger)]
+                )
             except ValueError as error:
-                raise OsoError(f"after: {error}") from error
-        bar = ProgressBar(recipe.steps) if progress else None
+                raise OsoError(f"resume_from: {error}") from error
+        bar = ProgressBar(config.steps) if progress else None
         status, stopped = _run_training(training, history, bar)
         history.add_evaluations(training.outcomes[0].evaluations)
-        # Weights that are not finite are nobody's: of a training that diverged, the first ones.
+        # Weights that are not finite are useless: a diverged training returns the initial ones.
         weights = (
             training.state.eval_parameters if training.alive else problem.initial_parameters
         )[0]
-        state = to_device(dict(vars(training.state)), torch.device("cpu"))
-        model = self.user_model.with_weights(weights.cpu())
         ledger = training.ledger(0)
-        missing = make_unused_steps(ledger, self.last_step - ledger.step_count, noise_multiplier)
-        name = self.run.run_id
-        kept = choices.resumable_options()
-        return TrainingResult(model, ledger, history, status, name, state, kept, stopped, missing)
+        return TrainingResult(
+            model=self.user_model.with_weights(weights.cpu()),
+            ledger=ledger,
+            history=history,
+            status=status,
+            run_id=self.run.run_id,
+            state=to_device(dict(vars(training.state)), torch.device("cpu")),
+            trained_with=options.resumable_options(),
+            stopped=stopped,
+            unused_steps=make_unused_steps(
+                ledger, self.last_step - ledger.step_count, noise_multiplier
+            ),
+        )
 
     def describe(
         self,
-        ended: TrainingResult,
+        result: TrainingResult,
         budget: Budget,
-        paid: PrivacyCost,
+        cost: PrivacyCost,
         scored: str = "",
         validation: int = 0,
     ) -> PrivateModel:
-        """The model with its statement. `paid`: all that stands for, this training first.
+        """The model with its statement.
 
-        scored: on what a search scored its models; validation: the number of private examples that
-        it scored them on.
+        cost: all ledgers that the statement covers, this training's first. scored: the data on
+        which a search scored its models. validation: the number of private examples among them.
         """
         delta, accountant = budget.delta, budget.accountant
         statement = Statement(
-            epsilon=paid.epsilon(delta, accountant),
+            epsilon=cost.epsilon(delta, accountant),
             delta=delta,
             budget=budget.epsilon,
             accountant=accountant,
             examples=len(self.examples),
             sampling_rate=self.sampling.rate,
-            steps=ended.ledger.step_count,
+            steps=result.ledger.step_count,
             planned_steps=self.last_step,
-            unused_steps=paid.unused_step_count,
+            unused_steps=cost.unused_step_count,
             resumed=self._has_resumed(),
             method=self.options.method,
-            releases=list_releases(ended.ledger),
+            releases=list_releases(result.ledger),
             randomness=self.options.randomness,
             types=format_types(self.examples),
-            tuning=describe_tuning(paid),
+            tuning=describe_tuning(cost),
             scored=scored,
             validation_examples=validation,
-            validation_epsilon=paid.validation_epsilon(delta, accountant),
+            validation_epsilon=cost.validation_epsilon(delta, accountant),
             versions=f"oso {oso_dp.__version__}, torch {torch.__version__}",
         )
         return PrivateModel(
-            ended.model,
-            paid,
+            result.model,
+            cost,
             statement,
-            ended.history,
-            ended.status,
-            ended.run_id,
-            ended.state,
-            ended.trained_with,
+            result.history,
+            result.status,
+            result.run_id,
+            result.state,
+            result.trained_with,
         )
 
     def _has_resumed(self) -> bool:
-        """Whether somebody had stopped what this goes on from, or a search that it won."""
+        """Whether the earlier training, or the search that chose it, was interrupted."""
         resume_from = self.resume_from
         if resume_from is None:
             return False
@@ -216,67 +218,68 @@ class Trainer:
 
 
 def _check_resumable(
-    resume_from: PrivateModel, choices: TrainingOptions, sampling: PoissonSampling, examples: int
+    resume_from: PrivateModel, options: TrainingOptions, sampling: PoissonSampling, examples: int
 ) -> None:
     earlier = resume_from.statement
     if resume_from.privacy_cost.stopping is not None:
         raise OsoError(
-            "after: is the best of a random number of trainings, and further steps have no price "
-            "there; search by composition to train on"
+            "resume_from: the best of a search by random stopping, whose accounting has no further "
+            "steps; use search_accounting='composition' to resume"
         )
-    if earlier.randomness != choices.randomness:
-        raise OsoError(
-            f"after: was trained with randomness {earlier.randomness!r}, which must stay: a "
-            "statement has one"
-        )
+    if earlier.randomness != options.randomness:
+        raise OsoError(f"randomness: {options.randomness!r}; must be {earlier.randomness!r}, {_AS}")
     if resume_from.status == "diverged":
-        raise OsoError("after: this training diverged; begin anew")
+        raise OsoError("resume_from: a training that diverged; start a new training")
     if earlier.examples != examples:
-        raise OsoError(f"after: was trained on {earlier.examples} examples, these are {examples}")
-    if earlier.method != choices.method:
-        raise OsoError(f"after: was trained by {earlier.method!r}, not by {choices.method!r}")
-    if (resume_from.state.get("average") is not None) != (choices.averaging > 0):
-        how = "without" if choices.averaging > 0 else "with"
-        raise OsoError(f"after: was trained {how} averaging, which must stay so")
+        raise OsoError(f"data: {examples} examples; must be {earlier.examples}, {_AS}")
+    if earlier.method != options.method:
+        raise OsoError(f"method: {options.method!r}; must be {earlier.method!r}, {_AS}")
+    was_averaged = resume_from.state.get("average") is not None
+    if was_averaged != (options.averaging > 0):
+        allowed = "> 0" if was_averaged else "0"
+        raise OsoError(f"averaging: {options.averaging:g}; must be {allowed}, {_AS}")
     if earlier.sampling_rate != sampling.rate:
         size = round(earlier.sampling_rate * examples)
         raise OsoError(
-            f"after: was trained with batch_size {size}; the ledger has one sampling rate"
+            f"batch_size: sampling rate {sampling.rate:g}; batch_size must be {size}, {_AS}"
         )
 
 
-def _state(resume_from: PrivateModel, recipe: TrainConfig) -> State:
-    """Where the earlier training ended, with the noise of what is to come."""
-    state = State(**to_device(copy.deepcopy(resume_from.state), torch.device(recipe.device)))
-    state.noise_multiplier = recipe.noise_multiplier
+_AS = "as in resume_from"
+
+
+def _earlier_state(resume_from: PrivateModel, config: TrainConfig) -> State:
+    """The state at the end of the earlier training, with the new noise multiplier."""
+    state = State(**to_device(copy.deepcopy(resume_from.state), torch.device(config.device)))
+    state.noise_multiplier = config.noise_multiplier
     return state
 
 
-def _watch(history: History, recipe: TrainConfig) -> StepCallback:
-    """Each step's entry, from before it moves."""
+def _record_steps(history: History, config: TrainConfig) -> StepCallback:
+    """A callback that appends C and rho of each step to the history, before they are updated."""
 
-    def watch(state: State, answers: Answers) -> None:
+    def record(state: State, answers: Answers) -> None:
         history.step.append(state.step)
         history.threshold.append(float(state.threshold[0]))
-        history.learning_rate.append(_rate(state, recipe))
+        history.learning_rate.append(_scheduled_rate(state, config))
 
-    return watch
+    return record
 
 
-def _rate(state: State, recipe: TrainConfig) -> float:
-    factor = rate_factor(recipe.schedule, state.step, recipe.steps)
+def _scheduled_rate(state: State, config: TrainConfig) -> float:
+    factor = rate_factor(config.schedule, state.step, config.steps)
     return factor * float(state.learning_rate[0])
 
 
 def _scores(
     user_model: UserModel,
     evaluate: Callable[[nn.Module], float] | None,
-    put_back: Callable[[], None],
+    restore: Callable[[], None],
 ) -> Callable[[Tensor], Sequence[SplitScore]]:
     def scores(weights: Tensor) -> list[SplitScore]:
         if evaluate is None:
             return []
-        put_back()
+        restore()
         value = call_for_number("evaluate", evaluate(user_model.with_weights(weights.cpu())))
         return [SplitScore("given", value, 0.0)]
 
@@ -286,13 +289,15 @@ def _scores(
 def _run_training(
     training: Training, history: History, bar: ProgressBar | None
 ) -> tuple[str, bool]:
-    """How it ended, and whether Ctrl-C came."""
+    """The status of the training, and whether Ctrl-C was pressed."""
     interrupts = SignalRecorder(signal.SIGINT)
 
     def on_progress(step: int) -> None:
         if training.task.method.updates_rate_first:
-            known = bool(training.alive)  # what a step that diverged moved with went with its run
-            history.learning_rate[-1] = _rate(training.state, training.task) if known else math.nan
+            # A diverged run's state is dropped, and with it the rate of its last step.
+            history.learning_rate[-1] = (
+                _scheduled_rate(training.state, training.task) if training.alive else math.nan
+            )
         if bar is not None:
             bar(step)
         if interrupts.came and step < training.task.steps and training.alive:
@@ -306,9 +311,9 @@ def _run_training(
         return "interrupted", True
     except (Exception, KeyboardInterrupt) as error:  # of the user's code, or a second Ctrl-C
         error.add_note(
-            f"{training.ledger(0).step_count} steps were released before; whoever saw anything of "
-            f"them has to count all {training.task.steps} that were planned as spent, since the "
-            "moment of an error may tell something"
+            f"{training.ledger(0).step_count} steps were released before this error; if any of "
+            f"their output was seen, count all {training.task.steps} planned steps as spent, since "
+            "the step at which a training stops may depend on the data"
         )
         raise
     finally:

@@ -127,11 +127,11 @@ class OpacusBackend:
 def observe_optimizer(optimizer: AdaptiveDPOptimizer, columns: slice) -> Observer:
     """An observer of each step's answers, called before the method's update."""
     driver = optimizer.driver
-    observer, learn = Observer(driver.method, columns), driver.learn
+    observer, adapt = Observer(driver.method, columns), driver.adapt_hyperparameters
 
-    def observe_and_learn(answers: Answers) -> None:
+    def observe_and_adapt(answers: Answers) -> None:
         observer(driver.state, answers)
-        learn(answers)
+        adapt(answers)
 
-    driver.learn = observe_and_learn  # type: ignore[method-assign]
+    driver.adapt_hyperparameters = observe_and_adapt  # type: ignore[method-assign]
     return observer

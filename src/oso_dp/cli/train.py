@@ -25,7 +25,7 @@ def train(
     from oso_dp.cli.progress import Progress
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.conflicts import refuse_other_search, refuse_spent
+    from oso_dp.results.conflicts import check_budget_unspent, check_same_search
     from oso_dp.results.read import is_store
     from oso_dp.results.write import check_no_loss, write_table
     from oso_dp.study.budget_check import check_budget
@@ -45,8 +45,8 @@ def train(
                 "set --allow-missing-store"
             )
         instead = "another folder under `--store`"
-        refuse_other_search(store, [chosen], instead)
-        refuse_spent(
+        check_same_search(store, [chosen], instead)
+        check_budget_unspent(
             {store: instead}, [one for one in planned.cohorts if one.dataset == chosen.dataset]
         )
     stored = finished_runs(store) if store is not None else set()

@@ -11,27 +11,9 @@ import numpy as np
 
 from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.download import DatasetSource, SourceFile, obtain
+from oso_dp.data.download import DatasetSource, obtain
 from oso_dp.data.glove import GloveVectors, load_vectors
-
-TEST = SourceFile(
-    "test.csv",
-    1_857_427,
-    "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
-)
-SOURCE = DatasetSource(
-    dataset="ag_news",
-    files=(
-        SourceFile(
-            "train.csv",
-            29_470_338,
-            "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
-        ),
-        TEST,
-    ),
-    mirrors=("https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",),
-    suffix="",
-)
+from oso_dp.data.sources import AG_NEWS
 
 
 def build(
@@ -40,7 +22,7 @@ def build(
     words: int = 15,
     oov_words: str = "zeros",
     vocabulary: str = "complete",
-    source: DatasetSource = SOURCE,
+    source: DatasetSource = AG_NEWS,
 ) -> tuple[Arrays, dict]:
     """Return the arrays and their provenance, which includes the vocabulary coverage.
 

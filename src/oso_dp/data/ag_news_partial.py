@@ -8,20 +8,7 @@ from pathlib import Path
 
 from oso_dp.data import ag_news
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.download import DatasetSource, SourceFile
-
-SOURCE = DatasetSource(
-    dataset="ag_news",
-    files=(
-        SourceFile(
-            "train_partial.csv",
-            15_656_295,
-            "bf92bcaeb6b0bbc323c87bd713dd6bfa32968a6fbd8a40cc6540924112e9491d",
-        ),
-        ag_news.TEST,
-    ),
-    mirrors=(),  # local files only
-)
+from oso_dp.data.sources import AG_NEWS_PARTIAL
 
 
 def build(
@@ -32,4 +19,4 @@ def build(
     vocabulary: str = "subset",
 ) -> tuple[Arrays, dict]:
     """As `oso_dp.data.ag_news.build`; needs a local folder."""
-    return ag_news.build(data_dir, cache, words, oov_words, vocabulary, SOURCE)
+    return ag_news.build(data_dir, cache, words, oov_words, vocabulary, AG_NEWS_PARTIAL)

@@ -16,37 +16,19 @@ import numpy.typing as npt
 
 from oso_dp.data.catalogue import DIMENSIONS
 from oso_dp.data.download import (
-    DatasetSource,
-    SourceFile,
     WrongContentError,
     download,
     read_up_to,
     unpacked,
     verify,
 )
+from oso_dp.data.sources import GLOVE_ARCHIVE, GLOVE_TEXT
 from oso_dp.errors import OsoError
 from oso_dp.files import check_regular, format_os_error
 
-OFFICIAL = SourceFile(
-    "glove.6B.50d.txt",
-    171_350_079,
-    "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f",
-)
-ARCHIVE = DatasetSource(
-    dataset="glove",
-    files=(
-        SourceFile(
-            "glove.6B.zip",
-            862_182_613,
-            "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-        ),
-    ),
-    mirrors=("https://nlp.stanford.edu/data", "https://downloads.cs.stanford.edu/nlp/data"),
-    suffix="",
-)
 SUBSET = "glove.6B.50d.subset.txt"
 NAMES = {  # file names by vocabulary; the first that exists is used
-    "complete": (f"{OFFICIAL.name}.gz", OFFICIAL.name, ARCHIVE.files[0].name),
+    "complete": (f"{GLOVE_TEXT.name}.gz", GLOVE_TEXT.name, GLOVE_ARCHIVE.files[0].name),
     "subset": (f"{SUBSET}.gz", SUBSET),
 }
 FOLDERS = {"complete": ("glove", "glove_complete", ""), "subset": ("glove", "")}
@@ -77,8 +59,8 @@ def load_vectors(
     if data_dir is None and vocabulary == "subset":
         raise OsoError(f"vocabulary: subset; needs data_dir, with {SUBSET}")
     if data_dir is None:
-        download(ARCHIVE, cache)
-        path = cache / ARCHIVE.files[0].name
+        download(GLOVE_ARCHIVE, cache)
+        path = cache / GLOVE_ARCHIVE.files[0].name
     else:
         path = _find(data_dir, vocabulary)
     try:
@@ -86,10 +68,10 @@ def load_vectors(
         vectors = parse_vectors(content, str(path))
         complete = vocabulary == "complete"
         if complete:
-            verify([content], OFFICIAL)
+            verify([content], GLOVE_TEXT)
     except WrongContentError as error:
         raise OsoError(
-            f"{path}: {error}; must be {OFFICIAL.name} as published, sha256 {OFFICIAL.sha256}; "
+            f"{path}: {error}; must be {GLOVE_TEXT.name} as published, sha256 {GLOVE_TEXT.sha256}; "
             f"name a subset of it {SUBSET}"
         ) from error
     return vectors, {
@@ -155,15 +137,15 @@ def _find(data_dir: Path, vocabulary: str) -> Path:
 
 def _read(path: Path) -> bytes:
     """The uncompressed text, truncated if it is larger than the official file."""
-    limit = OFFICIAL.size + 1
+    limit = GLOVE_TEXT.size + 1
     check_regular(path)
     try:
         if path.suffix != ".zip":
             return unpacked(read_up_to(path, limit), limit)
-        with zipfile.ZipFile(path) as archive, archive.open(OFFICIAL.name) as member:
+        with zipfile.ZipFile(path) as archive, archive.open(GLOVE_TEXT.name) as member:
             return member.read(limit)
     except KeyError:
-        raise OsoError(f"{path}: does not contain {OFFICIAL.name}") from None
+        raise OsoError(f"{path}: does not contain {GLOVE_TEXT.name}") from None
     except WrongContentError:
         raise
     except Exception as error:  # a damaged archive fails in too many ways to list

@@ -5,44 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.download import DatasetSource, Fetched, SourceFile, obtain
+from oso_dp.data.download import DatasetSource, Fetched, obtain
 from oso_dp.data.idx import parse_idx
+from oso_dp.data.sources import MNIST
 from oso_dp.errors import OsoError
 
-SOURCE = DatasetSource(
-    dataset="mnist",
-    files=(
-        SourceFile(
-            "train-images-idx3-ubyte",
-            47_040_016,
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        ),
-        SourceFile(
-            "train-labels-idx1-ubyte",
-            60_008,
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        ),
-        SourceFile(
-            "t10k-images-idx3-ubyte",
-            7_840_016,
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        ),
-        SourceFile(
-            "t10k-labels-idx1-ubyte",
-            10_008,
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        ),
-    ),
-    mirrors=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        "https://storage.googleapis.com/cvdf-datasets/mnist",
-    ),
-)
 
-
-def build(
-    data_dir: Path | None, cache: Path, source: DatasetSource = SOURCE
-) -> tuple[Arrays, dict]:
+def build(data_dir: Path | None, cache: Path, source: DatasetSource = MNIST) -> tuple[Arrays, dict]:
     """Return the arrays and their provenance.
 
     Inputs are [n, 1, height, width], bytes divided by 255; targets are the labels. `source` may be

@@ -1,11 +1,12 @@
-"""Per-example gradient norms and weighted sums of per-example gradients, without holding them all.
+"""Per-sample gradient norms and weighted sums of per-sample gradients, without storing all of them
+(ghost norms).
 
-One forward and one backward pass give each layer's input a_i and the loss's gradient e_i at the
-layer's output, for each example i. From these a rule per kind of layer has the norms and sums:
-`linear`, `conv2d`, `conv1d` (transposed ones, too), `sequence_linear`, `embedding`, `normalisation`
-in closed form, `functional` for any other layer. `registry` has which, `forms` how one is called.
-`trial`, `independence` and `pure_forward` try, when training starts, whether these are right for
-the model, and `precision` says how products are computed.
+One forward and one backward pass give each layer's input a_i and the gradient e_i of the loss at
+its output, for each example i. From these, a rule per layer type computes norms and sums: in closed
+form in `linear`, `conv2d`, `conv1d` (also transposed), `sequence_linear`, `embedding`,
+`norm_layers`; by vmap in `functional` for any other layer. `registry` selects the rule,
+`layer_calls` has the call conventions. `model_checks`, `independence_checks` and `pure_forward`
+check before training that the rules are right for the model. `precision` has the float types.
 """
 
 from oso_dp.gradients.batch import BatchGradients

@@ -1,7 +1,6 @@
-"""The outputs of a layer with parameters, for R runs at once and in a given precision.
+"""The forward pass of a layer for R runs with different parameters, in a given precision.
 
-Products take factors of the precision; any other layer is computed as it stands, in the parameters'
-own type.
+Products take factors of the precision; any other layer computes in the dtype of the parameters.
 """
 
 from collections.abc import Mapping
@@ -49,8 +48,8 @@ class LayerOutputs:
             return (_linear(taken.tensors[0], factors["weight"], factors.get("bias")),)
         if self.runs > 1 and self.inside:
             raise OsoError(
-                f"model: {type(self.layer).__name__} has parameters beside layers with parameters; "
-                "such a model can train one run at a time only"
+                f"model: {type(self.layer).__name__} has parameters and layers with parameters; "
+                "train one run at a time only"
             )
         by_run: list[tuple[Tensor, ...]] = [taken.tensors]
         if self.runs > 1:  # else a part's gradient would be copied into the whole's

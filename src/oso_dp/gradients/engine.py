@@ -1,13 +1,13 @@
-"""From a model and a loss to per-example gradients (the privacy room's `PerExampleGradients`).
+"""The gradient engine: per-sample gradients of a model and a loss for R parallel runs.
 
-R runs, each with parameters and a batch of its own, go through the model together. Layers without
-parameters see all their examples in a row, [R B, ...]; a layer with parameters is called through
-`Pass`, which gives each run's part that run's parameters and keeps what the rules need.
+R runs with different parameters and batches are processed together. Layers without parameters see
+all examples as one batch, [R B, ...]; a layer with parameters is called through `ForwardBackward`,
+which applies each run's parameters and stores what the rules need.
 
-Convolutions on a CPU, and whatever is in a low precision, go through in portions. So what is laid
-out for a layer stays in the cache, and memory does not grow with the batch. And in a low precision
-all portions have one size, the last one filled up: products of one shape are rounded in one way, so
-that an example's gradient does not depend on the batch that it is in.
+Convolutions on a CPU, and all models in a low precision, are processed in microbatches, so that
+intermediate results fit the cache and memory does not grow with the batch. In a low precision all
+microbatches have one size (the last one is padded): products of one shape are rounded in one way,
+so that an example's gradient does not depend on its batch.
 """
 
 import copy
@@ -26,18 +26,18 @@ from oso_dp.gradients.microbatches import MSG_MIXES_EXAMPLES, MicrobatchGradient
 from oso_dp.gradients.precision import PRECISIONS, Precision
 from oso_dp.gradients.protocol import LayerGradients, Loss
 
-# Examples of a run that go through the model at a time; of pictures smaller than MNIST's, more.
+# Examples per microbatch of a run; more for images smaller than MNIST's.
 MICROBATCH_SIZE = {"cpu": 64, "cuda": 256}
 _MNIST_PIXELS = 28 * 28
 
 
 class GradientEngine:
-    """Computes per-example gradients of `loss(model(inputs), targets)`, a loss per example.
+    """Computes per-sample gradients of `loss(model(inputs), targets)`, a loss per example.
 
-    The parameters are handed in as one flat vector [P], in the order of `model.parameters()`; the
-    model serves as the recipe only. Raises OsoError for models whose examples are not independent
-    (batch normalisation), that use a layer twice, or whose layers share a parameter.
-    `precision`: how products are computed; what is handed over is of the parameters' type.
+    Parameters are passed as a flat vector [P], in the order of `model.parameters()`; the weights of
+    `model` are not used. Raises OsoError for models that mix examples (batch normalization), use a
+    layer twice, or share a parameter between layers. precision: of products; results have the dtype
+    of the parameters.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GradientEngine:
             for name, parameters in direct_parameters.items()
         }
         if sum(self.layer_sizes.values()) != self.size:
-            raise OsoError("model: two layers share a parameter; each must have its own")
+            raise OsoError("model: two layers share a parameter; parameters must not be shared")
         for name, layer in model.named_modules():
             batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
             if batch_norm or getattr(layer, "track_running_stats", False):
@@ -97,14 +97,14 @@ class GradientEngine:
     def __call__(
         self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
     ) -> BatchGradients:
-        """Of R runs at their parameters, flat [R, P]; inputs [R, B, ...], targets [R, B, ...].
+        """Gradients at flat [R, P] for inputs [R, B, ...] and targets [R, B, ...].
 
-        absent: bool [R, B], of examples that have no part in any sum.
+        absent: bool [R, B], examples that contribute to no sum.
         """
         return BatchGradients(self, flat, inputs, targets, absent)
 
     def losses(self, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Of R runs at their parameters, [R, B]: flat [R, P], inputs and targets [R, B, ...]."""
+        """Losses [R, B] at flat [R, P] for inputs and targets [R, B, ...]."""
         if inputs.shape[1] == 0:
             return flat.new_zeros(inputs.shape[:2])
         parts = []
@@ -147,7 +147,7 @@ class GradientEngine:
         }
 
     def microbatch_size(self, inputs: Tensor) -> int | None:
-        """Examples of a run that go through the model at a time; None: all. inputs [B, ...]."""
+        """Examples per microbatch of a run; None for the complete batch. inputs [B, ...]."""
         device = inputs.device
         convolutions = (nn.Conv1d, nn.ConvTranspose1d, nn.Conv2d, nn.ConvTranspose2d)
         small = device.type == "cpu" and any(

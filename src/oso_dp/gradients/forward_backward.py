@@ -1,4 +1,4 @@
-"""One pass through the model, forward and backward, from which each layer's rule is made."""
+"""One forward and backward pass of a model, which creates each layer's gradient rule."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class ForwardBackward:
         losses = self.loss(outputs.to(dtype), targets)
         if losses.shape != (len(inputs),):  # a mean would be clipped as if it were one example's
             raise OsoError(
-                f"loss: has shape {list(losses.shape)} for {len(inputs)} examples; must be one each"
+                f"loss: shape {list(losses.shape)} for {len(inputs)} examples; must be one loss "
+                "per example"
             )
         self._check()
         # A layer may return what the model does not use.

@@ -1,10 +1,11 @@
-"""Whether the gradient code is right about a model: tried when training starts.
+"""Checks before training that a model and loss do not mix examples (batch independence).
 
-The clip bounds what one example adds to a sum only if row i of each layer's input is example i's,
-and nobody else's. Nothing in a model says so. Hence one-at-a-time differentiation, which cannot be
-wrong about whose gradient it has, is held against what the gradient code finds for whole batches.
+Clipping bounds the contribution of an example only if row i of each layer's input depends on
+example i alone, which no declaration in a model guarantees. So the per-sample gradients of batches
+are compared with differentiation of one example at a time, which cannot attribute a gradient to
+another example.
 
-On made-up examples and parameters: to stop because of real ones would tell of them.
+Examples and parameters are made up: an error that depends on real examples would reveal them.
 """
 
 from collections.abc import Sequence
@@ -43,15 +44,21 @@ def check_independence(
     classes: int = 2,
     draw: int = 0,
 ) -> None:
-    """OsoError if the examples' gradients in a batch are not those that each has alone.
+    """Raise OsoError if per-sample gradients in a batch differ from those of single examples.
 
-    flat [P]: gives the parameters' scale, and the precision in which to compute. `tolerance`: by
-    default the one of that precision (`TOLERANCES`). inputs, targets [*, ...]: their shapes and
-    types alone are looked at, so they may be empty; whole numbers are made up as 0 and 1, targets
-    from 0 to below `classes`. draw: with another one, other examples and parameters are made up.
-    Compared are, for two sizes of a batch, the losses, the norms, whole and by layer, and two
-    weighted sums; and the outputs of one example in company that is far larger. None of it may
+    For two batch sizes it compares the losses, the norms (total and by layer) and two weighted
+    sums; it also compares the output of an example beside much larger examples. None of this may
     change a parameter or a buffer.
+
+    Args:
+        code: the model and loss.
+        flat: [P]; determines the scale of the made-up parameters, and the dtype.
+        inputs: [*, ...]; only shape and dtype are used, so it may be empty. Made-up integers are 0
+            and 1.
+        targets: as `inputs`; made-up integers are in [0, classes).
+        tolerance: default: that of the dtype in `TOLERANCES`.
+        classes: the number of classes.
+        draw: the seed of the made-up examples and parameters.
     """
     random = torch.Generator().manual_seed(draw)
 
@@ -93,12 +100,12 @@ def check_outputs(code: GradientEngine, flat: Tensor, inputs: Tensor, tolerance:
         there = code.outputs(flat, torch.stack((before, one, after)))[1]
         again = [code.outputs(flat, batch) for _ in range(MAX_REPEATED_FRACTION)]
     if not outputs.isfinite().all():
-        raise OsoError("model: its output is not finite (NaN or infinite) on a made-up example")
+        raise OsoError("model: its output on a made-up example is NaN or infinite; must be finite")
     here, most = outputs[0], float(outputs.abs().max())
     if not all(_is_close(outputs, other, most, max(tolerance, 1e-4)) for other in again):
         raise OsoError(
-            "model: its output for an example is another each time; what is random there (dropout) "
-            "is not possible here"
+            "model: its output for an example differs between calls; random layers (dropout) are "
+            "not supported"
         )
     if not _is_close(here, there, 0.1 * float(here.abs().max()), tolerance):
         raise OsoError(f"model: its output for an example {MSG_MIXES_EXAMPLES}")
@@ -115,13 +122,13 @@ def _check_losses(
         ]
     )
     if not alone.isfinite().all():
-        raise OsoError("loss: is not finite (NaN or infinite) on made-up examples")
+        raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
     for few in (list(range(MANY)), list(FEW)):
         together = code.losses(flat[None], inputs[None, few], targets[None, few])[0]
         if not _is_close(together, alone[few], float(alone.abs().max()), tolerance):
             raise OsoError(
-                f"loss: an example's loss is another in a batch of {len(few)} than alone; it must "
-                "be of that example's output and target only"
+                f"loss: an example's loss differs between a batch of {len(few)} and a batch of 1; "
+                "it must depend on that example's output and target only"
             )
 
 
@@ -168,6 +175,6 @@ def _is_close(one: Tensor, right: Tensor, scale: float, tolerance: float) -> boo
 
 def _mixing_error(value: str, where: str, size: int) -> OsoError:
     return OsoError(
-        f"model: the {value} of an example's gradient{where} is another in a batch of {size} than "
-        "alone; row i of each layer's input must be example i's, in the order of the batch"
+        f"model: the {value} of an example's gradient{where} differs between a batch of {size} and "
+        "a batch of 1; row i of each layer's input must be example i's, in the order of the batch"
     )

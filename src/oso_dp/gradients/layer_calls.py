@@ -1,8 +1,8 @@
-"""How a layer is called: which tensors it takes and returns, and where their examples are.
+"""Call conventions of layers: the tensors that a layer takes and returns, and their examples.
 
-Whatever stands between the model and the rules has the examples first. A layer of an unknown kind
-takes one tensor and returns one: with several, nobody could tell an example's rows from a mask that
-all examples share.
+Between the model and the rules, examples are the first dimension of all tensors. A layer of an
+unknown type must take and return one tensor: with several, examples could not be told from a mask
+that all examples share.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CallConvention:
         values = [*given, *named.values()]
         if len(values) != 1 or not isinstance(values[0], Tensor):
             raise _unsupported(
-                layer, f"is called with {len(values)} arguments; allowed is one tensor"
+                layer, f"is called with {len(values)} arguments; must be called with one tensor"
             )
         return LayerCall(("input",), (values[0],))
 
@@ -49,7 +49,7 @@ class CallConvention:
         """The outputs with these parameters, a tuple of tensors [N, ...]."""
         output = torch.func.functional_call(layer, dict(parameters), taken.tensors)
         if not isinstance(output, Tensor):
-            raise _unsupported(layer, f"returns a {type(output).__name__}; allowed is one tensor")
+            raise _unsupported(layer, f"returns a {type(output).__name__}; must return one tensor")
         return (output,)
 
     def as_returned(self, outputs: Sequence[Tensor]) -> Any:
@@ -63,17 +63,17 @@ class AttentionConvention(CallConvention):
     It uses its last layer's parameters without calling that layer.
     """
 
-    whole = True
+    is_opaque = True
     names = ("query", "key", "value", "key_padding_mask")
 
-    def taken(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
+    def bind(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
         bound = inspect.signature(nn.MultiheadAttention.forward).bind(layer, *given, **named)
         values = {name: value for name, value in bound.arguments.items() if name != "self"}
         mask = values.get("attn_mask")
         if mask is not None and mask.dim() != 2:
-            raise _unsupported(layer, "is called with an attn_mask per example; allowed is [T, T]")
+            raise _unsupported(layer, "is called with an attn_mask per example; must be [T, T]")
         if values["query"].dim() != 3:
-            raise _unsupported(layer, "is called without a batch; needed are tensors [N, T, E]")
+            raise _unsupported(layer, "is called without a batch; tensors must be [N, T, E]")
         tensors = {name: values.pop(name) for name in self.names if values.get(name) is not None}
         return LayerCall(tuple(tensors), tuple(tensors.values()), values)
 
@@ -82,18 +82,18 @@ class AttentionConvention(CallConvention):
         outputs = torch.func.functional_call(layer, dict(parameters), (), arguments)
         return tuple(output for output in outputs if output is not None)
 
-    def returned(self, outputs: Sequence[Tensor]) -> Any:
+    def as_returned(self, outputs: Sequence[Tensor]) -> Any:
         return outputs[0], outputs[1] if len(outputs) > 1 else None
 
 
 class RecurrentConvention(CallConvention):
     """nn.LSTM, nn.GRU, nn.RNN: a batch of sequences, and states [layers, N, H], or none."""
 
-    def taken(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
+    def bind(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
         values = dict(zip(("input", "hx"), given, strict=False)) | dict(named)
         inputs, hx = values["input"], values.get("hx")
         if not isinstance(inputs, Tensor) or inputs.dim() != 3:
-            raise _unsupported(layer, "is called without a batch of sequences; needed is [N, T, I]")
+            raise _unsupported(layer, "is called without a batch of sequences; must be [N, T, I]")
         states = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
         first = tuple(state.transpose(0, 1) for state in states)
         return LayerCall(("input", "h", "c")[: 1 + len(first)], (inputs, *first))
@@ -106,7 +106,7 @@ class RecurrentConvention(CallConvention):
         lasts = (last,) if isinstance(last, Tensor) else last
         return (output, *(state.transpose(0, 1) for state in lasts))
 
-    def returned(self, outputs: Sequence[Tensor]) -> Any:
+    def as_returned(self, outputs: Sequence[Tensor]) -> Any:
         output, *states = (outputs[0], *(state.transpose(0, 1) for state in outputs[1:]))
         return output, states[0] if len(states) == 1 else tuple(states)
 
@@ -122,25 +122,25 @@ def find_call_convention(layer: nn.Module) -> CallConvention:
 
 
 def check_options(name: str, layer: nn.Module) -> None:
-    """OsoError for options of a known layer with which an example's gradient would be wrong."""
+    """OsoError for options of known layers that would make per-sample gradients wrong."""
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
-        # The first changes parameters while it runs; the second divides by what the batch holds.
+        # max_norm changes parameters in the forward pass; scale_grad_by_freq mixes examples.
         for option in ("max_norm", "scale_grad_by_freq", "sparse"):
             if getattr(layer, option):
                 raise OsoError(
                     f"model: layer {name!r} is an {type(layer).__name__} with {option}; "
-                    "allowed is one without"
+                    f"use {option}={'None' if option == 'max_norm' else 'False'}"
                 )
     if isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
         if not layer.batch_first:
             raise OsoError(
-                f"model: layer {name!r} is a {type(layer).__name__} whose examples are not first; "
+                f"model: layer {name!r} is a {type(layer).__name__} with batch_first=False; "
                 "use batch_first=True"
             )
         if layer.dropout > 0:
             raise OsoError(
                 f"model: layer {name!r} is a {type(layer).__name__} with dropout {layer.dropout}; "
-                "allowed is 0"
+                "must be 0"
             )
 
 

@@ -1,4 +1,4 @@
-"""A layer's gradients for a batch that went through the model in portions."""
+"""A layer's per-sample gradients for a batch that was processed in microbatches."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients.protocol import LayerGradients, Sums
 
 MSG_MIXES_EXAMPLES = (
-    "mixes examples; allowed are layers that treat each by itself, such as GroupNorm"
+    "mixes examples; use layers that process each example separately, such as GroupNorm"
 )
 
 
 class MicrobatchGradients:
-    """The rules of one layer, each for some examples of every run, in their order.
+    """The rules of one layer, one per microbatch of all runs, in order.
 
-    `norms`: what each rule's `norms` returned. `size`: examples per run, without those that fill up
-    the last portion.
+    norms: the result of each rule's `norms`. size: examples per run, without the padding of the
+    last microbatch.
     """
 
     def __init__(
@@ -59,6 +59,6 @@ class MicrobatchGradients:
 def checked_norms(rule: LayerGradients, examples: int) -> Tensor:
     """The rule's norms, [N]; OsoError if there is not one for each example."""
     norms = rule.norms()
-    if len(norms) != examples:  # parts of one would be clipped one by one
-        raise OsoError(f"model: a layer's input {MSG_MIXES_EXAMPLES}: one row each")
+    if len(norms) != examples:  # several rows of one example would be clipped separately
+        raise OsoError(f"model: a layer's input {MSG_MIXES_EXAMPLES}; it must have one row each")
     return norms

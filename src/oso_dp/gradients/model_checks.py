@@ -1,11 +1,10 @@
-"""A model's trial when training starts: in float64, or in float32 where nothing else is possible.
+"""The check of a model before training, in float64, or in float32 where float64 is not possible.
 
-In float64 rounding is so small that nothing else passes for it. But a loss may hold weights of
-classes, or a forward pass make zeros, that are float32 and fit nothing else. In float32 one draw of
-made-up examples is no judge: where rounding puts an example on the other side of a ReLU's kink,
-gradients differ by far more than by rounding, and a tolerance for that would let a mixture of one
-per cent through. So there are several draws. What mixes examples does so in all of them, and passes
-if it adds less than 1e-4 of a gradient: less is not to be told in float32.
+In float64, rounding errors are too small to hide mixing. But class weights of a loss, or zeros that
+a forward pass creates, may be float32 and fail in float64. In float32, one draw of made-up examples
+does not suffice: where rounding moves an example across a ReLU's kink, gradients differ by far more
+than rounding, and a tolerance for that would accept mixing of 1 %. So there are several draws. A
+model that mixes examples does so in all of them; below 1e-4 of a gradient it is not detected.
 """
 
 import copy
@@ -30,16 +29,16 @@ def check_model(
     targets: Tensor,
     classes: Sequence[int] = (2,),
 ) -> None:
-    """OsoError if this model and loss mix examples, or cannot be differentiated on made-up ones.
+    """Raise OsoError if model and loss mix examples, or fail on made-up examples.
 
-    flat [P], inputs and targets [*, ...] as `check_independence` takes them, which is asked for
-    each number of `classes`.
+    flat [P], inputs and targets [*, ...]: as in `check_independence`, which runs for each number
+    in `classes`.
     """
     try:
         _check(code, flat, inputs, targets, classes)
     except (OsoError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever a model or a loss may do
+    except Exception as error:  # a model or a loss may raise any exception
         line = " ".join(str(error).split())
         raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
 

@@ -1,9 +1,9 @@
-"""How products are computed: in float32, in TF32 (CUDA), or of bfloat16 factors.
+"""The precision of matrix products: float32, TF32 (CUDA), or bfloat16 factors.
 
-A low precision serves the products of the forward and backward pass and those that form per-example
-kernels. What comes out of them is each example's gradient, by definition: its norm, its weight and
-the sums over examples are taken of these very numbers, in float32. So no rounding comes between
-what is measured and what is summed, and the clip holds as it does in float32.
+A low precision applies to the products of the forward and backward pass and to those that form
+per-sample gradients. The results are the gradients by definition: norms, weights and sums over
+examples are computed from these values in float32. So no rounding separates what is measured from
+what is summed, and clipping bounds the sensitivity as in float32.
 """
 
 import os
@@ -110,20 +110,18 @@ def restore_switches() -> Iterator[Callable[[], None]]:
 def find_precision(
     name: str, device: torch.device, environment: Mapping[str, str] = os.environ
 ) -> Precision:
-    """The precision of this name; OsoError where the device or the environment forbid it."""
+    """The precision of this name; OsoError if device or environment do not support it."""
     if name not in PRECISIONS:
-        raise OsoError(f"precision {name!r}: not known; allowed are {', '.join(PRECISIONS)}")
+        raise OsoError(f"precision: {name!r}; must be one of {', '.join(PRECISIONS)}")
     precision = PRECISIONS[name]
     if precision.tf32 and device.type != "cuda":
-        raise OsoError(
-            f"precision {name!r}: not on device {device.type}; allowed are float32, bfloat16"
-        )
+        raise OsoError(f"precision: {name!r}; must be float32 or bfloat16 on device {device.type}")
     for variable, harmless in _VARIABLES.items():
         value = environment.get(variable, "")
         if value.upper() not in harmless:
             raise OsoError(
-                f"environment variable {variable}={value}: would change the precision of products; "
-                "must not be set"
+                f"environment variable {variable}: {value}; changes the precision of products, "
+                "unset it"
             )
     return precision
 
@@ -136,8 +134,8 @@ def explain_slow(precision: Precision, device: torch.device) -> str | None:
     if any(able.get(name) for name in ("amx_bf16", "amx_tile", "avx512_bf16")):
         return None
     return (
-        f"precision {precision.name}: this CPU has no instructions for it (AMX, AVX512-BF16); "
-        "results are right, but slower than with float32"
+        f"precision: {precision.name}; this CPU lacks instructions for it (AMX, AVX512-BF16), so "
+        "it is slower than float32; results are correct"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a rule gives for one layer and one batch."""
+"""The interface of per-sample gradient rules (norms and weighted sums per layer), and row norms."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol

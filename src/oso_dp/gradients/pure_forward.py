@@ -1,11 +1,11 @@
-"""Whether a forward pass leaves a model as it was: tried on made-up examples, before training.
+"""Checks before training that a forward pass has no side effects on the model (purity).
 
 A forward pass that changes a parameter in place (`F.embedding(max_norm=)`, rows normalised in
-`forward`) writes something of its batch into the released weights, past the clip and the noise. One
-that changes a buffer or an attribute keeps something of a batch for later passes. No gradient shows
-either, so the values themselves are compared.
+`forward`) writes data of its batch into the released weights without clipping and noise. One that
+changes a buffer or an attribute keeps data of a batch for later passes. Gradients do not show this,
+so the values are compared.
 
-On made-up examples and parameters: to stop because of real ones would tell of them.
+Examples and parameters are made up: an error that depends on real examples would reveal them.
 """
 
 import copy
@@ -50,21 +50,20 @@ _PASSES = (
 def check_forward_is_pure(module: nn.Module, *inputs: Any, argument: str = "model") -> None:
     """Check that forward passes change no parameter, buffer or attribute of a module.
 
-    Copies of the module run on made-up batches: as it is and in eval mode, with and without
-    gradients, with its parameters and with far larger and smaller ones. The module stays as it is,
-    and so do torch's random numbers. What a pass raises is no matter of this check. Attributes are
-    tensors, arrays, numbers, texts, and lists, dictionaries and sets of them, of every submodule;
-    one that depends on the batch's shape only (a cached mask) may change, and so may a number of
-    calls.
+    Copies of the module run on made-up batches: in the current and in eval mode, with and without
+    gradients, with its parameters and with much larger and smaller ones. The module and torch's
+    random state stay unchanged. Exceptions of a pass are ignored. Attributes are tensors, arrays,
+    numbers, strings, and lists, dictionaries and sets of them, of each submodule. An attribute that
+    depends on the shape of the batch only (a cached mask) may change, and so may a call counter.
 
     Args:
-        module: trained and frozen parameters alike are compared.
-        *inputs: what the module is called with: tensors [*, ...], or structures of them. Their
-            shapes and types alone are looked at, so they may be empty.
-        argument: what the caller calls the module, for the message.
+        module: trained and frozen parameters are both compared.
+        *inputs: the arguments of the module: tensors [*, ...], or structures of them. Only shapes
+            and dtypes are used, so they may be empty.
+        argument: the name of the caller's argument, for the message.
 
     Raises:
-        OsoError: in one line, names the parameter, buffer or attribute.
+        OsoError: names the parameter, buffer or attribute that changes.
     """
     devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
     with torch.random.fork_rng(devices=devices):
@@ -202,8 +201,8 @@ def _compare(before: _RegisteredTensors, after: _RegisteredTensors, argument: st
     for (what, *then), (_, *now) in zip(before, after, strict=True):
         if not _same(then, now):
             raise OsoError(
-                f"{argument}: its forward pass changes {what}, past the clip and the noise; "
-                "compute with a changed copy, and write into nothing that the model has"
+                f"{argument}: its forward pass changes {what}, without clipping and noise; "
+                "change a copy instead"
             )
 
 
@@ -274,8 +273,8 @@ def _check_counts(before: dict[str, Any], after: dict[str, Any], calls: int, arg
 
 def _changed_error(argument: str, what: str) -> str:
     return (
-        f"{argument}: its forward pass changes {what}, which would keep something of the "
-        "examples without noise; keep nothing of a batch in the model"
+        f"{argument}: its forward pass changes {what}, which would keep data of examples without "
+        "noise; do not store data of a batch in the model"
     )
 
 

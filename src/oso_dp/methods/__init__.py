@@ -1,4 +1,4 @@
-"""One file per method; each file in this folder is found by itself."""
+"""The DP optimizers ("methods"), one file each; every file in this folder is registered."""
 
 import importlib
 import pkgutil
@@ -18,7 +18,7 @@ __all__ = [
     "method_names",
 ]
 
-# What the paper compares, in the order of its tables.
+# The methods that the paper compares, in the order of its tables.
 PAPER_METHODS = ("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
 
 
@@ -29,27 +29,30 @@ def _methods() -> dict[str, type[Method]]:
     return by_name(_subclasses(Method))  # type: ignore[type-abstract]
 
 
-def by_name(every: Iterable[type[Method]]) -> dict[str, type[Method]]:
-    methods: dict[str, type[Method]] = {}
-    for method in every:
+def by_name(methods: Iterable[type[Method]]) -> dict[str, type[Method]]:
+    """The methods by name; OsoError for an invalid or duplicate name."""
+    named: dict[str, type[Method]] = {}
+    for method in methods:
         if "name" not in vars(method):
-            continue  # a base that several methods share
+            continue  # a base class of several methods
         _check(method)
-        if method.name in methods:
-            raise OsoError(f"method {method.name!r}: defined twice, in {methods[method.name]} too")
-        methods[method.name] = method
-    return methods
+        if method.name in named:
+            raise OsoError(
+                f"method: {method.name!r}; defined twice, also in {named[method.name]}; rename one"
+            )
+        named[method.name] = method
+    return named
 
 
 def _check(method: type[Method]) -> None:
-    """OsoError for a class whose name, title or search no study could use."""
+    """OsoError for a class with an invalid name, title or search."""
     where = f"{method.__module__}: class {method.__name__}"
-    for text in ("name", "title"):
-        if not isinstance(getattr(method, text, None), str):
-            raise OsoError(f"{where}: {text} must be a text")
+    for attribute in ("name", "title"):
+        if not isinstance(getattr(method, attribute, None), str):
+            raise OsoError(f"{where}: {attribute} must be a string")
     search = getattr(method, "search", None)
     if not isinstance(search, tuple) or not {*search} <= {*AXES}:
-        raise OsoError(f"{where}: search {search!r}: must be a tuple of {', '.join(AXES)}")
+        raise OsoError(f"{where}: search {search!r}; must be a tuple of {', '.join(AXES)}")
 
 
 def _subclasses(base: type[Method]) -> Iterator[type[Method]]:
@@ -59,12 +62,12 @@ def _subclasses(base: type[Method]) -> Iterator[type[Method]]:
 
 
 def method_names() -> list[str]:
-    """All methods that a configuration may name."""
+    """The names of all methods, sorted."""
     return sorted(_methods())
 
 
 def find_method(name: str) -> type[Method]:
-    """The method of this name; OsoError names the allowed ones."""
+    """The method of this name; OsoError for an unknown name."""
     if name not in _methods():
-        raise OsoError(f"method {name!r}: not known; allowed are {', '.join(method_names())}")
+        raise OsoError(f"method: {name!r}; must be one of {', '.join(method_names())}")
     return _methods()[name]

@@ -39,7 +39,7 @@ class AdamWOSM(Method):
 
     def queries(self, state: State) -> tuple[ClippedGradient]:
         if not state.noise_multiplier > 0:
-            raise OsoError("adam_wosm: noise multiplier 0: must be > 0, its step divides by it")
+            raise OsoError("noise_multiplier: 0; must be > 0 for adam_wosm, which divides by it")
         return (ClippedGradient(state.noise_multiplier, state.threshold),)
 
     def update(self, state: State, answers: Answers) -> None:

@@ -1,15 +1,16 @@
-"""AUTO-DoG, a method of this project's own: nothing is left to search, nor is a schedule.
+"""AUTO-DoG, a method of this project without hyperparameters to search and without a schedule.
 
-AUTO-S's weights bring every gradient to length 1, so that there is no C (Bu et al. 2023). The
-learning rate is distance over gradients, weighted by distance (Ivgi et al. 2023; Khaled et al.
-2023): with r_t the farthest that theta has been from where it began,
+AUTO-S's weights normalise each gradient, so there is no C (Bu et al. 2023). The learning rate is
+distance over gradients, weighted by distance (Ivgi et al. 2023; Khaled et al. 2023): with r_t the
+largest distance of theta from its initial value so far,
 
     rho_t = scale r_t^2 / sqrt(sum_{i <= t} r_i^2 |g_i|^2)
 
-Of noisy gradients that rule goes astray: noise alone drives the distance, and fills the sum. But
-the noise's part of both is known. With sigma = nu C / B, a gradient has P sigma^2 of it, and the
-distance P sigma^2 sum rho_i^2; each is taken off, with `certainty` standard deviations of it on the
-careful side. What is left is the signal's. It reads sanitized gradients and public numbers alone.
+With noisy gradients this rule fails: noise dominates the distance and the sum. But the expected
+contribution of the noise is known. With sigma = nu C / B, it is P sigma^2 in a squared gradient
+norm, and P sigma^2 sum rho_i^2 in the squared distance. Both are subtracted, with `certainty`
+standard deviations in the conservative direction; the rest is the signal. The rule uses sanitized
+gradients and public numbers only.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AutoDogOptions(MethodOptions):
-    first_distance: float = option(0.1, gt=0)  # r_0 over the length of the first weights
+    first_distance: float = option(0.1, gt=0)  # r_0 over the norm of the initial weights
     scale: float = option(0.5, gt=0)
     certainty: float = option(3.0, gt=0)  # standard deviations
     stabiliser: float = option(0.01, ge=1e-6, le=1e6)  # gamma of AUTO-S
 
 
 class AutoDog(Method):
-    """`learning_rate`, of a run as of its rows, is that of the step that was taken last."""
+    """`learning_rate` of a state, and of the result rows, is that of the last step taken."""
 
     name = "auto_dog"
     title = "AUTO-DoG"
@@ -48,16 +49,16 @@ class AutoDog(Method):
 
     @property
     def uses_momentum(self) -> bool:
-        return False  # its rate is that of plain steps
+        return False  # its rate is derived for steps without momentum
 
     def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
-        # A rate that stands there before there is one.
+        # A placeholder for the learning rate before the first step.
         fixed = {"learning_rate": self.options.first_distance, "threshold": 1.0}
         return {**candidate, **fixed}
 
     def queries(self, state: State) -> tuple[AutomaticGradient]:
         if not state.noise_multiplier > 0:
-            raise OsoError("auto_dog: noise multiplier 0: must be > 0, its noise is what it knows")
+            raise OsoError("noise_multiplier: 0; must be > 0 for auto_dog, which corrects for it")
         gamma = self.options.stabiliser
         return (AutomaticGradient(state.noise_multiplier, state.threshold, stabiliser=gamma),)
 
@@ -67,22 +68,22 @@ class AutoDog(Method):
         deviation = math.sqrt(2 * size)  # of a sum of P squared standard normals
         variance = (state.noise_multiplier * state.threshold.double() / state.batch_size) ** 2
         if not memory:
-            length = _squared(state.parameters).sqrt()
-            none = length.new_zeros(length.shape)
+            length = _squared_norm(state.parameters).sqrt()
+            zeros = length.new_zeros(length.shape)
             memory["first"] = state.parameters.clone()
-            memory["distance"] = settings.first_distance * length.where(length > 0, none + 1)  # r
-            memory["noise"] = none  # of each coordinate of theta: its variance
-            memory["gradients"] = none  # the signal's part of the sum
-            memory["spread"] = none  # the variance of what is taken off there
-        next_threshold = _squared(state.parameters - memory["first"])
-        most = memory["noise"] * (size + settings.certainty * deviation)
-        signal = (next_threshold - most).clamp(min=0).sqrt()
+            memory["distance"] = settings.first_distance * length.where(length > 0, zeros + 1)  # r
+            memory["noise"] = zeros  # its variance in each coordinate of theta
+            memory["gradients"] = zeros  # the sum of r_i^2 |g_i|^2 without the noise
+            memory["spread"] = zeros  # the variance of what was subtracted from that sum
+        moved = _squared_norm(state.parameters - memory["first"])
+        noise_bound = memory["noise"] * (size + settings.certainty * deviation)
+        signal = (moved - noise_bound).clamp(min=0).sqrt()
         distance = signal.maximum(memory["distance"])
         square = distance**2
-        gradients = memory["gradients"] + square * (_squared(gradient) - size * variance)
+        gradients = memory["gradients"] + square * (_squared_norm(gradient) - size * variance)
         spread = memory["spread"] + (square * deviation * variance) ** 2
-        below = gradients.clamp(min=0) + settings.certainty * spread.sqrt()
-        rate = settings.scale * square / below.sqrt()
+        denominator = gradients.clamp(min=0) + settings.certainty * spread.sqrt()
+        rate = settings.scale * square / denominator.sqrt()
         state.buffers |= {
             "distance": distance,
             "noise": memory["noise"] + rate**2 * variance,
@@ -93,8 +94,8 @@ class AutoDog(Method):
         state.parameters -= state.learning_rate[:, None] * gradient
 
 
-def _squared(vectors: Tensor) -> Tensor:
-    """Of [R, P] the squared lengths, [R], in float64: the noise is nearly all of them."""
+def _squared_norm(vectors: Tensor) -> Tensor:
+    """[R, P] -> [R], in float64: noise is nearly all of it, and is subtracted."""
     import torch
 
     return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64) ** 2

@@ -43,7 +43,7 @@ class AutoWOSM(Method):
 
     def queries(self, state: State) -> tuple[AutomaticGradient]:
         if not state.noise_multiplier > 0:
-            raise OsoError("auto_wosm: noise multiplier 0: must be > 0, its step divides by it")
+            raise OsoError("noise_multiplier: 0; must be > 0 for auto_wosm, which divides by it")
         gamma = self.options.stabiliser
         return (AutomaticGradient(state.noise_multiplier, state.threshold, stabiliser=gamma),)
 

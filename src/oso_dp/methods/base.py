@@ -1,10 +1,10 @@
-"""The contract of a method: which sums it asks for, and what it does with the answers.
+"""The interface of a DP optimizer ("method"): the queries of a step, and the update by the answers.
 
-A method sees sanitized values only: never an example, a gradient of one, or a batch size. All its
-values have a leading run axis R, one entry per run that trains beside the others.
+A method sees sanitized values only, never an example, a per-sample gradient or a realised batch
+size. All values have a leading axis R, one entry per parallel run.
 
-To add a method, put one file with a subclass of `Method` into this folder and name it in a
-configuration; nothing else has to know (docs/internals/add_a_method.md).
+To add a method, put one file with a subclass of `Method` into this folder and use its name in a
+configuration; no registration is needed (docs/internals/add_a_method.md).
 """
 
 from __future__ import annotations
@@ -13,33 +13,46 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:  # the study reads declarations from here without torch's start-up time
+if TYPE_CHECKING:  # importing torch is slow, and planning a study does not need it
     from torch import Tensor
 
     from oso_dp.privacy.queries import Answers, Query
 
 
-# What a grid may search, and where a run starts.
+# The hyperparameters that a grid may search, each with an initial value per run.
 AXES = ("learning_rate", "threshold", "quantile")
 
 
 @dataclass
 class State:
-    """Everything that changes while R runs train. P is the number of the model's parameters."""
+    """The training state of R parallel runs of a model with P parameters.
 
-    parameters: Tensor  # theta, [R, P]
-    learning_rate: Tensor  # rho, [R]
-    threshold: Tensor  # C, [R]; NaN for methods that do not clip
-    quantile: Tensor  # gamma, [R]; NaN for methods that have none
-    noise_multiplier: float  # nu, of one step, all its queries together
-    batch_size: int  # expected size of a Poisson batch
-    step: int = 0  # t, counted from 1 while a step is taken
-    layers: dict[str, int] = field(default_factory=dict)  # parameters by layer, in theta's order
-    buffers: dict[str, Tensor] = field(default_factory=dict)  # the method's own, each [R, ...]
-    average: Tensor | None = None  # of the parameters over the steps, [R, P], if it is taken
+    Attributes:
+        parameters: theta, [R, P].
+        learning_rate: rho, [R].
+        threshold: C, [R]; NaN for methods that do not clip.
+        quantile: gamma, [R]; NaN for methods without one.
+        noise_multiplier: nu of one step, all its queries together.
+        batch_size: B, the expected size of a Poisson batch.
+        step: t; 1 during the first step.
+        layers: parameter counts by layer name, in the order of theta.
+        buffers: tensors of the method, such as momentum, each [R, ...].
+        average: exponential moving average of the parameters, [R, P], if it is used.
+    """
+
+    parameters: Tensor
+    learning_rate: Tensor
+    threshold: Tensor
+    quantile: Tensor
+    noise_multiplier: float
+    batch_size: int
+    step: int = 0
+    layers: dict[str, int] = field(default_factory=dict)
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    average: Tensor | None = None
 
     def select(self, runs: Tensor) -> None:
-        """Drop all runs but these (int64 indices): the others have ended."""
+        """Keep only the runs with these indices, int64 [R']; the others have ended."""
         self.parameters = self.parameters[runs]
         self.learning_rate = self.learning_rate[runs]
         self.threshold = self.threshold[runs]
@@ -50,78 +63,126 @@ class State:
 
     @property
     def eval_parameters(self) -> Tensor:
-        """The parameters that stand for each run, [R, P]."""
+        """The parameters to evaluate, [R, P]: the average if there is one."""
         return self.parameters if self.average is None else self.average
 
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """A method's constants, each a `setting`; a configuration may set each by its name."""
+    """Base class of a method's constants. Each field is an `option`; a configuration may set it."""
 
 
 def option(default: Any, **limits: float) -> Any:
-    """One constant: its default, and its limits (gt, ge, lt, le).
+    """Declare a constant of a method.
 
-    They are declared here and held against a configuration's values in `oso_dp.study.config`, so
-    that training needs no library for that.
+    Args:
+        default: the value unless a configuration sets one.
+        **limits: gt, ge, lt or le, checked by `oso_dp.study.config` and `option_checks`.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class MyOptions(MethodOptions):
+        ...     beta: float = option(0.9, ge=0, lt=1)
     """
     return field(default=default, metadata=limits)
 
 
 class Method(ABC):
-    """One way to train. Subclasses set the class variables and write `queries` and `update`."""
+    """A DP optimizer. Subclasses set the class variables and define `queries` and `update`.
+
+    Attributes:
+        name: in configurations and run identities; unique.
+        title: in tables and figures.
+        search: the axes of its grid: any of learning_rate, threshold, quantile.
+        is_private: False for a baseline without privacy.
+        updates_rate_first: whether `update` moves theta with the learning rate that it has just
+            set, not with the earlier one.
+        supports_schedule: whether a learning rate schedule may scale its steps.
+        Options: the class of its constants.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    search: ClassVar[tuple[str, ...]]  # the grid's axes: learning_rate, threshold, quantile
+    search: ClassVar[tuple[str, ...]]
     is_private: ClassVar[bool] = True
-    # Whether `update` moves theta with the rate that it has just set, not with that of before.
     updates_rate_first: ClassVar[bool] = False
-    # Whether a schedule may shorten its steps: not where its rule counts on those that it takes.
     supports_schedule: ClassVar[bool] = True
     Options: ClassVar[type[MethodOptions]] = MethodOptions
 
-    def __init__(self, settings: Any, momentum: float) -> None:
-        self.options = settings
+    def __init__(self, options: Any, momentum: float) -> None:
+        """Create the method.
+
+        Args:
+            options: an instance of `Options`.
+            momentum: in [0, 1), for methods that use it.
+        """
+        self.options = options
         self.momentum = momentum
 
     @property
     def uses_momentum(self) -> bool:
-        """Whether the study's momentum applies; some methods have one of their own."""
+        """Whether `momentum` has an effect; False for methods with a momentum of their own."""
         return True
 
     def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
-        """All starting values of a run, from the grid's candidate (axis name to value)."""
+        """The initial values of a run.
+
+        Args:
+            candidate: a grid point, values by axis.
+
+        Returns:
+            `candidate`, and initial values that the method sets itself, by axis.
+        """
         return candidate
 
     def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float | None]:
-        """From nu of a step, the noise multipliers of the gradient and of the second query."""
+        """Split the noise of a step among its queries.
+
+        Args:
+            noise_multiplier: nu of the step.
+            batch_size: the expected batch size.
+
+        Returns:
+            The noise multipliers of the gradient and of the second query (None without one).
+
+        Raises:
+            OsoError: if the second query leaves no budget for the gradient.
+        """
         return noise_multiplier, None
 
     @abstractmethod
     def queries(self, state: State) -> tuple[Query, ...]:
-        """The sums that a step asks for."""
+        """The noisy sums that a step needs; together they have the step's noise multiplier."""
 
     @abstractmethod
     def update(self, state: State, answers: Answers) -> None:
-        """Take one step. `answers[ClippedGradient]` is the sanitized mean for that query, [R, P].
+        """Take one step in place.
 
-        [R] for a count; `answers[ClippedGradient, name]` of a query about a group of layers.
+        Args:
+            state: of R runs.
+            answers: the sanitized means by query class, such as `answers[ClippedGradient]`, [R, P]
+                ([R] for a count); by (class, group name) for a query of a layer group.
         """
 
     def adapt_hyperparameters(self, state: State, answers: Answers) -> None:  # noqa: B027
-        """The part of `update` that moves all but theta: C, rho, and what the method remembers.
+        """The part of `update` that changes C, rho and the method's buffers, but not theta.
 
-        By itself where somebody else's optimizer moves theta (`oso_dp.opacus`). By default nothing.
+        Used alone where another optimizer moves theta (`oso_dp.opacus`). Default: no change.
         """
 
     def fraction_clipped(self, state: State) -> Tensor | None:
-        """The sanitized share of clipped examples in the last batch, [R], if the method asks."""
+        """The sanitized fraction of clipped examples in the last batch, [R], if it was queried."""
         return None
 
 
 def gradient_step(state: State, gradient: Tensor, momentum: float) -> None:
-    """theta <- theta - rho v with v <- momentum v + gradient (heavy ball, as torch.optim.SGD)."""
+    """theta <- theta - rho v with v <- momentum v + gradient (heavy ball, as torch.optim.SGD).
+
+    Args:
+        state: changed in place; v is `state.buffers["velocity"]`.
+        gradient: [R, P].
+        momentum: in [0, 1).
+    """
     if momentum > 0:
         if (velocity := state.buffers.get("velocity")) is not None:
             gradient = momentum * velocity + gradient
@@ -134,7 +195,14 @@ def adam_step(
 ) -> None:
     """theta <- theta - rho m / (sqrt(v) + stabiliser), as torch.optim.Adam.
 
-    m and v are the averages of the gradients and of their squares, each over 1 - beta^t.
+    m and v are the bias-corrected averages of the gradients and of their squares.
+
+    Args:
+        state: changed in place; the averages are `state.buffers["mean"]` and `["square"]`.
+        gradient: [R, P].
+        beta1: decay of m, in [0, 1).
+        beta2: decay of v, in [0, 1).
+        stabiliser: epsilon of Adam, > 0.
     """
     memory, zeros = state.buffers, gradient.new_zeros(gradient.shape)
     memory["mean"] = beta1 * memory.get("mean", zeros) + (1 - beta1) * gradient

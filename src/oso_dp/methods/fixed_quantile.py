@@ -30,8 +30,8 @@ class FixedQuantile(Method):
     Options = FixedQuantileOptions
 
     def initial_values(self, candidate: dict[str, float]) -> dict[str, float]:
-        if "quantile" not in candidate:  # without one, C would be no number after a step
-            raise OsoError(f"{self.name}: a run must begin with a quantile; search it, or set it")
+        if "quantile" not in candidate:  # without one, C would be NaN after a step
+            raise OsoError(f"quantile: not set; method {self.name!r} needs it, search or set it")
         return {**candidate, "threshold": self.options.initial_threshold}
 
     def split_noise(self, noise_multiplier: float, batch_size: int) -> tuple[float, float]:

@@ -63,7 +63,7 @@ class FixedQuantilePerLayer(FixedQuantile):
 
 def _groups(state: State) -> list[LayerGroup]:
     if not state.layers:
-        raise OsoError("fixed_quantile_per_layer: the training must name the model's layers")
+        raise OsoError("fixed_quantile_per_layer: state.layers is empty; it must name all layers")
     return [LayerGroup(name, (name,)) for name in state.layers]
 
 

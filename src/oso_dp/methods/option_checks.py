@@ -1,4 +1,4 @@
-"""A method's settings as a program gives them, held to their limits."""
+"""Validation of a method's options (constants) against their limits."""
 
 import dataclasses
 import operator
@@ -9,35 +9,48 @@ from typing import Any
 from oso_dp.errors import OsoError
 from oso_dp.methods import MethodOptions
 
-_HOLDS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
-_SAID = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_OPERATORS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
+_SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def check_number(name: str, value: Any, **limits: float) -> None:
-    """OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = number and abs(value) <= sys.float_info.max  # of a whole number of any length, too
-    if not fits or not all(_HOLDS[key](value, limit) for key, limit in limits.items()):
-        allowed = " and ".join(f"{_SAID[key]} {limit:g}" for key, limit in limits.items())
-        raise OsoError(f"{name} {value!r}: must be a number{' ' if allowed else ''}{allowed}")
+    """Raise OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_finite = is_number and abs(value) <= sys.float_info.max  # also for integers of any size
+    if not is_finite or not all(_OPERATORS[key](value, limit) for key, limit in limits.items()):
+        allowed = " and ".join(f"{_SYMBOLS[key]} {limit:g}" for key, limit in limits.items())
+        raise OsoError(f"{name}: {value!r}; must be a number{' ' if allowed else ''}{allowed}")
 
 
 def make_options(
-    kind: type[MethodOptions],
+    options_class: type[MethodOptions],
     values: Mapping[str, Any],
-    where: str,
+    caller: str,
     besides: Collection[str] = (),
     without: Collection[str] = (),
 ) -> MethodOptions:
-    """A method's settings; OsoError for a name or a value that they do not take.
+    """A method's options from `values`.
 
-    For the message: `where`, what was called, and the arguments that it takes `besides`. `without`:
-    settings that are given otherwise there.
+    Args:
+        options_class: the method's `Options`.
+        values: by name.
+        caller: the function that was called, for messages.
+        besides: further arguments of the caller, for messages.
+        without: options that the caller sets otherwise.
+
+    Raises:
+        OsoError: for a name or a value that is not allowed.
     """
-    fields = {one.name: one for one in dataclasses.fields(kind) if one.name not in without}
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(options_class)
+        if field.name not in without
+    }
     for name, value in values.items():
         if name not in fields:
-            known = ", ".join(sorted({*fields, *besides})) or "none"
-            raise OsoError(f"{where}: unknown argument {name!r}; the method's are {known}")
+            allowed = ", ".join(sorted({*fields, *besides})) or "none"
+            raise OsoError(
+                f"{caller}: unknown argument {name!r}; the method's arguments are {allowed}"
+            )
         check_number(name, value, **fields[name].metadata)
-    return kind(**values)
+    return options_class(**values)

@@ -1,4 +1,4 @@
-"""The networks, by the name that a configuration gives them."""
+"""The study's networks, by their name in configurations."""
 
 from collections.abc import Callable
 
@@ -22,12 +22,12 @@ MODELS: dict[str, Callable[[bool], nn.Module]] = {
 
 
 def build_model(name: str, final_activation: bool = False) -> nn.Module:
-    """A network with fresh weights from torch's global generator.
+    """A network with weights drawn from torch's global generator.
 
-    `final_activation` puts the ReLU or LeakyReLU of Tables 5 and 7 on the logits, too.
+    final_activation: apply the ReLU or LeakyReLU of Tables 5 and 7 to the logits also.
     """
     if name not in MODELS:
-        raise OsoError(f"model {name!r}: not known; allowed are {', '.join(sorted(MODELS))}")
+        raise OsoError(f"model: {name!r}; must be one of {', '.join(sorted(MODELS))}")
     return MODELS[name](final_activation)
 
 

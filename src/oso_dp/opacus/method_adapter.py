@@ -70,7 +70,7 @@ class MethodAdapter:
         self.state.noise_multiplier = noise_multiplier
         return self.method.queries(self.state)
 
-    def learn(self, answers: Answers) -> None:
+    def adapt_hyperparameters(self, answers: Answers) -> None:
         """Update C and the factor after a step that used the old ones."""
         self.state.step += 1
         self.method.adapt_hyperparameters(self.state, answers)

@@ -267,7 +267,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
         with self._adapted_rates(), torch.no_grad():
             outcome = self.original_optimizer.step()
         with torch.no_grad():
-            self.driver.learn(self._answers)
+            self.driver.adapt_hyperparameters(self._answers)
             if self.distributed:
                 self.driver.synchronize()
         return outcome

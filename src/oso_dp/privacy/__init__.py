@@ -1,1 +1,4 @@
-"""The only room that decides what leaves the training data, and what that costs."""
+"""The privacy mechanism: Poisson sampling, queries and their sensitivities, Gaussian noise, ledger.
+
+This is the only package that releases values computed from the training data.
+"""

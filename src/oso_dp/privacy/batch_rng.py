@@ -1,8 +1,8 @@
-"""The mechanism's random numbers for R runs at once: batches of different sizes, and noise.
+"""The mechanism's random numbers for R parallel runs: Poisson batches and Gaussian noise.
 
-Batches are drawn on the host: a few thousand words each, and everybody knows their lengths without
-asking the device. Noise is drawn where it is added, but only if it is seeded: the system's entropy
-is the host's.
+Batches are drawn on the CPU: they take a few thousand words each, and their lengths are then known
+without synchronizing with the device. Seeded noise is drawn on the device where it is added; the
+system's entropy is available on the CPU only.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from oso_dp.privacy.rng_sources import RandomSource, Seeded, blocks
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.thread_pool import run_in_threads
 
-# Batches are padded to a multiple of this, so that few shapes occur: what is freed by one step then
-# fits the next. With every size different, the heap of a long run on a CPU grew fivefold.
+# Batches are padded to a multiple of this, so that few shapes occur and freed memory fits the next
+# step. With all sizes different, the heap of a long run on a CPU grew fivefold.
 BLOCK = 64
 
 
 @dataclass(frozen=True)
 class NoiseSpec:
-    """What a sum gets: from which stream, and each run's standard deviation, [R]."""
+    """The noise of a sum: the purpose that selects its stream, and standard deviations, [R]."""
 
     purpose: str
     deviation: Tensor
@@ -33,19 +33,19 @@ class NoiseSpec:
 
 @dataclass(frozen=True)
 class Batches:
-    """Of those runs whose batches are padded to one width: indices int64 [r, B].
+    """The batches of r runs, padded to one width B.
 
-    `places`: where these runs stand among those asked for. `present`: which indices are a run's
-    own, bool [r, B].
+    members: positions of these runs among the requested ones. indices: int64 [r, B]. present:
+    False for padding, bool [r, B].
     """
 
-    places: list[int]
+    members: list[int]
     indices: Tensor
     present: Tensor
 
 
 class BatchRNG:
-    """Of `examples` examples; every number is drawn for a run's identity, a purpose and a step."""
+    """Draws batches of `examples` examples, and noise, by run id, purpose and step."""
 
     def __init__(
         self,
@@ -59,10 +59,9 @@ class BatchRNG:
         self._on_device = device.type != "cpu" and isinstance(randomness, Seeded)
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
-        """Indices, int64 [R, B], and which of them are a run's own, bool [R, B].
+        """Indices, int64 [R, B], and which of them are present, bool [R, B]; the rest is padding.
 
-        As wide as the longest batch needs, so that none overflows; the others are padded with the
-        index 0, which is not their own.
+        B is the length of the longest batch, rounded up; padding has the index 0.
         """
         drawn = [
             self.sampling.draw(self.examples, self.randomness.words(run_id, "sampling", step))
@@ -76,21 +75,22 @@ class BatchRNG:
         return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
 
     def batches_by_width(self, run_ids: Sequence[str], step: int) -> list[Batches]:
-        """The same, but on a CPU each as wide as it would be without the other runs.
+        """As `batches`, grouped by width: on a CPU each batch has the width it has without others.
 
-        A product's shape may decide how it is rounded, and a run's last bits must not depend on
-        its company. An accelerator rounds by the number of runs anyway, and is quicker with all.
+        The rounding of a product may depend on its shape, and a run's result must not depend on
+        the other runs. On an accelerator it depends on the number of runs anyway, so that all runs
+        are one group, which is faster.
         """
         indices, present = self.batches(run_ids, step)
-        places: dict[int, list[int]] = {}
-        for place, own in enumerate(present):
-            longest = int(own.nonzero().max()) + 1 if self.device.type == "cpu" and own.any() else 0
-            places.setdefault(-(-longest // BLOCK) * BLOCK, []).append(place)
-        if len(places) == 1:
+        by_width: dict[int, list[int]] = {}
+        for run, row in enumerate(present):
+            length = int(row.nonzero().max()) + 1 if self.device.type == "cpu" and row.any() else 0
+            by_width.setdefault(-(-length // BLOCK) * BLOCK, []).append(run)
+        if len(by_width) == 1:
             return [Batches(list(range(len(run_ids))), indices, present)]
         return [
-            Batches(alike, indices[alike, :width], present[alike, :width])
-            for width, alike in places.items()
+            Batches(members, indices[members, :width], present[members, :width])
+            for width, members in by_width.items()
         ]
 
     def add_noise(
@@ -100,9 +100,9 @@ class BatchRNG:
         totals: Sequence[Tensor],
         noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
-        """Each total, [R, ...], plus fresh noise, in the total's type.
+        """Each total, [R, ...], plus fresh noise, in the dtype of the total.
 
-        Added in float64: a sum of two float32 numbers would show which noise was possible.
+        Added in float64: the low bits of a float32 sum would reveal which noise was possible.
         """
         add = self._on_device_noised if self._on_device else self._on_host_noised
         return add(run_ids, step, totals, noise)
@@ -114,28 +114,28 @@ class BatchRNG:
         totals: Sequence[Tensor],
         noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
-        """A block of one run's total after the other, while the block is in the cache."""
+        """Block by block of each run's total, so that a block stays in the cache."""
         exact = [total.cpu().reshape(len(run_ids), -1).numpy() for total in totals]
         noised = [np.empty_like(rows) for rows in exact]
-        deviations = [one.deviation.tolist() for one in noise]
+        deviations = [spec.deviation.tolist() for spec in noise]
 
-        def add(number: int, run: int, block: int, place: slice) -> None:
-            part = exact[number][run, place]
-            numbers = np.empty(len(part))
-            purpose = noise[number].purpose
+        def add(index: int, run: int, block: int, columns: slice) -> None:
+            values = exact[index][run, columns]
+            numbers = np.empty(len(values))
+            purpose = noise[index].purpose
             self.randomness.fill(numbers, run_ids[run], purpose, step, block)
-            numbers *= deviations[number][run]
-            numbers += part
-            noised[number][run, place] = numbers
+            numbers *= deviations[index][run]
+            numbers += values
+            noised[index][run, columns] = numbers
 
         jobs = [
-            (number, run, *block)
-            for number, rows in enumerate(exact)
+            (index, run, *block)
+            for index, rows in enumerate(exact)
             for run in range(len(run_ids))
             for block in blocks(rows.shape[1])
         ]
-        much = sum(rows.size for rows in exact) > NOISE_BLOCK
-        run_in_threads(add, jobs, torch.get_num_threads() if much else 1)
+        use_threads = sum(rows.size for rows in exact) > NOISE_BLOCK
+        run_in_threads(add, jobs, torch.get_num_threads() if use_threads else 1)
         return [
             torch.from_numpy(rows).view(total.shape).to(total.device)
             for rows, total in zip(noised, totals, strict=True)
@@ -149,9 +149,9 @@ class BatchRNG:
         noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
         noised = []
-        for total, one in zip(totals, noise, strict=True):
+        for total, spec in zip(totals, noise, strict=True):
             rows = total.reshape(len(run_ids), -1)
-            numbers = philox.normals(run_ids, one.purpose, step, rows.shape[1], self.device)
-            numbers *= one.deviation[:, None]
+            numbers = philox.normals(run_ids, spec.purpose, step, rows.shape[1], self.device)
+            numbers *= spec.deviation[:, None]
             noised.append(numbers.add_(rows).to(total.dtype).view(total.shape))
         return noised

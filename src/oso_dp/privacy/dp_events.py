@@ -1,9 +1,8 @@
-"""dp_accounting's events and its Rényi accountant, without the rest of that package.
+"""dp_accounting's events and RDP accountant, imported without the rest of that package.
 
-`import dp_accounting` loads everything, above all the machinery of privacy-loss distributions, and
-takes 2 s; RDP needs a third of it, and `oso calibrate` is asked at a prompt. So these modules are
-loaded while the package's own initialisation is left out. Whoever imports the package later gets it
-whole, with these same modules in it.
+`import dp_accounting` also loads privacy loss distributions and takes 2 s, three times what RDP
+needs, which is noticeable in `oso calibrate`. So these modules are imported without the package's
+`__init__`. A later `import dp_accounting` works as usual and contains these same modules.
 """
 
 import importlib.util

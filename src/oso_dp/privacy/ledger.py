@@ -1,10 +1,9 @@
 """The ledger: what the mechanism released, step by step; epsilon is computed from it afterwards.
 
-McMahan et al. 2018, section 5: a sampling event per step with the sums that were asked of that
-batch. Equal steps are counted, not listed, since no price depends on their order; so a run's ledger
-is a few hundred bytes of JSON. The paper's ledger holds each sum's bound S and standard deviation
-sigma; here it is their ratio, which is what accounting needs, and which stays the same while S
-moves.
+McMahan et al. 2018, section 5: a sampling event per step, with the noisy sums of that batch. Equal
+steps are counted, not listed, since epsilon does not depend on their order; so a run's ledger is a
+few hundred bytes of JSON. Their ledger has each sum's bound S and standard deviation sigma; here it
+is their ratio, which suffices for accounting and is constant while S changes.
 """
 
 import json
@@ -21,12 +20,12 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-_LEAST_NOISE, _MOST_NOISE, _MOST_STEPS = 1e-6, 1e9, 10**9
+_MIN_NOISE, _MAX_NOISE, _MAX_STEPS = 1e-6, 1e9, 10**9
 
 
 @dataclass(frozen=True)
 class SumQuery:
-    """One noisy sum: its name and its noise's standard deviation divided by its sensitivity."""
+    """One noisy sum: its name, and the standard deviation of its noise over its sensitivity."""
 
     name: str
     noise_multiplier: float
@@ -34,16 +33,16 @@ class SumQuery:
 
 @dataclass
 class Ledger:
-    """Steps of one run, each a sampled batch and the noisy sums taken over it."""
+    """The steps of one run: each is a sampled batch and the noisy sums over it, with a count."""
 
     sampling: PoissonSampling
     steps: list[tuple[tuple[SumQuery, ...], int]] = field(default_factory=list)  # (queries, count)
 
     def record(self, queries: tuple[SumQuery, ...]) -> None:
-        """Write one step down. The mechanism calls this before it hands out the answers."""
-        for place, (known, count) in enumerate(self.steps):
-            if known == queries:
-                self.steps[place] = (queries, count + 1)
+        """Add one step. The mechanism calls this before it returns the answers."""
+        for index, (recorded, count) in enumerate(self.steps):
+            if recorded == queries:
+                self.steps[index] = (queries, count + 1)
                 return
         self.steps.append((queries, 1))
 
@@ -52,24 +51,26 @@ class Ledger:
         return sum(count for _, count in self.steps)
 
     def check(self) -> None:
-        """OsoError for values that no mechanism writes; an accountant may misprice them."""
+        """OsoError for values that no mechanism records, for which an accountant may be wrong."""
         for queries, count in self.steps:
-            if type(count) is not int or not 0 < count <= _MOST_STEPS:
-                raise OsoError(f"ledger: count {count!r}: must be a whole number above 0")
+            if type(count) is not int or not 0 < count <= _MAX_STEPS:
+                raise OsoError(
+                    f"ledger: count {count!r}; must be an integer >= 1 and <= {_MAX_STEPS:g}"
+                )
             if not queries or len({query.name for query in queries}) != len(queries):
-                raise OsoError("ledger: a step must have queries, and each name once")
+                raise OsoError("ledger: a step must have queries with distinct names")
             for query in queries:
                 nu = query.noise_multiplier
                 if isinstance(nu, bool) or not isinstance(nu, int | float):
-                    raise OsoError(f"ledger: noise multiplier {nu!r}: must be a number")
-                if nu != 0 and not _LEAST_NOISE <= nu <= _MOST_NOISE:
+                    raise OsoError(f"ledger: noise_multiplier {nu!r}; must be a number")
+                if nu != 0 and not _MIN_NOISE <= nu <= _MAX_NOISE:
                     raise OsoError(
-                        f"ledger: noise multiplier {nu!r}: must be 0, or {_LEAST_NOISE:g} to "
-                        f"{_MOST_NOISE:g}"
+                        f"ledger: noise_multiplier {nu!r}; must be 0, or >= {_MIN_NOISE:g} and "
+                        f"<= {_MAX_NOISE:g}"
                     )
 
     def releases(self) -> list[tuple[float, int]]:
-        """Each kind of step as one Gaussian sum (McMahan et al., equation 1): (nu, count)."""
+        """Each distinct step as one Gaussian sum (McMahan et al., equation 1): (nu, count)."""
         self.check()
         return [
             (combined_noise_multiplier([query.noise_multiplier for query in queries]), count)
@@ -77,9 +78,9 @@ class Ledger:
         ]
 
     def event(self) -> "DpEvent":
-        """The whole run as a dp_accounting event."""
+        """The complete run as a dp_accounting event."""
         counted: Counter[tuple[PoissonSampling, float]] = Counter()
-        for nu, count in self.releases():  # a kind of step may come more than once
+        for nu, count in self.releases():  # nu may appear more than once
             counted[self.sampling, nu] += count
         return composed_event(counted)
 
@@ -92,9 +93,9 @@ class Ledger:
 
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
-        """Read what `to_json` wrote; OsoError for another sampling scheme or a broken text."""
+        """The inverse of `to_json`; OsoError for another sampling scheme or an invalid text."""
         try:
-            stored = parse_json(text, object_pairs_hook=_each_key_once)
+            stored = parse_json(text, object_pairs_hook=_check_unique_keys)
             sampling = PoissonSampling.from_json(stored)
             steps = [
                 (tuple(SumQuery(**query) for query in step["queries"]), step["count"])
@@ -107,16 +108,16 @@ class Ledger:
         return ledger
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A repeated key would hide what the first one says."""
+def _check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A repeated key would hide the first value."""
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return content
 
 
 def composed_event(releases: Mapping[tuple[PoissonSampling, float], int]) -> "DpEvent":
-    """Steps by (sampling, nu of all the step's sums together) and their number, as one event."""
+    """One dp_accounting event of step counts by (sampling, nu of all sums of the step)."""
     from oso_dp.privacy.dp_events import dp_event
 
     events = []

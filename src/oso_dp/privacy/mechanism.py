@@ -1,9 +1,9 @@
-"""The mechanism: draws the batch, takes the sums, adds the noise, writes the ledger.
+"""The Gaussian mechanism on Poisson batches: draws the batch, computes the sums, adds the noise and
+records the release in the ledger.
 
-Everything a method learns about the training data passes through `Mechanism.release`. Sampling,
-noise and ledger live in one object so that they cannot disagree: the batch is drawn by the sampling
-scheme that the ledger holds, the noise is sensitivity times noise multiplier, and that multiplier
-goes into the ledger.
+All that a method learns about the training data passes through `Mechanism.release`. Sampling, noise
+and ledger are in one object so that they cannot disagree: the batch is drawn by the sampling scheme
+in the ledger, the noise is sensitivity times noise multiplier, and the ledger has that multiplier.
 """
 
 from __future__ import annotations
@@ -31,11 +31,18 @@ if TYPE_CHECKING:
 class Mechanism:
     """Answers queries about Poisson batches of one data set, for R independent runs.
 
-    `noise_multiplier` is what the budget allows of a step: one whose queries together cost more
-    (have less noise than one Gaussian sum with it) is refused. 0 means no budget.
-    `randomness`: where sampling and noise come from; by default each run's own seeded streams.
-    `device`: where the sums are taken. `piece`: how many examples of a batch go through the model
-    at a time; None: all.
+    Args:
+        run_ids: distinct identities; the seeded streams of a run depend on its identity.
+        examples: n, the number of examples.
+        batch_size: B, the expected batch size; 1 to n.
+        noise_multiplier: the budget of a step. Queries that together have less noise than one
+            Gaussian sum with it are refused. 0 means no budget.
+        randomness: the source of sampling and noise. Default: seeded by run id.
+        device: where the sums are computed.
+        microbatch_size: examples per forward pass. Default: the complete batch.
+
+    Raises:
+        OsoError: for a value out of range.
     """
 
     def __init__(
@@ -50,14 +57,14 @@ class Mechanism:
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
-                f"batch_size {batch_size}: must be between 1 and the {examples} examples"
+                f"batch_size: {batch_size}; must be >= 1 and <= the number of examples, {examples}"
             )
         if not 0 <= noise_multiplier < math.inf:
-            raise OsoError(f"noise multiplier {noise_multiplier}: must be 0 or above, and finite")
-        if any("\0" in run_id for run_id in run_ids):  # it ends the identity in a stream's key
-            raise OsoError("run_ids: a zero character is not allowed")
+            raise OsoError(f"noise_multiplier: {noise_multiplier}; must be >= 0 and finite")
+        if any("\0" in run_id for run_id in run_ids):  # the separator in a stream's key
+            raise OsoError("run_ids: must not contain a null character")
         if len(set(run_ids)) != len(run_ids):
-            raise OsoError("run_ids: two runs with one identity would share their noise")
+            raise OsoError("run_ids: must be distinct, since equal ids would share their noise")
         self.examples = examples
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
@@ -77,20 +84,30 @@ class Mechanism:
         queries: Sequence[Query],
         gradients_of: Callable[[Runs, Tensor], PerExampleGradients],
     ) -> Answers:
-        """Sanitized means, (sum + noise) / expected batch size, of these R runs of `run_ids`.
+        """Sanitized means, (sum + noise) / expected batch size, of R runs.
 
-        By the query's key: [R, P], [R, P_g] for a query about a group of layers, or [R] if scalar.
-        Each run has its own batch: `gradients_of` gets some of these runs, as an index of
-        `run_ids`, and their indices, int64 [r, B] with B possibly 0, until all had their turn.
-        Batches are padded, and what stands there gets no weight. On a CPU the sums do not depend on
-        which runs are asked for together.
-        `step` counts from 1 and may only grow (a stream is used once).
+        On a CPU, the result of a run does not depend on the other runs.
+
+        Args:
+            runs: R of `run_ids`, each with a separate batch.
+            step: from 1; must increase, since each stream is used once.
+            queries: with distinct names.
+            gradients_of: computes per-sample gradients; called with some of the runs, as an index
+                of `run_ids`, and example indices, int64 [r, B], where B may be 0. Batches are
+                padded; padding gets no weight.
+
+        Returns:
+            By the query's key: [R, P], [R, P_g] for a layer group, or [R] for a scalar query.
+
+        Raises:
+            ValueError: for a step that was released before, or equal names.
+            OsoError: for queries that exceed the budget of a step.
         """
         members = range(len(self.run_ids))[runs]
         if any(step <= self._last_step[run] for run in members):
-            raise ValueError(f"step {step} was released before: its noise must not be used twice")
+            raise ValueError(f"step: {step}; was released before, its noise must not be reused")
         if len({query.name for query in queries}) != len(queries):
-            raise ValueError("two queries of one name would share their noise")
+            raise ValueError("queries: names must be distinct, since equal ones would share noise")
         self._check_budget(queries)
         for run in members:
             self._last_step[run] = step
@@ -102,34 +119,40 @@ class Mechanism:
         }
 
     def keep(self, runs: Sequence[int]) -> None:
-        """Go on with these runs only (the others have ended), renumbered from 0."""
+        """Continue with these runs only, renumbered from 0; the others have ended."""
         self.run_ids = [self.run_ids[run] for run in runs]
         self.ledgers = [self.ledgers[run] for run in runs]
         self._last_step = [self._last_step[run] for run in runs]
 
     def resume(self, ledgers: Sequence[Ledger], last_step: int) -> None:
-        """Take up the books of an interrupted training; steps up to last_step stay closed."""
+        """Continue an interrupted training with its ledgers; steps up to last_step stay closed."""
         for ledger in ledgers:
             ledger.check()
-        whole = all(ledger.step_count == last_step for ledger in ledgers)
+        is_complete = all(ledger.step_count == last_step for ledger in ledgers)
         schemes = [ledger.sampling for ledger in ledgers]
-        if schemes != [self.sampling] * len(self.run_ids) or not whole:
-            raise ValueError(f"these are not the ledgers of {last_step} steps of these runs")
+        if schemes != [self.sampling] * len(self.run_ids) or not is_complete:
+            raise ValueError(f"ledgers: must be those of {last_step} steps of these runs")
         self.ledgers = list(ledgers)
-        self._last_step = [max(last_step, closed) for closed in self._last_step]
+        self._last_step = [max(last_step, step) for step in self._last_step]
 
     def _check_budget(self, queries: Sequence[Query]) -> None:
         for query in queries:
-            # Sensitivities are decided in this room alone.
+            # Sensitivities are decided in this package alone.
             if type(query) not in QUERIES:
-                raise OsoError(f"query {query.name!r}: not one of oso_dp.privacy.queries")
+                raise OsoError(
+                    f"query {query.name!r}: {type(query).__name__}; must be a class of "
+                    "oso_dp.privacy.queries"
+                )
             if not (query.noise_multiplier >= 0 and math.isfinite(query.noise_multiplier)):
-                raise OsoError(f"query {query.name!r}: noise multiplier {query.noise_multiplier}")
-        together = combined_noise_multiplier([query.noise_multiplier for query in queries])
-        if together < self.noise_multiplier * (1 - 1e-9):
+                raise OsoError(
+                    f"query {query.name!r}: noise_multiplier {query.noise_multiplier}; must be "
+                    ">= 0 and finite"
+                )
+        combined = combined_noise_multiplier([query.noise_multiplier for query in queries])
+        if combined < self.noise_multiplier * (1 - 1e-9):
             raise OsoError(
-                f"queries {', '.join(query.name for query in queries)}: their noise multiplier is "
-                f"{together:g} together; the budget of a step asks for {self.noise_multiplier:g}"
+                f"queries {', '.join(query.name for query in queries)}: combined noise multiplier "
+                f"{combined:g}; must be >= the step's, {self.noise_multiplier:g}"
             )
 
     def _totals(
@@ -139,73 +162,73 @@ class Mechanism:
         queries: Sequence[Query],
         gradients_of: Callable[[Runs, Tensor], PerExampleGradients],
     ) -> Sequence[Tensor]:
-        """The exact sums of these runs, one for each query.
+        """The sums of these runs without noise, one per query.
 
-        Each example adds to a sum by itself alone, so a sum may be taken piece by piece.
+        An example's contribution does not depend on the others, so microbatches can be added up.
         """
         members = range(len(self.run_ids))[runs]
         batches = self.random_numbers.batches_by_width(self.run_ids[runs], step)
-        parts = []
+        by_batch = []
         for batch in batches:
-            group = _select_members(members, batch.places)
-            parts.append(
-                _concatenate(
+            group = _select_members(members, batch.members)
+            by_batch.append(
+                _add_up(
                     unnoised_sums(
                         queries,
                         group,
-                        gradients_of(group, batch.indices[:, microbatch_size]),
-                        batch.present[:, microbatch_size],
+                        gradients_of(group, batch.indices[:, microbatch]),
+                        batch.present[:, microbatch],
                     )
-                    for microbatch_size in self._pieces(batch.indices)
+                    for microbatch in self._microbatches(batch.indices)
                 )
             )
         if len(batches) == 1:
-            return parts[0]
-        order = torch.tensor([place for batch in batches for place in batch.places]).argsort()
-        return [torch.cat(sums)[order] for sums in zip(*parts, strict=True)]
+            return by_batch[0]
+        order = torch.tensor([member for batch in batches for member in batch.members]).argsort()
+        return [torch.cat(sums)[order] for sums in zip(*by_batch, strict=True)]
 
-    def _pieces(self, indices: Tensor) -> list[slice]:
-        """Places of a batch, indices [R, B], that go through the model one after the other."""
-        width = indices.shape[1]
-        microbatch_size = self.microbatch_size or max(1, width)
-        return [slice(at, at + microbatch_size) for at in range(0, max(1, width), microbatch_size)]
+    def _microbatches(self, indices: Tensor) -> list[slice]:
+        """The columns of each microbatch of a batch, indices [R, B]."""
+        width = max(1, indices.shape[1])
+        size = self.microbatch_size or width
+        return [slice(start, start + size) for start in range(0, width, size)]
 
     def _add_noise(
         self, totals: Sequence[Tensor], queries: Sequence[Query], runs: slice, step: int
     ) -> list[Tensor]:
-        """All sums of a step get their noise together; those that ask for none stay exact."""
-        noisy = [place for place, query in enumerate(queries) if query.noise_multiplier > 0]
+        """Add noise to all sums of a step at once, except to those without noise."""
+        noisy = [index for index, query in enumerate(queries) if query.noise_multiplier > 0]
         answers = list(totals)
         noised = self.random_numbers.add_noise(
             self.run_ids[runs],
             step,
-            [totals[place] for place in noisy],
-            [_noise_for(queries[place], runs, totals[place]) for place in noisy],
+            [totals[index] for index in noisy],
+            [_noise_for(queries[index], runs, totals[index]) for index in noisy],
         )
-        for place, total in zip(noisy, noised, strict=True):
-            answers[place] = total
+        for index, total in zip(noisy, noised, strict=True):
+            answers[index] = total
         return answers
 
 
-def _select_members(members: range, places: list[int]) -> Runs:
-    """Of these runs those at these places; all of them as a slice, which copies nothing."""
-    if len(places) == len(members):
+def _select_members(members: range, selected: list[int]) -> Runs:
+    """The members at these positions; a slice, which avoids copies, if these are all."""
+    if len(selected) == len(members):
         return slice(members.start, members.stop)
-    return [members[place] for place in places]
+    return [members[index] for index in selected]
 
 
-def _concatenate(parts: Iterable[list[Tensor]]) -> list[Tensor]:
-    """The sums of a batch from those of its pieces, into the first piece's."""
-    remaining = iter(parts)
+def _add_up(by_microbatch: Iterable[list[Tensor]]) -> list[Tensor]:
+    """The sums of a batch from those of its microbatches, in place of the first one's."""
+    remaining = iter(by_microbatch)
     sums = next(remaining)
-    for part in remaining:
-        sums = [total.add_(more) for total, more in zip(sums, part, strict=True)]
+    for further in remaining:
+        sums = [total.add_(summand) for total, summand in zip(sums, further, strict=True)]
     return sums
 
 
 def _noise_for(query: Query, runs: slice, total: Tensor) -> NoiseSpec:
-    # The multiplier is part of the purpose: two answers that differ in it alone would give the
-    # exact sum away. Seven digits, because the last ones differ between machines.
+    # The multiplier is part of the purpose: with equal noise, two answers that differ in it alone
+    # would reveal the exact sum. Seven digits, because the last ones differ between machines.
     purpose = f"noise/{query.name}/{query.noise_multiplier:.7g}"
     deviation = query.noise_multiplier * query.sensitivity(runs)
     exact = torch.as_tensor(deviation, dtype=torch.float64, device=total.device)

@@ -1,10 +1,10 @@
 """Seeded noise on an accelerator: Philox 4x32-10 (Salmon et al. 2011).
 
-It is counter-based: 128 bits of the identity's hash say whose stream it is (64 are the key, 64
-stand in the counter), the counter's second word holds the step and its first the place within the
-step, so that all numbers come at once. The integers are the same on any device, and so is how they
-become numbers; they are other numbers than the host's, so that a run's realisation depends on the
-kind of device. On CUDA one kernel does what elsewhere takes 150 tensor operations.
+It is counter-based: 128 bits of a hash of the identity select the stream (64 in the key, 64 in the
+counter), the counter's second word is the step and its first the position within the step, so that
+all numbers are computed at once. The integers, and their conversion to normal numbers, are the same
+on any accelerator, but not the CPU's: a run's realisation depends on the type of device. On CUDA,
+one kernel replaces 150 tensor operations.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def normals(
 def pairs(
     run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Two times ceil(count / 2) whole numbers below 2^53, float64, for each run."""
+    """Two times ceil(count / 2) integers below 2^53, float64, for each run."""
     digests = [hashlib.sha256(f"{run_id}\x00{purpose}".encode()).digest() for run_id in run_ids]
     identity = [[int.from_bytes(d[i : i + 4], "little") for i in (0, 4, 8, 12)] for d in digests]
     key0, key1, high0, high1 = torch.tensor(identity, device=device).T[..., None]
@@ -48,7 +48,7 @@ def pairs(
 def integers(
     c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, k0: Tensor, k1: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Two whole numbers of 53 bits, int64, from the words of a counter and a key."""
+    """Two integers of 53 bits, int64, from the words of a counter and a key."""
     w = philox((c0, c1, c2, c3), (k0, k1))
     return (w[0] >> 5) * 2**26 + (w[1] >> 6), (w[2] >> 5) * 2**26 + (w[3] >> 6)
 
@@ -58,7 +58,7 @@ def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, ..
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
-        # The product's 64 bits wrap into the sign; shifted and masked, they come out right.
+        # The product of 64 bits wraps into the sign; shift and mask restore its words.
         left, right = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (
             (right >> 32 & _WORD) ^ c1 ^ k0,
@@ -70,7 +70,7 @@ def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, ..
     return c0, c1, c2, c3
 
 
-# The same as `whole_numbers`, of one place, for the compiler that CUDA brings along.
+# The same as `integers`, for one position, as source for CUDA's runtime compiler.
 KERNEL = f"""
 template <typename T>
 void whole_numbers(T i0, T i1, T i2, T i3, T j0, T j1, T& first, T& second) {{

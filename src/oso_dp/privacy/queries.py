@@ -1,15 +1,15 @@
-"""The sums of gradients over a batch that a method may ask for: weights, sensitivities.
+"""Queries: the clipped or weighted gradient sums that a method may use, with their sensitivities.
 
 Each query is sum_i w(n_i) g_i (or, for the count, sum_i w(n_i)), where n_i is the 2-norm of example
-i's gradient g_i, or of the part of it that the query's group of layers holds. The sensitivity is
-the most that adding or removing one example can change the sum (in 2-norm): max over n of w(n) n
-for vectors, of |w(n)| for the count. A query is asked for R runs at once: norms and weights are
-[R, B], and thresholds have one entry per run; `runs` says which of those the R are.
+i's gradient g_i, restricted to the query's layer group if it has one. The sensitivity is the
+largest change of the sum, in 2-norm, by adding or removing one example: max over n of w(n) n for
+vectors, of |w(n)| for the count. A query is for R runs at once: norms and weights are [R, B], and
+thresholds have one entry per run; `runs` selects the R runs among those.
 
-A norm that is not finite gets weight zero: such an example contributes nothing, whatever it holds.
-Thresholds are used no smaller than SMALLEST_THRESHOLD: far below it, float32 squares underflow, a
-norm would be measured as zero and the example pass unclipped. And no larger than LARGEST_THRESHOLD:
-infinite noise on an empty batch would look different from infinite noise on a full one.
+An example whose norm is not finite gets weight zero, whatever its gradient is. Thresholds are
+clamped from below to SMALLEST_THRESHOLD: far below it float32 squares underflow, a norm would be
+measured as zero and the example not clipped. They are clamped from above to LARGEST_THRESHOLD:
+infinite noise would distinguish an empty batch from a non-empty one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from oso_dp.errors import OsoError
 
-if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
+if TYPE_CHECKING:  # importing torch is slow, and planning a study does not need it
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
@@ -29,14 +29,18 @@ if TYPE_CHECKING:  # declarations stay importable without torch's start-up time
     from oso_dp.privacy.groups import LayerGroup
 
 SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e30
-_SMALLEST_WEIGHT = 2.0**-126  # smaller float32 numbers have few digits: rounded, they could exceed
+_SMALLEST_WEIGHT = 2.0**-126  # subnormal float32 weights round coarsely and could exceed the bound
 
 
 @dataclass(frozen=True)
 class Query(ABC):
-    """A sum that weighs each example by its gradient's norm, and its noise.
+    """A noisy sum over a batch that weights each example by its gradient norm.
 
-    `noise_multiplier`: the noise's standard deviation in units of the sensitivity.
+    Attributes:
+        noise_multiplier: standard deviation of the noise over the sensitivity; 0 for no noise.
+        kind: the name of the class in ledgers and streams.
+        scalar: whether it sums weights only, not gradients.
+        needs_norms: whether the weights depend on the norms.
     """
 
     noise_multiplier: float
@@ -46,22 +50,22 @@ class Query(ABC):
 
     @property
     def group(self) -> LayerGroup | None:
-        """The layers that it is about; None: the whole gradient as one vector."""
+        """The layer group; None for the complete gradient as one vector."""
         return None
 
     @property
     def name(self) -> str:
-        """What the ledger calls it, and the noise's stream: the kind, and the group if any."""
+        """Its name in the ledger and in the noise's stream: the kind, and the group if any."""
         return self.kind if self.group is None else f"{self.kind}/{self.group.name}"
 
     @property
     def key(self) -> Key:
-        """What its answer is found by: its class, and the name of its group if it has one."""
+        """The key of its answer: its class, with the name of its group if it has one."""
         return type(self) if self.group is None else (type(self), self.group.name)
 
     @abstractmethod
     def sensitivity(self, runs: Runs) -> float | Tensor:
-        """Of each of these runs, [R], or one number for all."""
+        """The sensitivity of each of these runs, [R], or one number for all."""
 
     @abstractmethod
     def weights(self, norms: Tensor, runs: Runs) -> Tensor:
@@ -71,13 +75,13 @@ class Query(ABC):
 Key: TypeAlias = type[Query] | tuple[type[Query], str]
 Runs: TypeAlias = slice | list[int]  # an index of the run axis
 if TYPE_CHECKING:
-    # What the mechanism gives: [R, P], [R, P_g] of a group of layers, [R] if scalar.
+    # The mechanism's answers: [R, P], [R, P_g] of a layer group, [R] if scalar.
     Answers: TypeAlias = Mapping[Key, Tensor]
 
 
 @dataclass(frozen=True)
 class ThresholdQuery(Query):
-    """Whatever depends on C."""
+    """A query that depends on the clipping threshold C."""
 
     threshold: Tensor  # C of all runs
     group: LayerGroup | None = None
@@ -88,29 +92,30 @@ class ThresholdQuery(Query):
 
 
 class BoundedGradient(ThresholdQuery):
-    """A sum to which nobody adds more than C."""
+    """A sum to which each example contributes at most C."""
 
     def sensitivity(self, runs: Runs) -> Tensor:
         return self._threshold(runs)[:, 0]
 
 
 class ClippingQuery(ThresholdQuery):
-    """A sum made of two: of the gradients up to C, and of the unit vectors of those beyond it.
+    """A combination of two components: the sum of unclipped gradients (norm at most C), and the sum
+    of the unit vectors of clipped ones.
 
-    Each example is in one of the two only. So several such queries of one threshold cost as much as
-    a single one (`made_of_same_parts`).
+    Each example is in one component only. So several such queries of one threshold take as long to
+    compute as one (`have_same_components`).
     """
 
     @abstractmethod
     def combined(self, short: Tensor, units: Tensor, runs: Runs) -> Tensor:
-        """The query's sums from those of the parts, each [R, ...]; or its weights from theirs."""
+        """The query's sums from the components' sums, [R, ...] each, or its weights from theirs."""
 
     def components(self, norms: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
-        """Weights in the sum of gradients up to C and in that of unit vectors, each [R, B]."""
+        """Weights in the sums of unclipped gradients and of unit vectors, each [R, B]."""
         threshold, finite = self._threshold(runs), norms.isfinite()
         short = (finite & (norms <= threshold)).to(norms.dtype)
         units = norms.reciprocal()
-        # C / n must have all its digits, too.
+        # C / n must not be subnormal either.
         long = finite & (norms > threshold) & (threshold * units >= _SMALLEST_WEIGHT)
         return short, _usable(units, long)
 
@@ -132,10 +137,10 @@ class ClippedGradient(ClippingQuery, BoundedGradient):
 class AutomaticGradient(BoundedGradient):
     """The sum of gradients scaled by C / (n + gamma): AUTO-S (Bu et al. 2023).
 
-    gamma (`stabiliser`) is above 0, so that n / (n + gamma) < 1: nobody adds more than C. It tends
-    to 1 as n grows: no smaller sensitivity would hold. In float32, too: what is added to n cannot
-    round to less than n, so that only the division can exceed, by one rounding, as in a clip.
-    OsoError for a gamma that float32 could take for zero or infinity.
+    gamma (`stabiliser`) is > 0, so that n / (n + gamma) < 1 and an example contributes at most C;
+    it tends to 1 as n grows, so the sensitivity is C. This also holds in float32: n + gamma does
+    not round to less than n, so only the division can exceed the bound, by one rounding, as in
+    clipping. Raises OsoError for a gamma that float32 could round to zero or infinity.
     """
 
     stabiliser: float = 0.01
@@ -144,14 +149,14 @@ class AutomaticGradient(BoundedGradient):
     def __post_init__(self) -> None:
         if not 1e-6 <= self.stabiliser <= 1e6:  # below 0, the sensitivity would be unbounded
             raise OsoError(
-                f"query {self.name!r}: stabiliser {self.stabiliser}: must be 1e-6 to 1e6"
+                f"query {self.name!r}: stabiliser {self.stabiliser}; must be >= 1e-6 and <= 1e6"
             )
 
     def weights(self, norms: Tensor, runs: Runs) -> Tensor:
         return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
 
     def _length(self, norms: Tensor) -> Tensor:
-        """What each gradient is divided by; never less than its norm."""
+        """The divisor of each gradient; never less than its norm."""
         return norms + self.stabiliser
 
 
@@ -159,8 +164,8 @@ class AutomaticGradient(BoundedGradient):
 class AdaptiveGradient(AutomaticGradient):
     """The sum of gradients scaled by C / (n + r / (n + r)): PSAC (Xia et al. 2023, Algorithm 1).
 
-    r is the `stabiliser`. Unlike AUTO-S's, the weight of a vanishing gradient is C, not C / gamma:
-    it is largest at n = sqrt(r) - r. The sensitivity is still C: r / (n + r) > 0, so that
+    r is the `stabiliser`. Unlike AUTO-S's, the weight of a vanishing gradient is C, not C / gamma;
+    the weight is largest at n = sqrt(r) - r. The sensitivity is still C: r / (n + r) > 0, so that
     n / (n + r / (n + r)) < 1, and it tends to 1 as n grows.
     """
 
@@ -186,9 +191,9 @@ class ClippedDirection(ClippingQuery):
 
 @dataclass(frozen=True)
 class UnclippedCount(ThresholdQuery):
-    """The number of unclipped examples, each counted as +1/2 or -1/2 (Andrew et al. 2021).
+    """The number of unclipped examples, counted as +1/2 or -1/2 each (Andrew et al. 2021).
 
-    Centring halves the sensitivity: with the count at 0 or 1 it would be 1.
+    Centring halves the sensitivity: counted as 1 or 0 it would be 1.
     """
 
     kind = "unclipped_count"
@@ -203,7 +208,7 @@ class UnclippedCount(ThresholdQuery):
 
 
 def have_same_components(queries: Sequence[Query]) -> list[ClippingQuery]:
-    """These queries, if all are made of the same two sums; else none."""
+    """These queries if all have the same two components; else an empty list."""
     clipping = [query for query in queries if isinstance(query, ClippingQuery)]
     same = all(query.threshold is clipping[0].threshold for query in clipping)
     return clipping if same and len(clipping) == len(queries) else []
@@ -215,7 +220,7 @@ def _usable(weights: Tensor, where: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PlainGradient(Query):
-    """The sum of gradients as they are: no clip, no noise, no privacy (NoDP)."""
+    """The sum of gradients without clipping, noise and privacy (NoDP)."""
 
     noise_multiplier: float = field(default=0.0, init=False)
     kind = "plain_gradient"

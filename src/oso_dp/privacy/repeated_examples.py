@@ -1,8 +1,8 @@
-"""Whether a data set has an example twice: epsilon is that of adding or removing one example.
+"""Detection of repeated examples in a data set, for which epsilon would not hold.
 
-An example that appears k times moves each sum by k times the threshold. Seen is what torch's own
-classes show: the indices of `Subset`, the parts of `ConcatDataset` and `StackDataset`, at any
-depth. No example is fetched: to refuse equal ones would tell of them.
+An example that appears k times changes each sum by up to k times the threshold. Only the structure
+of torch's classes is checked: the indices of `Subset`, and the data sets in `ConcatDataset` and
+`StackDataset`, at any depth. No example is fetched: refusing equal examples would reveal them.
 """
 
 from typing import Any
@@ -20,58 +20,56 @@ def check_no_repeats(data: Any, argument: str) -> None:
     """Check that no example is in a data set twice, by the structure of the data set alone.
 
     Args:
-        data: any data set; one that is not made of torch's own parts passes.
-        argument: what the caller calls the data, for the message.
+        data: any data set; one that is not of torch's composite classes passes.
+        argument: the name of the caller's argument, for the message.
 
     Raises:
-        OsoError: an example is in it twice.
+        OsoError: if an example is in it twice.
     """
     if not isinstance(data, Subset | ConcatDataset | StackDataset):
         return
     try:
         origins = _origins(data, np.arange(len(data)), {})
-    except Exception:  # indices that are none, or whatever a data set may do: fetching says so
+    except Exception:  # invalid indices, for example; fetching an example reports it
         return
     if len(np.unique(origins)) < len(origins):
         raise OsoError(
-            f"{argument}: an example appears twice in its Subset or ConcatDataset; epsilon is that "
-            "of an example that appears once; leave its repetitions out"
+            f"{argument}: an example appears twice in a Subset or ConcatDataset; epsilon holds for "
+            "examples that appear once, so remove repetitions"
         )
 
 
-def _origins(data: Any, places: np.ndarray, known: dict[Any, int]) -> np.ndarray:
-    """Of the examples at these places numbers that are equal where the examples are the same one.
+def _origins(data: Any, indices: np.ndarray, ids: dict[Any, int]) -> np.ndarray:
+    """An integer per index that is equal for indices of the same example.
 
-    `known`: numbers that were given, by what they are for.
+    ids: the integers assigned so far.
     """
-    if places.size and places.min() < 0:
-        places = np.where(places < 0, places + len(data), places)
+    if indices.size and indices.min() < 0:
+        indices = np.where(indices < 0, indices + len(data), indices)
     if isinstance(data, Subset):
-        return _origins(data.dataset, _numbers(data.indices)[places], known)
+        return _origins(data.dataset, _as_int64(data.indices)[indices], ids)
     if isinstance(data, ConcatDataset):
         ends = np.asarray(data.cumulative_sizes)
-        origins, parts = np.empty_like(places), np.searchsorted(ends, places, side="right")
-        order = np.argsort(parts, kind="stable")
-        which, begins = np.unique(parts[order], return_index=True)
-        for part, chosen in zip(which, np.split(order, begins[1:]), strict=True):
-            before = ends[part - 1] if part else 0
-            origins[chosen] = _origins(data.datasets[part], places[chosen] - before, known)
+        origins, owners = np.empty_like(indices), np.searchsorted(ends, indices, side="right")
+        order = np.argsort(owners, kind="stable")
+        distinct, begins = np.unique(owners[order], return_index=True)
+        for owner, rows in zip(distinct, np.split(order, begins[1:]), strict=True):
+            start = ends[owner - 1] if owner else 0
+            origins[rows] = _origins(data.datasets[owner], indices[rows] - start, ids)
         return origins
-    if isinstance(data, StackDataset):  # an example is what its parts are together
+    if isinstance(data, StackDataset):  # equal if all stacked examples are equal
         stacked: Any = data.datasets
         inner = stacked.values() if isinstance(stacked, dict) else stacked
-        columns = np.stack([_origins(one, places, known) for one in inner], axis=1)
-        return np.array(
-            [_number_rows(tuple(row), known) for row in columns.tolist()], dtype=np.int64
-        )
+        columns = np.stack([_origins(dataset, indices, ids) for dataset in inner], axis=1)
+        return np.array([_id_of(tuple(row), ids) for row in columns.tolist()], dtype=np.int64)
     tensors = data.tensors if type(data) is TensorDataset else (data,)
-    return _number_rows(tuple(map(id, tensors)), known) * _STRIDE + places
+    return _id_of(tuple(map(id, tensors)), ids) * _STRIDE + indices
 
 
-def _number_rows(key: Any, known: dict[Any, int]) -> int:
-    return known.setdefault(key, len(known))
+def _id_of(key: Any, ids: dict[Any, int]) -> int:
+    return ids.setdefault(key, len(ids))
 
 
-def _numbers(indices: Any) -> np.ndarray:
+def _as_int64(indices: Any) -> np.ndarray:
     values = indices.cpu() if torch.is_tensor(indices) else indices
     return np.asarray(values).astype(np.int64, casting="same_kind", copy=False).reshape(len(values))

@@ -1,13 +1,12 @@
-"""How batches are drawn. One object draws the batch, tells accountants about it, and names the
-neighbouring relation under which that description holds, so that the three cannot disagree.
+"""Poisson sampling of batches. One object draws the batch, describes it to accountants and names
+the neighbouring relation under which that description holds, so that the three cannot disagree.
 
-The only scheme here is Poisson sampling: each example takes part with probability q = B/n,
-independently of the others, and neighbours differ by one example added or removed (Galli et al.,
-"Privacy Analysis"; the lecture's warning on shuffled batches). Batches of fixed size or epochs of
-shuffled data need another accounting, and have no class here.
+Each example is in a batch with probability q = B/n, independently of the others, and neighbouring
+data sets differ by one example added or removed (Galli et al. 2024, "Privacy Analysis"). Batches of
+fixed size and shuffled epochs need another accounting and are not supported.
 
 A batch is drawn as a binomial size and a uniformly random subset of that size, which has the same
-law (`oso_dp.privacy.poisson_subset`) and costs as much as the batch is long.
+distribution (`oso_dp.privacy.poisson_subset`) at a cost proportional to the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PoissonSampling:
-    """Poisson sampling at rate q; OsoError unless 0 < q <= 1."""
+    """Poisson sampling at rate q. Raises OsoError unless 0 < q <= 1."""
 
     rate: float
     name: ClassVar[str] = "poisson"
@@ -35,15 +34,15 @@ class PoissonSampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise OsoError(f"sampling rate {self.rate:g}: must be above 0 and at most 1")
+            raise OsoError(f"sampling_rate: {self.rate:g}; must be > 0 and <= 1")
 
     @classmethod
     def of(cls, batch_size: float, examples: float) -> PoissonSampling:
-        """At the rate q = B/n that gives batches of this expected size out of so many examples."""
+        """At the rate q = B/n, for an expected batch size B of n examples."""
         return cls(batch_size / examples)
 
     def draw(self, examples: int, words: Words) -> np.ndarray:
-        """Indices of a batch out of so many examples, ascending, int64 [B]."""
+        """Indices of a batch of `examples` examples, ascending, int64 [B]."""
         return draw_subset(examples, draw_binomial(examples, self.rate, words), words)
 
     def event(self, sums: DpEvent) -> DpEvent:
@@ -54,7 +53,7 @@ class PoissonSampling:
 
     @property
     def relation(self) -> NeighboringRelation:
-        """The relation that an accountant of such events must be made for."""
+        """The neighbouring relation that an accountant of such events must use."""
         from oso_dp.privacy.dp_events import privacy_accountant
 
         return privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -68,19 +67,19 @@ class PoissonSampling:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> PoissonSampling:
-        """What `to_json` gave; OsoError for any other combination of scheme and relation."""
+        """The inverse of `to_json`; OsoError for any other combination of scheme and relation."""
         scheme = (stored["sampling"], stored["neighbouring"])
         if scheme != (cls.name, cls.neighbouring):
             raise OsoError(
-                f"ledger: sampling {scheme[0]!r} with neighbouring {scheme[1]!r}: allowed is "
+                f"ledger: sampling {scheme[0]!r} with neighbouring {scheme[1]!r}; must be "
                 f"{cls.name!r} with {cls.neighbouring!r}"
             )
         rate = stored["sampling_rate"]
         if isinstance(rate, bool) or not isinstance(rate, int | float):
-            raise OsoError(f"ledger: sampling rate {rate!r}: must be a number")
+            raise OsoError(f"ledger: sampling_rate {rate!r}; must be a number")
         return cls(rate)
 
 
 def count_steps(epochs: float, examples: float, batch_size: float) -> int:
-    """T = ceil(epochs n / B): so many steps of expected batches see each example `epochs` times."""
+    """T = ceil(epochs n / B): each example is in `epochs` batches in expectation."""
     return math.ceil(epochs * examples / batch_size)

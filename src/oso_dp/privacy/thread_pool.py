@@ -1,4 +1,4 @@
-"""Sharing independent jobs among threads, for work that lets other threads run meanwhile."""
+"""A thread pool for independent jobs that release the GIL."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 def run_in_threads(
     work: Callable[..., None], jobs: Sequence[tuple[Any, ...]], threads: int
 ) -> None:
-    """Call `work` with each job's arguments; the caller is one of the threads.
+    """Call `work` with each job's arguments; the calling thread is one of the threads.
 
-    Each takes the next job when it is free, so that one that is held up delays the rest by a job.
+    Each thread takes the next job when it is free, so that a slow thread delays at most one job.
     An error of any thread is raised.
     """
-    waiting = iter(jobs)  # hands each job to one thread only
+    pending = iter(jobs)  # each job goes to one thread only
 
-    def go_on() -> None:
-        for job in waiting:
+    def run_pending() -> None:
+        for job in pending:
             work(*job)
 
-    helpers = min(threads, len(jobs)) - 1
-    started = [_pool(os.getpid(), helpers).submit(go_on) for _ in range(helpers)]
-    go_on()
-    for helper in started:
-        if not helper.cancel():  # not even begun: there is nothing left for it
-            helper.result()
+    count = min(threads, len(jobs)) - 1
+    futures = [_pool(os.getpid(), count).submit(run_pending) for _ in range(count)]
+    run_pending()
+    for future in futures:
+        if not future.cancel():  # cancelled if it has not started: no job is left for it
+            future.result()
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that are kept; a forked process has none of its parent's, and gets its own."""
+    """A pool that is kept; a forked process has none of its parent's threads and gets another."""
     return ThreadPoolExecutor(threads, thread_name_prefix="oso-noise")

@@ -1,4 +1,4 @@
-"""A batch's sums before noise is added to them: nobody outside of the mechanism may have them."""
+"""The sums of a batch before noise is added; private, for use by the mechanism only."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from oso_dp.privacy.queries import Query, Runs, have_same_components
 
 
 class PerExampleGradients(Protocol):
-    """What the gradient code offers for a batch of B examples of each of R runs; P parameters."""
+    """Per-sample gradients of a batch of B examples for each of R runs; P parameters."""
 
     def norms(self) -> Tensor:
-        """2-norms of the per-example gradients, [R, B]; inf for one that must not contribute."""
+        """2-norms of the per-sample gradients, [R, B]; inf for one that must not contribute."""
 
     def layer_norms(self) -> Mapping[str, Tensor]:
-        """The same of each layer's part, by the layer's name, each [R, B]."""
+        """The norms of each layer's gradients, by the layer's name, each [R, B]."""
 
     def weighted_sums(self, weights: Tensor, layers: Sequence[str] | None = None) -> Tensor:
         """sum_i weights[r, j, i] g_ri for weights [R, J, B], as [R, J, P].
 
-        With `layers`, of these layers' parts only, in this order.
+        With `layers`, of the parameters of these layers only, in this order.
         """
 
     def plain_sums(self, present: Tensor) -> Tensor:
-        """sum_i g_ri over those that are present, bool [R, B], as [R, P]."""
+        """sum_i g_ri over the examples that are present, bool [R, B], as [R, P]."""
 
 
 def unnoised_sums(
@@ -37,9 +37,9 @@ def unnoised_sums(
     gradients: PerExampleGradients,
     present: Tensor,
 ) -> list[Tensor]:
-    """Without noise, in the order of the queries; those of one group are taken in one pass.
+    """The sums without noise, in the order of the queries; one pass per layer group.
 
-    Examples that are not `present` (bool [R, B]) have no weight.
+    present: bool [R, B]; the other examples are padding and get no weight.
     """
     if not any(query.needs_norms for query in queries):
         return [gradients.plain_sums(present) for _ in queries]
@@ -63,22 +63,23 @@ def _vector_sums(
     gradients: PerExampleGradients,
 ) -> dict[str, Tensor]:
     """By the query's name, [R, P] or [R, P_g] of these layers, in one pass."""
-    alike = have_same_components(queries) if len(queries) > 1 else []
-    weights = (
-        alike[0].components(norms, runs) if alike else [q.weights(norms, runs) for q in queries]
-    )
+    clipping = have_same_components(queries) if len(queries) > 1 else []
+    if clipping:
+        weights: Sequence[Tensor] = clipping[0].components(norms, runs)
+    else:
+        weights = [query.weights(norms, runs) for query in queries]
     sums = gradients.weighted_sums(torch.stack([*weights], dim=1), layers).unbind(dim=1)
-    if alike:
+    if clipping:
         short, units = sums
-        return {query.name: query.combined(short, units, runs) for query in alike}
+        return {query.name: query.combined(short, units, runs) for query in clipping}
     return {query.name: total for query, total in zip(queries, sums, strict=True)}
 
 
 def _norms(group: LayerGroup | None, gradients: PerExampleGradients) -> Tensor:
-    """The norms that a query weighs by, of the whole gradient or of a group's part, [R, B]."""
+    """The norms that determine the weights, of the complete gradient or of a group, [R, B]."""
     norms = gradients.norms()
     if group is None:
         return norms
     layer_norms = gradients.layer_norms()
-    parts = torch.stack([layer_norms[layer].double() for layer in group.layers])
-    return torch.linalg.vector_norm(parts, dim=0).to(norms.dtype)
+    by_layer = torch.stack([layer_norms[layer].double() for layer in group.layers])
+    return torch.linalg.vector_norm(by_layer, dim=0).to(norms.dtype)

@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 # Columns
 
-_SIGNS: Final = {
+_OPERATORS: Final = {
     "gt": ("above", pc.greater),
     "ge": ("at least", pc.greater_equal),
     "lt": ("below", pc.less),
     "le": ("at most", pc.less_equal),
 }
-_MOST: Final = 10**9  # steps, examples
+_MAX_COUNT: Final = 10**9  # steps, examples
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ColumnRule:
     def __str__(self) -> str:
         if self.words:
             return f"allowed are {', '.join(self.words)}"
-        parts = [f"{_SIGNS[name][0]} {limit:g}" for name, limit in self._limits()]
+        parts = [f"{_OPERATORS[name][0]} {limit:g}" for name, limit in self._limits()]
         return f"must be {' and '.join(parts) or 'a finite number'}"
 
     def broken(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -66,7 +66,7 @@ class ColumnRule:
             return pc.and_(pc.invert(holds), pc.is_valid(column))
         holds = pc.is_finite(column)
         for name, limit in self._limits():
-            holds = pc.and_(holds, _SIGNS[name][1](column, limit))
+            holds = pc.and_(holds, _OPERATORS[name][1](column, limit))
         return pc.fill_null(pc.invert(holds), False)
 
     def holds(self, column: pa.ChunkedArray) -> bool:
@@ -79,10 +79,10 @@ class ColumnRule:
         return not pc.any(self.broken(ends)).as_py()
 
     def _limits(self) -> list[tuple[str, float]]:
-        return [(name, limit) for name in _SIGNS if (limit := getattr(self, name)) is not None]
+        return [(name, limit) for name in _OPERATORS if (limit := getattr(self, name)) is not None]
 
 
-_COUNT = ColumnRule(ge=1, le=_MOST)
+_COUNT = ColumnRule(ge=1, le=_MAX_COUNT)
 _POSITIVE = ColumnRule(gt=0)
 
 RULES: Final[dict[str, dict[str, ColumnRule]]] = {
@@ -124,7 +124,7 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
 }
 
 
-def column_complaint(table: pa.Table, kind: str) -> str | None:
+def find_column_error(table: pa.Table, kind: str) -> str | None:
     """The first value of this table (runs or evaluations, any of their columns) that cannot be."""
     for name, rule in RULES[kind].items():
         if name not in table.column_names:
@@ -132,29 +132,31 @@ def column_complaint(table: pa.Table, kind: str) -> str | None:
         column = table[name]
         if pa.types.is_list(column.type):
             if not rule.holds(pc.list_flatten(column)):
-                return _said_of_list(table, column, name, rule)
+                return _list_error(table, column, name, rule)
             continue
         if rule.needed and column.null_count:
-            return _said(table, pc.is_null(column), name, "is missing")
+            return _column_error(table, pc.is_null(column), name, "is missing")
         if not rule.holds(column):
-            return _said(table, rule.broken(column), name, str(rule))
+            return _column_error(table, rule.broken(column), name, str(rule))
     if {"metric", "value"} <= {*table.column_names} and not ColumnRule(le=1).holds(table["value"]):
-        share = pc.and_(
+        too_large = pc.and_(
             pc.greater(table["value"], 1), pc.equal(table["metric"].cast(pa.string()), "accuracy")
         )
-        if pc.any(share).as_py():
-            return _said(table, share, "value", "an accuracy must be at most 1")
+        if pc.any(too_large).as_py():
+            return _column_error(table, too_large, "value", "an accuracy must be at most 1")
     return None
 
 
-def _said_of_list(table: pa.Table, column: pa.ChunkedArray, name: str, rule: ColumnRule) -> str:
+def _list_error(table: pa.Table, column: pa.ChunkedArray, name: str, rule: ColumnRule) -> str:
     """The first row whose list holds an element at fault."""
     at_fault = pc.list_parent_indices(column).filter(rule.broken(pc.list_flatten(column)))
     rows = pa.array(range(len(table)))
-    return _said(table, pc.is_in(rows, value_set=at_fault.combine_chunks()), name, str(rule))
+    return _column_error(
+        table, pc.is_in(rows, value_set=at_fault.combine_chunks()), name, str(rule)
+    )
 
 
-def _said(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str) -> str:
+def _column_error(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str) -> str:
     """The first row at fault, by its run where that is known."""
     row = pc.index(broken, True).as_py()
     value = table[name][row].as_py()
@@ -176,7 +178,7 @@ _CLAIM = [
 ]
 
 
-def identities_complaint(runs: pd.DataFrame) -> str | None:
+def find_identity_error(runs: pd.DataFrame) -> str | None:
     """Each row must say what it is about, and no two the same."""
     if unnamed := int(runs["run_id"].isna().sum()):
         return f"{unnamed} rows without run_id"
@@ -190,24 +192,24 @@ def identities_complaint(runs: pd.DataFrame) -> str | None:
     )
 
 
-def runs_complaint(runs: pd.DataFrame) -> str | None:
+def find_runs_error(runs: pd.DataFrame) -> str | None:
     """The first row of the table `runs` whose cost cannot be told, named by its run; or None."""
     for name in _NEEDED:
         missing = runs[name].isna()
         if missing.any():
             return f"run {runs.loc[missing, 'run_id'].iloc[0]}: {name} is missing"
     for row in records(runs[["run_id", *_CLAIM]].drop_duplicates(_CLAIM)):
-        for text in _row_complaints(row):
+        for text in _row_errors(row):
             return f"run {row['run_id']}: {text}"
     return None
 
 
-def _row_complaints(row: Row) -> Iterator[str]:
-    said = _settings(row["settings"])
-    if said is None:
+def _row_errors(row: Row) -> Iterator[str]:
+    options = _parse_options(row["settings"])
+    if options is None:
         yield f"settings {row['settings'][:40]!r}: not what one trains by"
         return
-    yield from _search_complaints(row, said)
+    yield from _search_errors(row, options)
     private = find_method(row["method"]).is_private
     budget = [name for name in ("epsilon", "delta", "noise_multiplier") if pd.isna(row[name])]
     if private and budget:
@@ -234,36 +236,36 @@ def _row_complaints(row: Row) -> Iterator[str]:
                 yield f"its ledger has noise multiplier {used:.6g}, the row {nu:.6g}"
 
 
-def _settings(text: str | None) -> dict[str, Any] | None:
+def _parse_options(text: str | None) -> dict[str, Any] | None:
     """What a row's `settings` say, of budgets something that can be; else None."""
     if pd.isna(text):
         return {}
     try:
-        said = parse_json(str(text))
+        options = parse_json(str(text))
     except ValueError:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("settings", {}), dict):
+    if not isinstance(options, dict) or not isinstance(options.get("settings", {}), dict):
         return None
-    size, shape = said.get("grid_runs", 1), said.get("stopping_distribution")
+    size, shape = options.get("grid_runs", 1), options.get("stopping_distribution")
     sound = type(size) is int and size > 0 and (shape is None or shape in STOPPING_ETA)
-    return said if sound and _are_sound(said) else None
+    return options if sound and _is_consistent(options) else None
 
 
-def _search_complaints(row: Row, said: Mapping[str, Any]) -> Iterator[str]:
+def _search_errors(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
     """What no search in parts says, and no study of data that are not public."""
-    if budget_runs(said) is not None:
+    if budget_runs(options) is not None:
         where = f"but the data of {row['dataset']} are not declared public"
         if not find_method(row["method"]).is_private:
             yield f"method {row['method']} protects nobody, {where}"
-        if said.get("randomness") != "system":
-            yield f"randomness {said.get('randomness')}, {where}"
+        if options.get("randomness") != "system":
+            yield f"randomness {options.get('randomness')}, {where}"
         if row["search_accounting"] != COMPOSITION:
             yield f"search_accounting {row['search_accounting']}, {where}"
     if wrong := find_stage_error(
-        row["search_accounting"], said.get("part"), said.get("trial_fractions")
+        row["search_accounting"], options.get("part"), options.get("trial_fractions")
     ):
         yield f"settings: {wrong}"
-    elif row["search_accounting"] == LINEAR_SCALING and "grid_runs" not in said:
+    elif row["search_accounting"] == LINEAR_SCALING and "grid_runs" not in options:
         yield "settings: grid_runs is missing"
 
 
@@ -287,23 +289,23 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
             raise OsoError(f"run {row['run_id']}: {name} is {stored}, in the plan {value}")
 
 
-def settings_of(row: Row) -> dict[str, Any]:
+def parse_run_options(row: Row) -> dict[str, Any]:
     """What the row's column `settings` says, empty where it is null.
 
     OsoError where it says how large the grid is, but the run's identity does not cover it.
     """
     if pd.isna(row["settings"]):
         return {}
-    said: dict[str, Any] = parse_json(row["settings"])
+    options: dict[str, Any] = parse_json(row["settings"])
     known = {name: None if pd.isna(value) else value for name, value in row.items()}
-    if "grid_runs" in said and make_run_id(known, said) != row["run_id"]:
+    if "grid_runs" in options and make_run_id(known, options) != row["run_id"]:
         raise OsoError(
             f"run {row['run_id']}: its identity is not that of its values and `settings`"
         )
-    return said
+    return options
 
 
-def ledger_of(row: Row) -> Ledger:
+def parse_ledger(row: Row) -> Ledger:
     """The row's ledger; OsoError if it is broken."""
     try:
         return _ledger(row["ledger"])
@@ -326,9 +328,9 @@ def protected(runs: pd.DataFrame) -> pd.Series:
     return texts.map(known).astype(object).fillna(False).astype(bool)
 
 
-def budget_runs(said: Mapping[str, Any]) -> int | None:
+def budget_runs(options: Mapping[str, Any]) -> int | None:
     """How many runs share one epsilon, as `settings` say; None where each grid has its own."""
-    number: int | None = said.get("budget_runs")
+    number: int | None = options.get("budget_runs")
     return number
 
 
@@ -341,21 +343,23 @@ def shared_budgets(runs: pd.DataFrame) -> dict[str, int]:
     return sizes
 
 
-def _are_sound(said: Mapping[str, Any]) -> bool:
+def _is_consistent(options: Mapping[str, Any]) -> bool:
     """Whether what `settings` say of a user's own data agrees with itself."""
-    if not {"public", "budget_runs", "data_version"} & said.keys():
+    if not {"public", "budget_runs", "data_version"} & options.keys():
         return True
-    number = said.get("budget_runs")
+    number = options.get("budget_runs")
     counted = type(number) is int and number > 0
-    alike = said.get("public") is (number is None) and isinstance(said.get("data_version"), str)
-    covered = "grid_runs" in said  # without it, no identity covers what they say
+    alike = options.get("public") is (number is None) and isinstance(
+        options.get("data_version"), str
+    )
+    covered = "grid_runs" in options  # without it, no identity covers what they say
     return alike and covered and (counted or number is None)
 
 
 # Both tables
 
 
-def evaluations_complaint(runs: pd.DataFrame, evaluations: pa.Table) -> str | None:
+def find_evaluations_error(runs: pd.DataFrame, evaluations: pa.Table) -> str | None:
     """The first evaluation that comes twice or has no run, or finished run that has none."""
     key = KEYS["evaluations"]
     if any(evaluations[name].null_count for name in key):

@@ -30,7 +30,7 @@ def study_places(results: Path, build: Path) -> dict[Path, str]:
     return {results: ANOTHER_RESULTS} | dict.fromkeys(parts, ANOTHER_NAME)
 
 
-def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
+def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
     """OsoError names a place with runs of another study, or with runs whose evaluations are lost.
 
     The latter would be trained again. A folder that is not there yet holds nothing.
@@ -70,19 +70,19 @@ def refuse_spent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
                 )
 
 
-def refuse_other_search(
+def check_same_search(
     store: Path, cohorts: Iterable[Cohort], instead: str = ANOTHER_RESULTS
 ) -> None:
     """OsoError names the store, the cohort and what to name instead; no store yet holds nothing."""
-    refuse_other_search_among({store: [store]}, cohorts, instead)
+    check_same_search_among({store: [store]}, cohorts, instead)
 
 
-def refuse_other_search_among(
+def check_same_search_among(
     folders: Mapping[Path, Sequence[Path]],
     cohorts: Iterable[Cohort],
     instead: str = ANOTHER_RESULTS,
 ) -> None:
-    """As `refuse_other_search`, of all that these folders' stores hold together.
+    """As `check_same_search`, of all that these folders' stores hold together.
 
     A campaign's folder has a store for each group of runs: no one of them need hold too much.
     OsoError names the folders that hold what the cohort does not plan.

@@ -85,14 +85,14 @@ def check_clear(folder: Path, results: Results) -> None:
 
 
 def _check_clear(folder: Path, runs: pd.DataFrame, evaluations: pa.Table) -> None:
-    _raise_error(folder / "runs.parquet", checks.identities_complaint(runs))
-    _raise_error(folder / "runs.parquet", checks.runs_complaint(runs))
-    _raise_error(folder / "evaluations.parquet", checks.evaluations_complaint(runs, evaluations))
+    _raise_error(folder / "runs.parquet", checks.find_identity_error(runs))
+    _raise_error(folder / "runs.parquet", checks.find_runs_error(runs))
+    _raise_error(folder / "evaluations.parquet", checks.find_evaluations_error(runs, evaluations))
 
 
-def _raise_error(path: Path, complaint: str | None) -> None:
-    if complaint is not None:
-        raise OsoError(f"{path}: {complaint}")
+def _raise_error(path: Path, message: str | None) -> None:
+    if message is not None:
+        raise OsoError(f"{path}: {message}")
 
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
@@ -137,7 +137,7 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     for column in sorted(_NAMES & {*table.column_names}):
         for name in pc.unique(table[column]).drop_null().to_pylist():
             check_name(name, f"{path}: {column}")
-    _raise_error(path, checks.column_complaint(table, kind))
+    _raise_error(path, checks.find_column_error(table, kind))
 
 
 def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:

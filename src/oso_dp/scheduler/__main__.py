@@ -19,7 +19,7 @@ from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.locks import only_writer
 from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_number
-from oso_dp.results.conflicts import refuse_other_search_among, refuse_spent
+from oso_dp.results.conflicts import check_budget_unspent, check_same_search_among
 from oso_dp.results.read import is_store
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
 from oso_dp.scheduler.scheduling import Scheduler
@@ -105,7 +105,9 @@ def make_scheduler(
     places = {shard: "--existing" for folder in existing for shard in list_stores(folder)}
     places |= dict.fromkeys(list_stores(options.results), "--results")
     for plan in plans:
-        refuse_spent({k: f"another folder under `{v}`" for k, v in places.items()}, plan.cohorts)
+        check_budget_unspent(
+            {k: f"another folder under `{v}`" for k, v in places.items()}, plan.cohorts
+        )
     jobs = _without_conflicts(jobs, [options.results, *existing], say)
     jobs = _with_data([job for job in jobs if _is_missing(job, store)], options, say)
     by_model = CPU_PARALLEL_RUNS if device == "cpu" else {}
@@ -157,7 +159,7 @@ def _without_conflicts(jobs: Sequence[Job], folders: Sequence[Path], say: Say) -
     for job in jobs:
         stores = {folder: list_stores(folder, f"{job.cohort.name}.*") for folder in folders}
         try:
-            refuse_other_search_among(stores, [job.cohort], "another folder for `--results`")
+            check_same_search_among(stores, [job.cohort], "another folder for `--results`")
             kept.append(job)
         except OsoError as error:
             say(f"{job.cohort.name}: skipped: {error}")

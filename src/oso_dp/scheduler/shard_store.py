@@ -74,9 +74,13 @@ class ShardStore:
     def is_status_due(self, seconds: float) -> bool:
         """Whether no process of the folder has reported for so long; True for one of them."""
         mark = self.progress / "status"
-        is_due = not mark.exists() or time.time() - mark.stat().st_mtime >= seconds
+        try:
+            passed = time.monotonic() - float(mark.read_text())
+        except (OSError, ValueError):
+            passed = seconds
+        is_due = not 0 <= passed < seconds  # below 0: the machine was started again
         if is_due:
-            mark.touch()
+            mark.write_text(repr(time.monotonic()))
         return is_due
 
     @contextmanager
