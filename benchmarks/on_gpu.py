@@ -1,7 +1,7 @@
 """Train the study's most valuable runs on a GPU that is available for some minutes.
 
-    python benchmarks/on_gpu.py --pack --data-dir DIR     locally: writes the files to copy to build/gpu/
-    python benchmarks/on_gpu.py --rows --output OUT       on the GPU machine; the same command resumes
+    python benchmarks/on_gpu.py --pack --data-dir DIR     locally: packs build/gpu/
+    python benchmarks/on_gpu.py --rows --output OUT       on the GPU machine; can resume
     tar -xf OUT/rows.tar && oso collect rows/* --store results       locally
 
 The machine needs Python 3.11 or newer with torch, numpy, pandas and pyarrow, this repository's

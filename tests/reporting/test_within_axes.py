@@ -39,7 +39,7 @@ def test_all_that_is_drawn_stands_within_its_axes(name: str, drawn) -> None:
     assert drawn(name)
     for plan, figure in drawn(name):
         for axes in figure.axes:
-            cut = "what is far below is cut off" in plan.caption
+            cut = "values far below are cut off" in plan.caption
             assert outside(axes, cut) == [], plan.name
 
 
