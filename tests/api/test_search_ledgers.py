@@ -13,7 +13,7 @@ from oso_dp import OsoError
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
 from oso_dp.api.privacy_cost import PrivacyCost
-from oso_dp.api.search import _draw_candidates
+from oso_dp.api.search import draw_candidates
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
@@ -198,7 +198,7 @@ def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
 def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
     """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *how: 4500)
-    drawn = _draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
+    drawn = draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
     pairs = Counter(pairwise(drawn))
     assert len(pairs) == 9
     assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())

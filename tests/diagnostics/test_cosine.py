@@ -257,9 +257,9 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
 @pytest.mark.parametrize(
     ("cohort", "steps", "message"),
     [
-        ("glyphs.online.k2.eps3", [10**6], "--steps .*: each once, and at most the run's 10"),
-        ("glyphs.online.k2.eps3", [2, 3, 2], "^--steps 2, 3, 2: each once"),
-        ("glyphs.online.k2.eps3", None, "^--steps: must be given, at most the run's 10: .* 950"),
+        ("glyphs.online.k2.eps3", [10**6], "--steps: .*; must be distinct and <= 10"),
+        ("glyphs.online.k2.eps3", [2, 3, 2], "^--steps: 2, 3, 2; must be distinct"),
+        ("glyphs.online.k2.eps3", None, "^--steps: missing; must be set and <= 10, .* 950"),
         ("glyphs.no_dp.k2.nonprivate", [1], "not private"),
     ],
 )

@@ -30,7 +30,7 @@ def test_noise_that_costs_more_than_the_budget_is_not_looked_at(planned, tmp_pat
     if share == 1.0:
         assert read_inputs(tmp_path / "plan.json", name, data)[0].name == name
         return
-    with pytest.raises(OsoError, match=f"{name}: noise_multiplier .* would cost epsilon"):
+    with pytest.raises(OsoError, match=f"{name}: noise_multiplier: .* would cost epsilon"):
         read_inputs(tmp_path / "plan.json", name, data)
 
 

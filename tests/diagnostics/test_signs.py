@@ -207,8 +207,8 @@ def test_the_command_adds_a_run_to_its_file(planned, tmp_path, asked) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"steps": 11}, "--steps 11: at most the run's 10"),
-        ({"learning_rate": 77.0}, "--learning-rate 77: glyphs.online.k2.eps3 has 0.0"),
+        ({"steps": 11}, "--steps: 11; must be <= 10"),
+        ({"learning_rate": 77.0}, "--learning-rate: 77; must be one of 0.0"),
     ],
 )
 def test_what_is_not_planned_is_refused(planned, tmp_path, asked, more, message) -> None:

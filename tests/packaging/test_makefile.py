@@ -107,7 +107,7 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
     both = [checkout.start("setup", PAUSE="0.2") for _ in range(2)]
     said = sorted(process.communicate(timeout=60)[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    assert said[1] == "another make installs here; waiting for it\n"
+    assert said[1] == "another make installs into this folder; waiting for it\n"
     calls = checkout.log.read_text().splitlines()
     assert sum(made_anew([call]) for call in calls) == 1
     assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
@@ -209,8 +209,8 @@ def test_a_venv_that_was_made_by_hand_and_does_not_work_is_refused(
     lines = [line for line in output.splitlines() if not line.startswith("make: ***")]
     assert (status, calls) == (2, [])
     assert lines == [
-        ".venv was not made by make, and does not work in this folder: move it away, then make "
-        "setup makes another"
+        ".venv: not made by make, and does not work in this folder; move it away, then run make "
+        "setup"
     ]
     assert sorted(checkout.folder.rglob("*")) + sorted(elsewhere.rglob("*")) == before
 
@@ -238,9 +238,9 @@ def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ('sys.version_info = (3, 9, 2, "final", 0)', "Python 3.11 or newer is needed"),
+        ('sys.version_info = (3, 9, 2, "final", 0)', "must be 3.11 or newer"),
         ('sys.modules["ensurepip"] = None', "venv module"),
-        (None, "Python 3.11 or newer is needed"),
+        (None, "must be Python 3.11 or newer"),
     ],
     ids=["old", "without venv", "absent"],
 )

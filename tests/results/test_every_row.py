@@ -99,7 +99,7 @@ def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> N
     assert find_runs_error(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", settings=said))
     assert find_runs_error(pd.DataFrame(rows)) == (
-        "run wrong: settings: part: only where search_accounting is linear_scaling"
+        "run wrong: settings: part: only allowed if search_accounting is linear_scaling"
     )
 
 

@@ -167,5 +167,5 @@ def test_a_model_whose_rows_are_not_its_examples_is_refused_there(device) -> Non
     )
     flat = torch.randn(right.size, dtype=torch.double, device=device)
     check_independence(right, flat, inputs, targets)
-    with pytest.raises(OsoError, match="in a batch of"):
+    with pytest.raises(OsoError, match="between a batch of"):
         check_independence(wrong, torch.randn(wrong.size, device=device).double(), inputs, targets)

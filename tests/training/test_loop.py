@@ -249,7 +249,7 @@ def test_a_step_above_its_price_is_not_taken(arrays, make_task, make_run, monkey
     monkeypatch.setattr(
         type(task.method), "split_noise", lambda self, nu, batch_size: (nu, 10 * nu)
     )
-    with pytest.raises(OsoError, match="the budget of a step asks for 1"):
+    with pytest.raises(OsoError, match="must be >= the step's, 1"):
         train(task, [make_run()], arrays)
 
 

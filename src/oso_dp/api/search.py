@@ -193,7 +193,7 @@ def search_private(
         )
     else:
         mean, distribution = stopping
-        drawn = _draw_candidates(candidates, mean, STOPPING_ETA[distribution], randomness, name)
+        drawn = draw_candidates(candidates, mean, STOPPING_ETA[distribution], randomness, name)
         (point, result, value), trials = _train_drawn(drawn, train, scorer), []
         # The run's number would reveal a lower bound on the number of trainings.
         result = replace(result, run_id=name)
@@ -341,7 +341,7 @@ def _score_result(scorer: Scorer, result: TrainingResult) -> float:
     return value if value == value else _NO_SCORE  # NaN
 
 
-def _draw_candidates(
+def draw_candidates(
     candidates: Sequence[GridPoint], mean: int, eta: float, randomness: RandomSource, name: str
 ) -> list[GridPoint]:
     """A random number of random grid points; both are secret, except for the best point."""
