@@ -102,7 +102,5 @@ def test_what_is_in_no_commit_is_refused(commit) -> None:
     (commit / "LICENSE").write_text("changed\n")
     done = pack(commit)
     assert done.returncode == 1
-    assert done.stderr == (
-        "artifact: the checkout has uncommitted changes; commit them first\n"
-    )
+    assert done.stderr == ("artifact: the checkout has uncommitted changes; commit them first\n")
     assert not (commit / "build").exists()
