@@ -1,4 +1,4 @@
-"""The bench's end of the line to one worker process."""
+"""The benchmark's connection to one worker process."""
 
 import json
 import subprocess

@@ -1,14 +1,14 @@
-"""What the paper leaves open of the autoencoder, tried: one run for each choice, in bfloat16.
+"""Ambiguities of the paper's autoencoder: one run for each choice, in bfloat16.
 
     python benchmarks/fashion_choices.py                     # each choice, AdamWOSM at epsilon = 4
     python benchmarks/fashion_choices.py --methods online    # and another method; adds to the table
     python benchmarks/fashion_choices.py --choices as_chosen --epochs 2    # stops after two of ten
 
-A choice changes the network, its starting weights or the images, at the paper's best point for
-k = 9. None of these runs enters the results, where nothing says of a network what is changed here.
-A run that stops early has the noise of all ten epochs: its steps are the first of the whole run.
-`results/fashion_choices.csv` has a row for each: the best and the last test value and all values in
-between, mean squared error x 100 in the images' own unit, [0, 1], whatever the network sees.
+A choice changes the network, its initial weights or the images, at the paper's best point for
+k = 9. These runs are not stored in the results, which do not record such changes. A run that stops
+early has the noise of all ten epochs: its steps are the first of the full run.
+`results/fashion_choices.csv` has a row for each run: the best, the last and all test values, mean
+squared error x 100 in the unit of the images, [0, 1], independent of the network's input scaling.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""`oso report` from a store as large as the paper's whole study: seconds and memory.
+"""Time and memory of `oso report` for a store as large as the paper's complete study.
 
-    python benchmarks/full_report.py             # make the store if it is not there, then report
-    python benchmarks/full_report.py --fewer 10  # a tenth of the evaluations' steps: a quick look
+    python benchmarks/full_report.py             # make the store if missing, then report
+    python benchmarks/full_report.py --fewer 10  # a tenth of the evaluations, for a quick check
 
-The store is made up, from a fixed seed, and lies under build/: it measures the report, and says
-nothing about any method. Its runs, grids, noise and ledgers have the number and shape of real ones.
+The store is synthetic, from a fixed seed, and is written below build/: its values say nothing about
+any method. Its runs, grids, noise and ledgers have the number and form of real ones.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The measurement: all competitors of a model alive at once, taking turns."""
+"""The measurement: all competitors of a model are alive and take turns."""
 
 import statistics
 import tempfile

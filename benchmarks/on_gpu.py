@@ -1,8 +1,8 @@
-"""Train the study's most valuable runs on a GPU that is there for some minutes.
+"""Train the study's most valuable runs on a GPU that is available for some minutes.
 
-    python benchmarks/on_gpu.py --pack --data-dir DIR     at home: writes what travels to build/gpu/
-    python benchmarks/on_gpu.py --rows --output OUT       on the machine; the same command resumes
-    tar -xf OUT/rows.tar && oso collect rows/* --store results       at home again
+    python benchmarks/on_gpu.py --pack --data-dir DIR     locally: packs build/gpu/
+    python benchmarks/on_gpu.py --rows --output OUT       on the GPU machine; can resume
+    tar -xf OUT/rows.tar && oso collect rows/* --store results       locally
 
 The machine needs Python 3.11 or newer with torch, numpy, pandas and pyarrow, this repository's
 tracked files, and build/gpu/. Runs are trained in the order of config/priorities.toml, as in any

@@ -1,4 +1,4 @@
-"""The bench's command line; OsoError, one line, for a value that does not do."""
+"""The benchmark's command line; raises OsoError for an invalid value."""
 
 import argparse
 import math

@@ -1,12 +1,12 @@
-"""What low precision does to results: the same run in float32 and bfloat16, in pairs.
+"""Effect of low precision on results: pairs of the same run in float32 and bfloat16.
 
-    make bench-precision  # those below, from build/data; goes on after any kill
-    make bench-precision PAIRS='ag_news mnist'  # of these data sets only
+    make bench-precision  # the pairs below, from build/data; resumes after an interruption
+    make bench-precision PAIRS='ag_news mnist'  # only these data sets
 
-Both runs of a pair start from the same weights and draw the same batches and the same noise: one
-identity, the float32 run's, is passed to the streams. Neither run enters the results, where the
-two precisions are different runs. `results/precisions.csv` has a row for each pair; what is printed
-is, by method, the mean difference of the best test value with Student's 95 % interval.
+Both runs of a pair start from the same weights and use the same batches and noise: the random
+streams use the float32 run's identity for both. Neither run is stored in the results, where the two
+precisions are different runs. `results/precisions.csv` has a row for each pair; the output is the
+mean difference of the best test value by method, with Student's 95 % interval.
 """
 
 import argparse

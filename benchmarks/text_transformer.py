@@ -1,6 +1,6 @@
-"""A small transformer of a million parameters, and the part of AG News as whole numbers for it.
+"""A small transformer with a million parameters, and the AG News subset as token indices.
 
-Attention is written with Linear layers on sequences, so that every layer has a rule of its own.
+Attention is written with Linear layers on sequences, so that every layer has a gradient rule.
 """
 
 from collections import Counter

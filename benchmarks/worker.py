@@ -1,8 +1,8 @@
-"""A process that holds one competitor and takes steps on command.
+"""A worker process that trains one competitor step by step on command.
 
 It reads one JSON object per line from standard input and answers each with one on standard output:
-`prepare` builds the competitor, `turn` takes steps for a while, `end` tells the peak. An answer
-with the key `status` says that it cannot, and `reason` why.
+`prepare` builds the competitor, `turn` takes steps for a given time, `end` reports the peak memory.
+An answer with the key `status` reports a failure, with the cause in `reason`.
 """
 
 import json

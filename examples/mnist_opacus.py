@@ -2,7 +2,7 @@
 
     python SCRIPT DATA --epsilon 3 --threshold 0.1 --rate 0.5
 
-DATA: a folder with the four files of MNIST (train-images-idx3-ubyte.gz and so on).
+DATA: folder with the four MNIST files (train-images-idx3-ubyte.gz and so on).
 """
 
 import argparse
@@ -25,7 +25,7 @@ def read(folder: Path, part: str) -> TensorDataset:
     for kind, head in (("images-idx3", 16), ("labels-idx1", 8)):
         path = folder / f"{part}-{kind}-ubyte.gz"
         if not path.is_file():
-            sys.exit(f"{path}: is not there; the data folder must hold the four files of MNIST")
+            sys.exit(f"{path}: not found; the data folder must contain the four files of MNIST")
         with gzip.open(path) as file:
             arrays.append(torch.from_numpy(np.frombuffer(file.read(), np.uint8)[head:].copy()))
     return TensorDataset(arrays[0].view(-1, 1, 28, 28).float() / 255, arrays[1].long())

@@ -240,7 +240,7 @@ def test_a_worker_says_why_it_cannot(tmp_path, monkeypatch) -> None:
     assert answer("jax") == {"status": "not installed", "reason": "jax is not installed"}
     assert answer("sgd_own_layers")["status"] == "skipped"
     assert answer("fixed_quantile")["status"] == "failed"
-    assert "must be greater than" in answer("fixed_quantile")["reason"]
+    assert "must be >" in answer("fixed_quantile")["reason"]
     assert answer("sgd").keys() == {"seconds", "version"}
 
 
@@ -269,8 +269,8 @@ def test_a_worker_that_dies_or_hangs_says_why(program, reason, tmp_path, monkeyp
         ("--runs some", "--runs: invalid int value: 'some'"),
         ("--seconds nan", "--seconds nan; must be > 0"),
         ("--threads 99999", "--threads 99999; must be <= "),
-        ("--precisions float8", "precision 'float8': not known; allowed are float32, tf32"),
-        ("--precisions tf32", "precision 'tf32': not on device cpu; allowed are float32, bfloat16"),
+        ("--precisions float8", "precision: 'float8'"),
+        ("--precisions tf32", "precision: 'tf32'; must be float32 or bfloat16"),
         ("--device tpu", "--device 'tpu'; must be cpu or cuda"),
         ("--batch-size 16 --examples 15", "--examples 15; must be >= 16"),
         ("--faster", "unrecognized arguments: --faster"),

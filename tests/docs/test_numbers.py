@@ -42,7 +42,7 @@ def test_what_each_way_to_stop_asks_for(repo, column) -> None:
     for row in rows:
         stopped = column != "composition"
         way = RANDOM_STOPPING if stopped else COMPOSITION
-        shape = {"shape": STOPPING_ETA[column]} if stopped else {}
+        shape = {"stopping_eta": STOPPING_ETA[column]} if stopped else {}
         search = Search(MNIST, STEPS, int(row[1]), way, **shape)
         assert row[place] == f"{search.noise_multiplier(float(row[0]), DELTA):.3f}"
 

@@ -41,7 +41,7 @@ def test_every_argument_is_there_with_its_default(page) -> None:
     )
     parameters = {**search, **train}
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
-    besides = {"model", "settings", "training", "seed"}
+    besides = {"model", "method_options", "training", "seed"}
     assert named == parameters.keys() - besides
     simple = ("method", "accountant", "randomness", "learning_rate", "progress")
     simple += ("search_accounting", "stopping_distribution")

@@ -38,5 +38,7 @@ def test_troubleshooting_quotes_messages_of_code(repo: Path, templates) -> None:
 def test_every_exit_status_is_there(repo: Path) -> None:
     text = (repo / "docs/user/troubleshooting.md").read_text()
     listed = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
-    known = {getattr(exit_codes, name) for name in ("DONE", "REFUSED", "INTERRUPTED", "UNREAD")}
+    known = {
+        getattr(exit_codes, name) for name in ("SUCCESS", "ERROR", "INTERRUPTED", "BROKEN_PIPE")
+    }
     assert listed == known | {1}

@@ -220,5 +220,5 @@ def test_known_values_have_their_place():
 
 
 def test_another_table_is_refused():
-    with pytest.raises(OsoError, match=r"^table 7: .*2, 3, 4, 8"):
+    with pytest.raises(OsoError, match=r"^table: 7; .*2, 3, 4, 8"):
         best_points(7)

@@ -101,7 +101,7 @@ def hollow(line: Line2D) -> bool:
 def outside(axes: Axes, cut_below: bool = False) -> list[tuple[float, float]]:
     """What is drawn there and not within the axes: points, ends of bars, corners of fields.
 
-    cut_below: the figure says that what is far below is cut off.
+    cut_below: the figure says that values far below are cut off.
     """
     left, right = sorted(axes.get_xlim())
     low, high = sorted(axes.get_ylim())

@@ -76,5 +76,5 @@ def test_methods_that_have_no_panel_are_named(more: int, store, study) -> None:
     drawn = [axes.get_title() for axes in plan.draw().axes]
     assert len(drawn) == 8
     left = [name for name in names if name not in drawn]
-    end = f" Not drawn: {', '.join(left)}." if left else "what is far below is cut off."
+    end = f" Not drawn: {', '.join(left)}." if left else "values far below are cut off."
     assert plan.caption.endswith(end)

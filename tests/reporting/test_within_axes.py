@@ -39,7 +39,7 @@ def test_all_that_is_drawn_stands_within_its_axes(name: str, drawn) -> None:
     assert drawn(name)
     for plan, figure in drawn(name):
         for axes in figure.axes:
-            cut = "what is far below is cut off" in plan.caption
+            cut = "values far below are cut off" in plan.caption
             assert outside(axes, cut) == [], plan.name
 
 
@@ -66,7 +66,7 @@ def test_numbers_at_an_axis_rise_to_the_right_and_upward(name: str, drawn) -> No
                 assert sorted(shown) == sorted(shown, key=lambda pair: pair[1]), plan.name
 
 
-@pytest.mark.parametrize("name", ["over_steps", "steering"])
+@pytest.mark.parametrize("name", ["training_curves", "adaptation_signs"])
 def test_an_axis_of_all_steps_begins_at_none(name: str, drawn) -> None:
     for plan, figure in drawn(name):
         for axes in figure.axes:
