@@ -156,11 +156,11 @@ REFUSED = {
     "falling": ({"trial_fractions": [0.2, 0.1]}, r"trial_fractions: 0\.2, 0\.1; must increase"),
     "at 0": (
         {"trial_fractions": [0, 0.1]},
-        r"trial_fractions: 0\.0, 0\.1; each must be a number above 0",
+        r"trial_fractions: 0\.0, 0\.1; each must be a number > 0",
     ),
     "at 1": (
         {"trial_fractions": [0.1, 1]},
-        r"trial_fractions: 0\.1, 1\.0; each must be a number above 0",
+        r"trial_fractions: 0\.1, 1\.0; each must be a number > 0",
     ),
     "the whole": (
         {"trial_fractions": [0.4, 0.6]},

@@ -114,7 +114,7 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
         ({"final_activation": True}, "final_activation: true"),
         ({"grid_points": "paper_best"}, "patients; the paper reports no best point"),
         ({"batch_size": 61}, "batch_size: 61; must be <= 60"),
-        ({"epsilons": [1e-9]}, r"patients.online.k2.eps1e-09: epsilon 1e-09: no noise multiplier"),
+        ({"epsilons": [1e-9]}, r"patients.online.k2.eps1e-09: epsilon: 1e-09; no noise multiplier"),
         ({"model": "small_cnn"}, "datasets.patients: unknown; .*with model: own, .*: patients"),
     ],
 )
