@@ -286,7 +286,7 @@ def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
 
 def test_one_candidate_cannot_have_been_drawn_at_random() -> None:
     with pytest.raises(
-        OsoError, match="must be > 1 .the mean. for search_accounting random_stopping"
+        OsoError, match=r"must be > 1 .the mean. for search_accounting random_stopping"
     ):
         account_grids(stopping_grid(rows=1, k=1))
 

@@ -82,7 +82,7 @@ def test_the_papers_constants_are_the_defaults(repo) -> None:
 
 BAD = {
     "unknown key": ({"epsilom": 3}, "epsilom: unknown key"),
-    "unknown method": ({"methods": {"onlin": {}}}, "'onlin'; "),
+    "unknown method": ({"methods": {"onlin": {}}}, "'onlin'; must be one of"),
     "unknown method setting": (
         {"methods": {"online": {"rho": 1}}},
         "methods.online.rho: unknown key",

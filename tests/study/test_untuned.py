@@ -62,7 +62,7 @@ def test_a_search_of_several_is_no_single_run() -> None:
     sampling = PoissonSampling(512 / 60000)
     alone, composed = (Search(sampling, 1172, 1, way) for way in ("single", "composition"))
     assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
-    with pytest.raises(OsoError, match="runs: 2; must be 1 for search_accounting single"):
+    with pytest.raises(OsoError, match="runs: 2; must be 1"):
         Search(sampling, 1172, 2, "single")
 
 

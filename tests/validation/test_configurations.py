@@ -110,7 +110,7 @@ CASES = {
         changed("online: {}", "online: {threshold_rate: .nan}"),
         "methods.online.threshold_rate: nan; must be a finite number",
     ),
-    "an unknown method": (changed("online:", "magic:"), "method: 'magic'; "),
+    "an unknown method": (changed("online:", "magic:"), "method: 'magic'; must be one of"),
     "an unknown data set": (changed("glyphs:", "runes:"), "datasets.runes: unknown"),
     "epsilon infinite": (
         changed("[3]", "[.inf]"),
