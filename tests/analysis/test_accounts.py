@@ -285,7 +285,7 @@ def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
 
 
 def test_one_candidate_cannot_have_been_drawn_at_random() -> None:
-    with pytest.raises(OsoError, match="random stopping needs a mean of more than one run"):
+    with pytest.raises(OsoError, match=r"runs: 1; must be > 1 .* random_stopping"):
         account_grids(stopping_grid(rows=1, k=1))
 
 

@@ -229,10 +229,10 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"part": "trial 3"}, "part 'trial 3': allowed are trial 1, trial 2, final"),
-        ({"part": None}, "part 'None': allowed are"),
-        ({"trial_fractions": [0.2, 0.1]}, "trial_fractions 0.2, 0.1: must increase"),
-        ({"trial_fractions": None}, "trial_fractions None: must be two numbers or more"),
+        ({"part": "trial 3"}, "part: 'trial 3'; must be one of trial 1, trial 2, final"),
+        ({"part": None}, "part: 'None'; must be one of"),
+        ({"trial_fractions": [0.2, 0.1]}, "trial_fractions: 0.2, 0.1; must increase"),
+        ({"trial_fractions": None}, "trial_fractions: None; must be two numbers or more"),
         ({"grid_runs": None}, "not what one trains by"),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
     runs.loc[0, "settings"] = json.dumps(settings)
     assert find_runs_error(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
     runs.loc[0, "settings"] = None
-    assert "settings: trial_fractions None" in find_runs_error(runs)
+    assert "settings: trial_fractions: None" in find_runs_error(runs)
 
 
 def test_a_search_at_another_delta_is_priced_at_it() -> None:
