@@ -144,7 +144,7 @@ def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
 def test_what_cannot_be_audited_is_refused() -> None:
     with pytest.raises(OsoError, match="method 'no_dp' is not private"):
         next(run_audit(["online", "no_dp"]))
-    with pytest.raises(OsoError, match="method 'nothing'"):
+    with pytest.raises(OsoError, match="method: 'nothing'"):
         next(run_audit(["nothing"]))
 
 

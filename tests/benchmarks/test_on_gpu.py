@@ -30,7 +30,7 @@ def on_gpu(repo, tmp_path_factory):
     subprocess.run(call, check=True)
 
     def call_script(*arguments: str) -> subprocess.CompletedProcess:
-        call = [sys.executable, SCRIPT, *arguments, "--plans", "smoke"]
+        call = [sys.executable, SCRIPT, *arguments, "--plans", "ci/smoke"]
         return subprocess.run(call, cwd=clone, capture_output=True, text=True)
 
     call_script.clone = clone
@@ -49,7 +49,7 @@ def test_rows_on_cpu_train_the_plan(on_gpu, tmp_path) -> None:
     with tarfile.open(tmp_path / "out" / "rows.tar") as archive:
         archive.extractall(tmp_path, filter="data")
     runs = pd.concat(read_results(part).runs for part in (tmp_path / "rows").iterdir())
-    plan = read_plan(on_gpu.clone / "build/gpu/plans/smoke.json")
+    plan = read_plan(on_gpu.clone / "build/gpu/plans/ci/smoke.json")
     assert set(runs["run_id"]) == {run.run_id for c in plan.cohorts for run in c.runs}
     head = (on_gpu.clone / "build/gpu/commit").read_text().strip()
     assert set(runs["commit"]) == {head}
