@@ -131,11 +131,12 @@ def _datasets(folder: Path, names: Sequence[str]) -> list[str]:
 
 def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
     """A data set's raw files by their place below raw/; none for one that is made on the spot."""
+    from oso_dp.data import sources
     from oso_dp.data.catalogue import dataset_info
     from oso_dp.data.download import obtain
     from oso_dp.data.glove import find_vectors
 
-    source = getattr(import_module(f"oso_dp.data.{dataset}"), "SOURCE", None)
+    source = getattr(sources, dataset.upper(), None)
     if source is None:
         return {}
     found = {
