@@ -18,7 +18,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,7 +98,7 @@ def rows(options: argparse.Namespace) -> None:
 
 def _prepare(options: argparse.Namespace, data: Path) -> None:
     """The prepared file of each data set whose raw files travelled, unless it is there."""
-    from oso_dp.data import prepare_dataset
+    from oso_dp.data import prepare_dataset, sources
     from oso_dp.study.plan import read_plan
 
     plans = [read_plan(options.folder / "plans" / f"{name}.json") for name in options.plans]
@@ -110,8 +109,7 @@ def _prepare(options: argparse.Namespace, data: Path) -> None:
         path.write_bytes(lzma.decompress(packed.read_bytes()))
     cohorts = {cohort.data_file: cohort for plan in plans for cohort in plan.cohorts}
     for name, cohort in cohorts.items():
-        module = import_module(f"oso_dp.data.{cohort.dataset}")
-        source = getattr(module, "SOURCE", None)
+        source = getattr(sources, cohort.dataset.upper(), None)
         there = source is None or all(
             (raw / source.dataset / f.name).exists() for f in source.files
         )
