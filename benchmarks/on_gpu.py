@@ -177,7 +177,7 @@ def _options() -> argparse.Namespace:
     )
     row_options.add_argument("--minutes", type=float, default=9.3)
     row_options.add_argument("--processes", type=int, default=10)
-    row_options.add_argument("--runs-at-once", type=int, default=8)
+    row_options.add_argument("--parallel-runs", type=int, default=8)
     row_options.add_argument("--device", choices=("cpu", "cuda"))
     options = parser.parse_args()
     if options.rows and options.output is None:
