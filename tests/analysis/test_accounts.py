@@ -151,7 +151,7 @@ def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
     assert account_grids(rows)[0].runs == 4
     fewer = rows["settings"].str.replace('"grid_runs": 4', '"grid_runs": 1')
     assert (fewer != rows["settings"]).all()
-    with pytest.raises(OsoError, match="its identity is not that of its values"):
+    with pytest.raises(OsoError, match="run_id: not the identity of its values"):
         account_grids(rows.assign(settings=fewer))
 
 

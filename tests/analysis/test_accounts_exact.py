@@ -81,7 +81,7 @@ def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) ->
     rows = [rows_of(plan, NINE) for plan in plans]
     account_grids(pd.concat(rows, ignore_index=True), *plans)
     rows[which].loc[3, "delta"] = 1e-3
-    with pytest.raises(OsoError, match=r"delta is 0\.001, in the plan 1e-05"):
+    with pytest.raises(OsoError, match=r"delta: 0\.001; must be 1e-05, as in the plan"):
         account_grids(pd.concat(rows, ignore_index=True), *plans)
 
 

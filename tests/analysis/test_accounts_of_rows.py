@@ -142,7 +142,7 @@ def test_a_row_that_diverged_is_held_against_its_plan_too(column: str, repo) -> 
     rows.loc[3, ["status", "diverged_at", "ledger"]] = ["diverged", 2, ledger(nu, 2, rate)]
     account_grids(rows, plan)
     rows.loc[3, column] *= 0.5
-    with pytest.raises(OsoError, match=f"{column} is .*, in the plan"):
+    with pytest.raises(OsoError, match=f"{column}: .*, as in the plan"):
         account_grids(rows, plan)
 
 

@@ -40,7 +40,7 @@ def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_r
     plan, rows = plan_and_rows
     assert account_grids(rows, plan)[0].runs == 2
     rows.loc[0, column] = value
-    with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
+    with pytest.raises(OsoError, match=f"run .*: {column}: .*, as in the plan"):
         account_grids(rows, plan)
 
 
@@ -128,7 +128,7 @@ def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_
     rows.loc[0, [doubled, "steps"]] = [other, steps]
     rate = rows.loc[0, "batch_size"] / rows.loc[0, "examples"]
     rows.loc[0, "ledger"] = ledger(rows.loc[0, "noise_multiplier"], steps, rate)
-    with pytest.raises(OsoError, match=rf"run .*: {doubled} is {other}, in the plan"):
+    with pytest.raises(OsoError, match=rf"run .*: {doubled}: {other}; .*as in the plan"):
         account_grids(rows, plan)
 
 
@@ -142,5 +142,5 @@ def test_a_row_was_trained_as_was_planned(column: str) -> None:
     others = {"momentum": 0.5, "precision": "tf32"}
     others["settings"] = json.dumps(json.loads(settings) | {"evaluate_every": 77}, sort_keys=True)
     rows.loc[0, column] = others[column]
-    with pytest.raises(OsoError, match=f"run .*: {column} is .*, in the plan"):
+    with pytest.raises(OsoError, match=f"run .*: {column}: .*, as in the plan"):
         account_grids(rows, plan)

@@ -121,14 +121,14 @@ def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"public": True}, "not what one trains by"),
-        ({"budget_runs": 0}, "not what one trains by"),
-        ({"budget_runs": "12"}, "not what one trains by"),
-        ({"data_version": None}, "not what one trains by"),
-        ({"public": True, "budget_runs": None}, "its identity is not that of its values"),
-        ({"budget_runs": 2}, "its identity is not that of its values"),
-        ({"data_version": "2"}, "its identity is not that of its values"),
-        ({"randomness": "seeded"}, "randomness seeded, but the data of patients"),
+        ({"public": True}, "must be the options of a run"),
+        ({"budget_runs": 0}, "must be the options of a run"),
+        ({"budget_runs": "12"}, "must be the options of a run"),
+        ({"data_version": None}, "must be the options of a run"),
+        ({"public": True, "budget_runs": None}, "run_id: not the identity of its values"),
+        ({"budget_runs": 2}, "run_id: not the identity of its values"),
+        ({"data_version": "2"}, "run_id: not the identity of its values"),
+        ({"randomness": "seeded"}, "randomness: seeded; must be system, since the data"),
     ],
 )
 def test_settings_cannot_be_turned(plan, change, message) -> None:
@@ -144,7 +144,7 @@ def test_settings_that_no_identity_covers_are_not_believed(plan, change) -> None
     runs = table(plan)
     said = [json.loads(text) | change for text in runs["settings"]]
     runs["settings"] = [json.dumps({k: one[k] for k in one if k != "grid_runs"}) for one in said]
-    with pytest.raises(OsoError, match="not what one trains by"):
+    with pytest.raises(OsoError, match="must be the options of a run"):
         account_grids(runs)
 
 
@@ -175,9 +175,10 @@ def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) ->
 def test_a_row_without_privacy_is_refused(plan) -> None:
     runs = table(plan)
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
-    assert "method no_dp protects nobody" in str(find_runs_error(runs))
+    assert "method: no_dp; must be private" in str(find_runs_error(runs))
     runs = table(plan).assign(search_accounting="random_stopping")
-    assert "search_accounting random_stopping, but the data" in str(find_runs_error(runs))
+    message = "search_accounting: random_stopping; must be composition, since the data"
+    assert message in str(find_runs_error(runs))
 
 
 def part(folder, plan, *cohorts):
@@ -192,7 +193,7 @@ def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -
     check_budget_unspent({store: "x"}, plan.cohorts)
     collect([part(tmp_path / "part", plan, plan.cohorts[0])], store)
     check_budget_unspent({store: "x"}, plan.cohorts)  # its own runs, of which some are there
-    with pytest.raises(OsoError, match="holds 4 runs on patients that are not of this study"):
+    with pytest.raises(OsoError, match="has 4 runs on patients that are not of this study"):
         check_budget_unspent({store: "x"}, planned(seeds=[0, 1, 2]).cohorts)
 
 

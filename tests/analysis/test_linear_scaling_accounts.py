@@ -222,7 +222,7 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
     runs = rows()
     chosen = runs.index[runs["part"] == "trial 1"][0]
     runs.loc[chosen, "settings"] = runs.loc[chosen, "settings"].replace("trial 1", "final")
-    with pytest.raises(OsoError, match="its identity is not that of its values"):
+    with pytest.raises(OsoError, match="run_id: not the identity of its values"):
         account_grids(runs)
 
 
@@ -233,7 +233,7 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
         ({"part": None}, "part: 'None'; must be one of"),
         ({"trial_fractions": [0.2, 0.1]}, "trial_fractions: 0.2, 0.1; must increase"),
         ({"trial_fractions": None}, "trial_fractions: None; must be two numbers or more"),
-        ({"grid_runs": None}, "not what one trains by"),
+        ({"grid_runs": None}, "must be the options of a run"),
     ],
 )
 def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:

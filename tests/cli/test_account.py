@@ -44,7 +44,7 @@ def test_every_plan_that_is_named_counts(store, oso) -> None:
     for order in (names, [*names[2:], *names[:2]]):
         status, _, error = oso("account", store, *order)
         assert status != 0
-        assert "seed is 3, in the plan" in error
+        assert "seed: 3; must be" in error
 
 
 @pytest.mark.parametrize(("spent", "said"), [(2.99996, "3.0000"), (3.00001, "3.0001")])
@@ -83,7 +83,7 @@ def test_what_is_collected_is_held_against_its_plan(named, collected, oso) -> No
     options = ["--plan", "online.json"] if named else []
     status, _, error = oso("collect", "part", "--store", store, *options)
     assert status != 0
-    assert "seed is 3, in the plan" in error
+    assert "seed: 3; must be" in error
     assert not (store / "runs.parquet").exists()
 
 

@@ -54,7 +54,7 @@ def test_a_planned_run_that_is_in_no_part_is_missed(oso, collected) -> None:
     plan = ("--plan", "plan.json")
     status, _, error = oso("collect", "part", "--store", "new", *plan)
     assert status == 2
-    assert "2 planned runs are neither there nor in the parts" in error
+    assert "2 planned runs are neither there nor in the named shards" in error
     assert not (collected / "new/runs.parquet").exists()
     assert oso("collect", "part", "--store", "new")[0] == 0
 
@@ -96,7 +96,7 @@ def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> N
         write_table(Path(f"part{shard}/runs.parquet"), "runs", [run_row(cohort, other)])
         status, _, error = train(oso, shard)
         assert (status, asked) == (2, [])
-        assert f"holds 1 runs that this job does not train (the first is {other.run_id})" in error
+        assert f"has 1 runs that this job does not train (the first is {other.run_id})" in error
 
 
 def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:

@@ -102,7 +102,7 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
     # The study's own noise does not count what another one of these data has cost.
     (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
     again = oso("plan", "--config", "study.yaml", "--output", "plan.json")
-    refused(again, "holds 12 runs on patients that are not of this study")
+    refused(again, "has 12 runs on patients that are not of this study")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -131,7 +131,7 @@ def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
         text = (tmp_path / "study.yaml").read_text().replace("results: store", f"results: {name}")
         (tmp_path / "here.yaml").write_text(text)
         again = oso("plan", "--config", "here.yaml", "--output", "plan.json")
-        refused(again, f"{name}: holds 18 runs on {name} that are not of this study")
+        refused(again, f"{name}: has 18 runs on {name} that are not of this study")
 
 
 @pytest.mark.parametrize(
@@ -209,6 +209,6 @@ def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> 
     collect([place / "part"], place / "store")
     cohort = "patients.online.k2.eps8"
     where = ("--cohort", cohort, "--data", "no.npz", "--output", "new", "--store", "store")
-    refused(oso("train", "--plan", "other.json", *where), "holds 12 runs on patients that are not")
+    refused(oso("train", "--plan", "other.json", *where), "has 12 runs on patients that are not")
     refused(oso("train", "--plan", "plan.json", *where), "no.npz")  # it came as far as the data
     assert not (place / "new/runs.parquet").exists()

@@ -61,5 +61,5 @@ def test_a_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> N
 
 def test_a_folder_without_the_data_is_named(repo: Path, tmp_path: Path) -> None:
     main = runpy.run_path(str(repo / "examples/mnist_online.py"))["main"]
-    with pytest.raises(SystemExit, match=r"train-images-idx3-ubyte.gz: is not there"):
+    with pytest.raises(SystemExit, match=r"train-images-idx3-ubyte.gz: not found"):
         main([str(tmp_path)])

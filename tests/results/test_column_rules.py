@@ -101,5 +101,5 @@ def test_an_accuracy_is_at_most_1_and_an_error_need_not_be(value: float) -> None
         return find_column_error(pa.table(rows), "evaluations")
 
     assert of("accuracy", 0.0, 1.0) is None
-    assert of("accuracy", 1.0, value).startswith("row 2: value ")
+    assert of("accuracy", 1.0, value).startswith("row 2: value: ")
     assert of("mse", 1.0, value) is None

@@ -64,7 +64,7 @@ def test_what_one_budget_pays_for_is_one_run_or_more(name: str, number: object) 
     row = run_row("row", settings=json.dumps(SAID[name](number)))
     said = find_runs_error(pd.DataFrame([row]))
     sound = type(number) is int and number > 0
-    assert said is None if sound else "not what one trains by" in str(said)
+    assert said is None if sound else "must be the options of a run" in str(said)
 
 
 # What the settings of a row on data that are not public say, and what no such row may be.
@@ -89,7 +89,7 @@ def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case:
     said = find_runs_error(pd.DataFrame([right, wrong]))
     assert said is not None
     assert said.startswith("run wrong: ")
-    assert said.endswith("but the data of patients are not declared public")
+    assert said.endswith("since the data of patients are not declared public")
 
 
 def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> None:
@@ -146,7 +146,7 @@ def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> No
     cohort, run = SimpleNamespace(**row, run_options=row["settings"]), SimpleNamespace(**row)
     check_planned(row, cohort, run)
     other = row[name] + ("x" if isinstance(row[name], str) else 1)
-    with pytest.raises(OsoError, match=rf"^run row: {name} is .*, in the plan "):
+    with pytest.raises(OsoError, match=rf"^run row: {name}: .*, as in the plan"):
         check_planned(row | {name: other}, cohort, run)
 
 

@@ -142,7 +142,7 @@ def test_another_schema_version_is_named(write) -> None:
     path = folder / "runs.parquet"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"oso_schema_version": "99"}), path)
-    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; allowed are 1, 2, 3, 4"):
+    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; must be one of 1"):
         read_results(folder)
 
 
@@ -166,7 +166,7 @@ def test_a_run_that_stands_there_twice_is_named(write) -> None:
     folder = write("a", "r1")
     runs = pd.concat([pq.read_table(folder / "runs.parquet").to_pandas()] * 2)
     write_table(folder / "runs.parquet", "runs", runs)
-    with pytest.raises(OsoError, match="run r1 stands there more than once"):
+    with pytest.raises(OsoError, match="run r1 appears more than once"):
         read_results(folder)
 
 
@@ -223,7 +223,7 @@ def test_the_same_run_in_two_parts_is_named(write, tmp_path) -> None:
             part = tmp_path / "store" / f"{kind}.parquet" / f"{name}.parquet"
             part.parent.mkdir(parents=True, exist_ok=True)
             (write(name, "r1") / f"{kind}.parquet").rename(part)
-    with pytest.raises(OsoError, match=r"runs\.parquet: run r1 stands there more than once \(1 "):
+    with pytest.raises(OsoError, match=r"runs\.parquet: run r1 appears more than once \(1 "):
         read_results(tmp_path / "store")
 
 
@@ -237,7 +237,7 @@ def test_the_commands_end_with_one_line(write, tmp_path, monkeypatch, capsys) ->
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"oso: error: {path}: schema version 9; allowed are 1, 2, 3, 4"
+    assert line == f"oso: error: {path}: schema version 9; must be one of 1, 2, 3, 4"
     assert not (tmp_path / "report").exists()
 
 

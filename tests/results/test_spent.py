@@ -24,7 +24,7 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
     cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
     check_budget_unspent({store: "x"}, cohorts[::order])
     cohorts[1] = planned("pupils", "new")
-    with pytest.raises(OsoError, match="holds 1 runs on pupils that are not of this study"):
+    with pytest.raises(OsoError, match="has 1 runs on pupils that are not of this study"):
         check_budget_unspent({store: "x"}, cohorts[::order])
     check_budget_unspent({store: "x"}, [planned("pupils", "new", public=True), cohorts[0]])
 
@@ -36,7 +36,7 @@ def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
     (only,) = (store / "runs.parquet").iterdir()
     only.rename(only.with_name("a.parquet"))
     check_budget_unspent({store: "x"}, [planned("patients", "run")])
-    with pytest.raises(OsoError, match="holds 1 runs on patients"):
+    with pytest.raises(OsoError, match="has 1 runs on patients"):
         check_budget_unspent({store: "x"}, [planned("patients", "another")])
 
 
@@ -47,7 +47,7 @@ def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
     collect(parts, tmp_path / "store")
     for k in sizes:
         mine = [planned("patients", f"run{other}") for other in sizes if other != k]
-        with pytest.raises(OsoError, match="holds 1 runs on patients"):
+        with pytest.raises(OsoError, match="has 1 runs on patients"):
             check_budget_unspent({tmp_path / "store": "x"}, mine)
     check_budget_unspent(
         {tmp_path / "store": "x"}, [planned("patients", *(f"run{k}" for k in sizes))]
@@ -72,7 +72,7 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
         part(tmp_path / place, "known", dataset="patients")
     places = study_places(tmp_path / "store", tmp_path / "build/x")
     check_budget_unspent(places, [planned("patients", "known")])
-    with pytest.raises(OsoError, match=f"holds 1 runs on patients .* or name {said}, and add"):
+    with pytest.raises(OsoError, match=f"has 1 runs on patients .* or name {said} and add"):
         check_budget_unspent(places, [planned("patients", "new")])
     check_budget_unspent(
         study_places(tmp_path / "else", tmp_path / "build/y"), [planned("patients", "b")]
@@ -90,7 +90,7 @@ def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
     mine = [planned("patients", "known", "more")]
     check_budget_unspent(places, mine)
     (place / "evaluations.parquet").rename(tmp_path / "gone")
-    with pytest.raises(OsoError, match=f"^{place}: holds 1 runs on patients without their eval"):
+    with pytest.raises(OsoError, match=f"^{place}: has 1 runs on patients without eval"):
         check_budget_unspent(places, mine)
     check_budget_unspent(places, [planned("patients", "known", "more", public=True)])
     whole = part(tmp_path / "again", "known", dataset="patients")

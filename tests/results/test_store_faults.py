@@ -206,7 +206,7 @@ def test_a_run_in_two_of_the_stores_files_is_put_into_one(parts, tmp_path) -> No
     files_of_any_name(parts, tmp_path / "other")
     for path in (tmp_path / "other").rglob("a.parquet"):
         shutil.copy(path, store / path.parent.name)
-    with pytest.raises(OsoError, match="run r1 stands there more than once"):
+    with pytest.raises(OsoError, match="run r1 appears more than once"):
         read_results(store)
     collect(parts[:1], store)
     assert set(read_results(store).runs["run_id"]) == {"r1", "r2"}

@@ -161,7 +161,7 @@ def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) 
     status, lines, errors = call(*asked)
     assert (status, errors) == (0, [])
     assert lines[0].startswith("glyphs.online.k9.eps3: skipped: ")
-    assert "holds 9 points of another search of glyphs.online.k9.eps3" in lines[0]
+    assert "has 9 points of another search of glyphs.online.k9.eps3" in lines[0]
     assert len(machine.trained) == 16
     assert {cohort.k for cohort, _, _ in machine.asked if cohort.method == "online"} == {2}
 

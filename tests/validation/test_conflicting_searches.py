@@ -41,7 +41,7 @@ def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> 
     (place / "other.yaml").write_text(OTHER)
     write_plan(make_plan(study(OTHER)), place / "other.json")
     before = content(place)
-    said = f"store: holds 2 points of another search of {COHORT}"
+    said = f"store: has 2 points of another search of {COHORT}"
     refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
     refused(oso(*TRAIN, "--plan", "other.json"), said)
     with pytest.raises(OsoError, match="2 points of another search"):
@@ -56,7 +56,7 @@ def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place)
     for kind, rows in rows_of(make_plan(mine)).items():
         write(place / way, kind, rows)
     check_same_search(place / way, make_cohorts(mine))
-    named = f"holds 2 points of another search of {COHORT}.{way}"
+    named = f"has 2 points of another search of {COHORT}.{way}"
     with pytest.raises(OsoError, match=named):
         check_same_search(place / way, [one for one in make_cohorts(other) if one.is_private])
 
@@ -76,7 +76,7 @@ def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> Non
     plan = make_plan(study(text))
     assert [one.epsilon for one in plan.cohorts if one.is_private] == [1, 3]
     write_plan(plan, place / "other.json")
-    said = f"store: holds 2 points of another search of {COHORT}"
+    said = f"store: has 2 points of another search of {COHORT}"
     refused(oso("plan", "--config", "other.yaml", "--output", "new.json"), said)
     refused(oso(*TRAIN, "--plan", "other.json"), said)
     assert not (place / "new.json").exists()

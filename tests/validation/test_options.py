@@ -80,7 +80,7 @@ CASES = [
     (["collect", "part"], "--store"),
     (["train"], "--plan"),
     (["account"], "results/runs.parquet: no such results"),
-    (["collect", ".", "--store", "new"], ".: no part, but a folder of 2; name each, as part"),
+    (["collect", ".", "--store", "new"], ".: not a shard but a folder of 2; name each, as part"),
     (
         ["account", "part", "--results", "store"],
         "--results: store; differs from the argument part; set only",

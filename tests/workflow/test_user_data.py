@@ -49,12 +49,12 @@ def test_each_job_finds_the_package_and_the_runs_share_one_epsilon(
     (tmp_path / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0]"))
     # The dry run says it, with all that has to change.
     said = study("-n")
-    assert "oso: error: store: holds 4 runs on patients that are not of this study" in said
+    assert "oso: error: store: has 4 runs on patients that are not of this study" in said
     assert "name other folders under `results` and `report` and another study under" in said
     # The same of parts, which nobody has collected.
     (part,) = (tmp_path / "build/own/parts").glob("*/shard*/runs.parquet")
     before = part.read_bytes()
     shutil.rmtree(tmp_path / "store")
     said = study()
-    assert f"{part.parent.relative_to(tmp_path)}: holds 4 runs on patients that are not" in said
+    assert f"{part.parent.relative_to(tmp_path)}: has 4 runs on patients that are not" in said
     assert part.read_bytes() == before

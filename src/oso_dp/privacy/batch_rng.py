@@ -104,10 +104,10 @@ class BatchRNG:
 
         Added in float64: the low bits of a float32 sum would reveal which noise was possible.
         """
-        add = self._on_device_noised if self._on_device else self._on_host_noised
+        add = self._add_on_device if self._on_device else self._add_on_host
         return add(run_ids, step, totals, noise)
 
-    def _on_host_noised(
+    def _add_on_host(
         self,
         run_ids: Sequence[str],
         step: int,
@@ -141,7 +141,7 @@ class BatchRNG:
             for rows, total in zip(noised, totals, strict=True)
         ]
 
-    def _on_device_noised(
+    def _add_on_device(
         self,
         run_ids: Sequence[str],
         step: int,

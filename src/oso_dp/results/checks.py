@@ -1,8 +1,8 @@
-"""What a stored table may hold: each column, each run against its ledger, both tables together.
+"""Validation of stored results: columns, each run against its ledger, runs against evaluations.
 
-A value that breaks a rule was measured by no version of this project, and no reader takes it.
-Checks beyond the columns' protect budgets: what a run cost is told from its ledger, how many runs
-one epsilon pays for from its `settings`, and no row is counted that lacks its counterpart.
+Readers refuse a table with a value that breaks a rule. The checks beyond single columns protect
+budgets: the cost of a run follows from its ledger, the number of runs that share an epsilon from
+`settings`, and a run without evaluations, or the reverse, is an error.
 """
 
 import math
@@ -33,28 +33,28 @@ Row = dict[str, Any]
 # Columns
 
 _OPERATORS: Final = {
-    "gt": ("above", pc.greater),
-    "ge": ("at least", pc.greater_equal),
-    "lt": ("below", pc.less),
-    "le": ("at most", pc.less_equal),
+    "gt": (">", pc.greater),
+    "ge": (">=", pc.greater_equal),
+    "lt": ("<", pc.less),
+    "le": ("<=", pc.less_equal),
 }
 _MAX_COUNT: Final = 10**9  # steps, examples
 
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """A finite number within limits (None: without this one), or one of some words."""
+    """A finite number within limits (None: no limit), or one of `words`."""
 
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
     le: float | None = None
     words: tuple[str, ...] = ()
-    needed: bool = False  # elsewhere null says that a value does not apply
+    needed: bool = False  # else null means that the value does not apply
 
     def __str__(self) -> str:
         if self.words:
-            return f"allowed are {', '.join(self.words)}"
+            return f"must be one of {', '.join(self.words)}"
         parts = [f"{_OPERATORS[name][0]} {limit:g}" for name, limit in self._limits()]
         return f"must be {' and '.join(parts) or 'a finite number'}"
 
@@ -143,7 +143,7 @@ def find_column_error(table: pa.Table, kind: str) -> str | None:
             pc.greater(table["value"], 1), pc.equal(table["metric"].cast(pa.string()), "accuracy")
         )
         if pc.any(too_large).as_py():
-            return _column_error(table, too_large, "value", "an accuracy must be at most 1")
+            return _column_error(table, too_large, "value", "an accuracy must be <= 1")
     return None
 
 
@@ -160,7 +160,7 @@ def _column_error(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str
     """The first row at fault, by its run where that is known."""
     row = pc.index(broken, True).as_py()
     value = table[name][row].as_py()
-    text = f"{name} {rule}" if value is None else f"{name} {value!r}: {rule}"
+    text = f"{name} {rule}" if value is None else f"{name}: {value!r}; {rule}"
     known = table["run_id"][row].as_py() if "run_id" in table.column_names else None
     return f"run {known}: {text}" if known is not None else f"row {row + 1}: {text}"
 
@@ -171,7 +171,7 @@ _NEEDED = (
     *("run_id", "dataset", "method", "k", "seed", "learning_rate", "search_accounting"),
     *("examples", "batch_size", "epochs", "steps", "status"),
 )
-# What a claim rests on: of rows that are alike in these, one is looked at for all.
+# The columns that the checks read: rows that are equal in these are checked once.
 _CLAIM = [
     *("dataset", "method", "epsilon", "delta", "search_accounting", "settings", "noise_multiplier"),
     *("ledger", "examples", "batch_size", "steps", "status", "diverged_at"),
@@ -179,21 +179,18 @@ _CLAIM = [
 
 
 def find_identity_error(runs: pd.DataFrame) -> str | None:
-    """Each row must say what it is about, and no two the same."""
+    """A missing or repeated run_id."""
     if unnamed := int(runs["run_id"].isna().sum()):
         return f"{unnamed} rows without run_id"
     repeated = runs["run_id"].duplicated()
     if not repeated.any():
         return None
     run = runs.loc[repeated, "run_id"].iloc[0]
-    return (
-        f"run {run} stands there more than once "
-        f"({int(repeated.sum())} rows repeat another's run_id)"
-    )
+    return f"run {run} appears more than once ({int(repeated.sum())} rows repeat another's run_id)"
 
 
 def find_runs_error(runs: pd.DataFrame) -> str | None:
-    """The first row of the table `runs` whose cost cannot be told, named by its run; or None."""
+    """The first run whose privacy cost is missing or contradicted by its ledger; or None."""
     for name in _NEEDED:
         missing = runs[name].isna()
         if missing.any():
@@ -207,7 +204,7 @@ def find_runs_error(runs: pd.DataFrame) -> str | None:
 def _row_errors(row: Row) -> Iterator[str]:
     options = _parse_options(row["settings"])
     if options is None:
-        yield f"settings {row['settings'][:40]!r}: not what one trains by"
+        yield f"settings: {row['settings'][:40]!r}; must be the options of a run"
         return
     yield from _search_errors(row, options)
     private = find_method(row["method"]).is_private
@@ -237,7 +234,7 @@ def _row_errors(row: Row) -> Iterator[str]:
 
 
 def _parse_options(text: str | None) -> dict[str, Any] | None:
-    """What a row's `settings` say, of budgets something that can be; else None."""
+    """The row's `settings`; None if they are malformed or contradict themselves on a budget."""
     if pd.isna(text):
         return {}
     try:
@@ -252,15 +249,15 @@ def _parse_options(text: str | None) -> dict[str, Any] | None:
 
 
 def _search_errors(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
-    """What no search in parts says, and no study of data that are not public."""
+    """Contradictions about the stage of a search, or about data that are not public."""
     if budget_runs(options) is not None:
-        where = f"but the data of {row['dataset']} are not declared public"
+        reason = f"since the data of {row['dataset']} are not declared public"
         if not find_method(row["method"]).is_private:
-            yield f"method {row['method']} protects nobody, {where}"
+            yield f"method: {row['method']}; must be private, {reason}"
         if options.get("randomness") != "system":
-            yield f"randomness {options.get('randomness')}, {where}"
+            yield f"randomness: {options.get('randomness')}; must be system, {reason}"
         if row["search_accounting"] != COMPOSITION:
-            yield f"search_accounting {row['search_accounting']}, {where}"
+            yield f"search_accounting: {row['search_accounting']}; must be {COMPOSITION}, {reason}"
     if wrong := find_stage_error(
         row["search_accounting"], options.get("part"), options.get("trial_fractions")
     ):
@@ -270,12 +267,12 @@ def _search_errors(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def records(frame: pd.DataFrame) -> list[Row]:
-    """Its rows, each by its columns' names."""
+    """The rows as dictionaries."""
     return list(frame.to_dict("records"))
 
 
 def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
-    """OsoError unless the row is what the plan says of the run with its identity."""
+    """OsoError unless the row agrees with the plan of its run."""
     planned = {
         **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
         **{name: getattr(cohort, name) for name in ("search_accounting", "momentum", "precision")},
@@ -286,13 +283,15 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
     for name, value in planned.items():
         stored = None if pd.isna(row[name]) else row[name]
         if stored != value:
-            raise OsoError(f"run {row['run_id']}: {name} is {stored}, in the plan {value}")
+            raise OsoError(
+                f"run {row['run_id']}: {name}: {stored}; must be {value}, as in the plan"
+            )
 
 
 def parse_run_options(row: Row) -> dict[str, Any]:
-    """What the row's column `settings` says, empty where it is null.
+    """The row's `settings`; empty if null.
 
-    OsoError where it says how large the grid is, but the run's identity does not cover it.
+    OsoError if they give the grid's size without being covered by the run's identity.
     """
     if pd.isna(row["settings"]):
         return {}
@@ -300,42 +299,42 @@ def parse_run_options(row: Row) -> dict[str, Any]:
     known = {name: None if pd.isna(value) else value for name, value in row.items()}
     if "grid_runs" in options and make_run_id(known, options) != row["run_id"]:
         raise OsoError(
-            f"run {row['run_id']}: its identity is not that of its values and `settings`"
+            f"run {row['run_id']}: run_id: not the identity of its values and `settings`"
         )
     return options
 
 
 def parse_ledger(row: Row) -> Ledger:
-    """The row's ledger; OsoError if it is broken."""
+    """The row's ledger; OsoError if it is malformed."""
     try:
         return _ledger(row["ledger"])
     except OsoError as error:
         raise OsoError(f"run {row['run_id']}: {error}") from None
 
 
-@lru_cache(maxsize=10_000)  # the runs of a grid wrote the same text
+@lru_cache(maxsize=10_000)  # the runs of a grid have the same text
 def _ledger(text: str) -> Ledger:
     return Ledger.from_json(text)
 
 
-# A user's own data that are not public
+# User-defined data sets that are not public
 
 
 def protected(runs: pd.DataFrame) -> pd.Series:
-    """Of each row of the table `runs` whether its `settings` say that the data are not public."""
+    """For each run whether its data are declared as not public."""
     texts = runs["settings"]
     known = {text: budget_runs(parse_json(text)) is not None for text in texts.dropna().unique()}
     return texts.map(known).astype(object).fillna(False).astype(bool)
 
 
 def budget_runs(options: Mapping[str, Any]) -> int | None:
-    """How many runs share one epsilon, as `settings` say; None where each grid has its own."""
+    """The number of runs that share one epsilon; None if each grid has its own."""
     number: int | None = options.get("budget_runs")
     return number
 
 
 def shared_budgets(runs: pd.DataFrame) -> dict[str, int]:
-    """Of each data set that is not public, how many runs its epsilon pays for."""
+    """The number of runs that share the epsilon of each data set that is not public."""
     rows = runs[protected(runs)].drop_duplicates(["dataset", "settings"])
     sizes: dict[str, int] = {}
     for dataset, text in zip(rows["dataset"], rows["settings"], strict=True):
@@ -344,7 +343,7 @@ def shared_budgets(runs: pd.DataFrame) -> dict[str, int]:
 
 
 def _is_consistent(options: Mapping[str, Any]) -> bool:
-    """Whether what `settings` say of a user's own data agrees with itself."""
+    """Whether the facts about a user-defined data set agree with each other."""
     if not {"public", "budget_runs", "data_version"} & options.keys():
         return True
     number = options.get("budget_runs")
@@ -352,7 +351,7 @@ def _is_consistent(options: Mapping[str, Any]) -> bool:
     alike = options.get("public") is (number is None) and isinstance(
         options.get("data_version"), str
     )
-    covered = "grid_runs" in options  # without it, no identity covers what they say
+    covered = "grid_runs" in options  # else no identity covers these facts
     return alike and covered and (counted or number is None)
 
 
@@ -360,7 +359,7 @@ def _is_consistent(options: Mapping[str, Any]) -> bool:
 
 
 def find_evaluations_error(runs: pd.DataFrame, evaluations: pa.Table) -> str | None:
-    """The first evaluation that comes twice or has no run, or finished run that has none."""
+    """The first repeated evaluation, evaluation without a run, or finished run without one."""
     key = KEYS["evaluations"]
     if any(evaluations[name].null_count for name in key):
         unnamed = len(evaluations) - len(evaluations.select(key).drop_null())
@@ -368,31 +367,31 @@ def find_evaluations_error(runs: pd.DataFrame, evaluations: pa.Table) -> str | N
     run, run_ids = _codes(evaluations["run_id"])
     split, splits = _codes(evaluations["split"])
     step = evaluations["step"].to_numpy()
-    # Whole numbers are quick to compare by the million.
+    # Integers are fast to compare by the million.
     keys = (run * (int(step.max(initial=0)) + 1) + step) * max(1, len(splits)) + split
     repeated = pd.Series(keys).duplicated().to_numpy()
     if repeated.any():
         return (
-            f"run {run_ids[run[repeated.argmax()]]} stands there more than once "
+            f"run {run_ids[run[repeated.argmax()]]} appears more than once "
             f"({int(repeated.sum())} rows repeat another's {', '.join(key)})"
         )
     if unknown := {*run_ids} - {*runs["run_id"]}:
         return (
             f"evaluations of run {min(unknown)} have no row in runs.parquet; "
-            "one of the two files is older or incomplete: collect the run's part again"
+            "one of the two files is older or incomplete; collect the run's shard again"
         )
     finished = {*runs.loc[runs["status"] == "finished", "run_id"]}
     if unseen := finished - {*run_ids}:  # one that diverged may have had none
         return (
             f"run {min(unseen)} is finished, but has no row in evaluations.parquet; "
-            f"{len(unseen)} such runs: a part is missing, or one of the two files is older: "
-            "collect their parts again"
+            f"{len(unseen)} such runs; a shard is missing or one of the two files is older; "
+            "collect their shards again"
         )
     return None
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """Of texts without null: positions, and the texts."""
+    """Codes and categories of texts without null."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     whole = column.combine_chunks()

@@ -1,10 +1,9 @@
-"""The store: parts, and what they add up to.
+"""Merging shards into a results store, crash-safe.
 
-A store's tables are folders with one file for each cohort, named by the cohort and by a hash of all
-that tells it from others of that name. So what is added to one cohort leaves every other file as it
-is. A change is made ready in `.staging`, decided by one renaming to `.pending`, and then moved into
-its place; a kill at any moment leaves the store as it was before or as it is after, and the next
-collect takes up what is left.
+A store's tables are folders with one file per cohort, named by the cohort and a hash of its
+identity, so that new runs of one cohort change one file. A change is written to `.staging`,
+committed by one renaming to `.pending`, and then moved to its place. A kill at any moment leaves
+the store as before or as after; the next collect completes it.
 """
 
 import os
@@ -32,8 +31,8 @@ from oso_dp.results.write import write_table
 from oso_dp.study.identity import POINT, make_cohort_id, make_cohort_name, stage_of
 
 STAGING = ".staging"
-# What may differ where a run was trained twice with one outcome; its identity covers `settings`,
-# which rows of older versions may lack.
+# Columns that may differ if a run was trained twice with one outcome; rows of older versions may
+# lack `settings`, which the identity covers.
 _WHERE_IT_RAN = [
     *("device", "commit", "torch_version", "package_version", "code_hash", "wall_seconds"),
     "settings",
@@ -46,14 +45,21 @@ def collect(
     expected: Iterable[str] = (),
     check: Callable[[pd.DataFrame], None] = lambda runs: None,
 ) -> Results:
-    """Add the parts (folders with runs.parquet and evaluations.parquet) to the store.
+    """Add shards (folders with runs.parquet and evaluations.parquet) to the store.
 
-    A run that the store or another part already holds is counted once. If two differ in what they
-    measured, or a run of `expected` (by run_id) is in none of them, OsoError names the run and
-    nothing is written. `check` may refuse, too: it is given all runs of the cohorts that would
-    change, by name, and of data sets that are not public all that there are. Several may collect
-    into one store: each waits for its turn. Of a run that the store holds by half, as where
-    somebody copied only some of its files, a part brings the whole.
+    Several processes may collect into one store; each waits for the others. A run in several
+    places counts once. A shard completes a run of which the store has only some rows.
+
+    Args:
+        parts: the shards.
+        store: the results store; created if missing.
+        expected: run_ids that must be in the result.
+        check: raises OsoError to prevent the change; it gets all runs of the cohorts that would
+            change, and all runs on data sets that are not public.
+
+    Raises:
+        OsoError: if two rows of a run differ, or a run of `expected` is missing; nothing is
+            written then.
     """
     added = [read_results(_part(part)) for part in parts]
     with only_writer(store):
@@ -67,15 +73,17 @@ def collect(
 
 
 def _part(folder: Path) -> Path:
-    """OsoError for a folder of parts, in which no part would be looked for."""
+    """OsoError for a folder of shards, which must be named one by one."""
     below = sorted(path.parent for path in folder.glob("*/runs.parquet"))
     if below and not (folder / "runs.parquet").exists():
-        raise OsoError(f"{folder}: no part, but a folder of {len(below)}; name each, as {below[0]}")
+        raise OsoError(
+            f"{folder}: not a shard but a folder of {len(below)}; name each, as {below[0]}"
+        )
     return folder
 
 
 def finished_runs(store: Path) -> set[str]:
-    """Identities of the runs that the store already holds."""
+    """Identities of the stored runs."""
     return run_ids(store) if is_store(store) else set()
 
 
@@ -96,12 +104,12 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
     if missing:
         planned = f"{len(missing)} planned runs are" if len(missing) > 1 else "1 planned run is"
         raise OsoError(
-            f"{store}: {planned} neither there nor in the parts that were named (the first is "
-            f"{min(missing)}); name the other parts, too, or train what is missing"
+            f"{store}: {planned} neither there nor in the named shards (the first is "
+            f"{min(missing)}); name further shards, or train the missing runs"
         )
     evaluations = pd.concat([result.evaluations for result in results], ignore_index=True)
     evaluations = evaluations.drop_duplicates(ignore_index=True)
-    # A part may know class accuracies that a row of an older version lacks.
+    # A shard may have class accuracies that a row of an older version lacks.
     measured = evaluations.columns.drop("class_accuracy")
     older = evaluations["class_accuracy"].isna() & evaluations.duplicated(measured, keep=False)
     evaluations = evaluations[~older].reset_index(drop=True)
@@ -112,7 +120,7 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
 
 
 def _refuse_contradictions(store: Path, runs: pd.DataFrame) -> None:
-    """What a run was and how it ended must be the same wherever it stands."""
+    """All rows of a run must agree on its options and its outcome."""
     different = runs.drop(columns=_WHERE_IT_RAN).drop_duplicates()
     repeated = different.duplicated("run_id")
     if repeated.any():
@@ -123,12 +131,12 @@ def _contradiction(store: Path, run: str, runs: pd.DataFrame) -> OsoError:
     if protected(runs[runs["run_id"] == run]).any():
         return OsoError(
             f"{store}: run {run} was trained twice on data that are not public; both trainings "
-            "were released, and both count: add up their epsilons and deltas, as of two studies, "
-            "and keep the second in a store of its own"
+            "were released and count; add up their epsilons and deltas, and keep the second in "
+            "another store"
         )
     return OsoError(
-        f"{store}: run {run} was measured twice with different outcomes; move the rows of one "
-        "of them away first"
+        f"{store}: run {run} was measured twice with different outcomes; remove the rows of one "
+        "of them"
     )
 
 
@@ -138,10 +146,9 @@ def _change(
     stored: Mapping[str, Mapping[str, pd.DataFrame]],
     check: Callable[[pd.DataFrame], None],
 ) -> None:
-    """Write the cohorts whose rows the stored files do not hold as they are, and no other.
+    """Write the files of changed cohorts, all in one step.
 
-    A file of another name whose rows have got a file of their own by that is left without rows: so
-    it, too, changes in the one step in which all do.
+    A file of another name whose rows move to their cohort's file changes too: it becomes empty.
     """
     files = _file_names(merged.runs)
     of_run = dict(zip(merged.runs["run_id"], files, strict=True))
@@ -149,25 +156,25 @@ def _change(
     tables = {kind: getattr(merged, kind) for kind in order}
     tables = {kind: rows.assign(file=rows["run_id"].map(of_run)) for kind, rows in tables.items()}
     changed = {name for kind in order for name in _changed_files(tables[kind], stored[kind])}
-    # One file for everything becomes a folder, as all stores are now.
+    # A store of one file becomes a folder.
     changed -= {table.name for table in _tables(store) if table.is_file()}
     if not changed and all(stored.values()):
         return
-    names = files.str.rsplit(".", n=2).str[0]  # without the hash, the cohort's
+    names = files.str.rsplit(".", n=2).str[0]  # the cohorts' names, without the hash
     touched = names.isin(set(names[files.isin(changed)]))
-    is_private = protected(merged.runs)  # new rows of theirs may say nothing of themselves
+    is_private = protected(merged.runs)  # new rows may lack the declaration
     of_one_budget = {*merged.runs.loc[touched, "dataset"]} & {
         *merged.runs.loc[is_private, "dataset"]
     }
     try:
         check(merged.runs[touched | merged.runs["dataset"].isin(of_one_budget)])
     except OsoError as error:
-        raise OsoError(f"{store}, with these parts: {error}") from None
+        raise OsoError(f"{store}, with these shards: {error}") from None
     staging = store / STAGING
     try:
         for kind, rows in tables.items():
             here = dict(list(rows.sort_values(order[kind]).groupby("file")))
-            # A table without a row is a file, too: its columns are.
+            # An empty table is a file with columns.
             for name in changed or {"none.parquet"}:
                 write_table(staging / f"{kind}.parquet" / name, kind, here.get(name, rows[:0]))
         os.replace(staging, store / PENDING)
@@ -179,7 +186,7 @@ def _change(
 
 
 def _changed_files(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> set[str]:
-    """Files that do not hold, of each run, as many rows as `rows` gives them, and as complete."""
+    """Names of the files whose numbers of rows per run, or whose completeness, differ."""
     there = pd.concat([frame.assign(file=name) for name, frame in stored.items()] or [rows[:0]])
     key = ["file", "run_id", "complete"]
     counts = {
@@ -194,7 +201,7 @@ def _changed_files(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> se
 
 
 def _file_names(runs: pd.DataFrame) -> pd.Series:
-    """For each run the name of its cohort's file."""
+    """The file name of each run's cohort."""
     names = [
         f"{make_cohort_name(row, stage_of(row['settings']))}.{make_cohort_id(row)}.parquet"
         for row in runs.astype(object).where(runs.notna(), None).to_dict("records")
@@ -203,12 +210,12 @@ def _file_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def _recover(store: Path) -> None:
-    """Move a change that is decided into its place, and clear away one that is not."""
+    """Move a committed change to its place, and remove an uncommitted one."""
     pending = store / PENDING
     try:
         for table in _tables(store):
             changed = sorted((pending / table.name).glob("*.parquet"))
-            if changed and table.is_file():  # all its rows are among them
+            if changed and table.is_file():  # its rows are in the changed files
                 table.unlink()
             for path in changed:
                 table.mkdir(exist_ok=True)

@@ -1,10 +1,8 @@
-"""Before training: what stored runs stand in the way of a budget.
+"""Stored runs that conflict with a study's budget, checked before training.
 
-Runs on data that are not public: all runs of a study share one epsilon, and its noise is computed
-for their number. Whatever runs of another study have shown is spent, and comes on top.
-
-Runs of another search: searches over other ranges of `grid` are alike in every column but their
-points. Their runs together look like one search that is larger than its budget paid for.
+On data that are not public, all runs of a study share one epsilon, and the noise is calibrated to
+their number; the cost of another study's runs adds up. Searches over different ranges of `grid`
+differ in their points only; their runs together would exceed the budget of one search.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,21 +20,22 @@ ANOTHER_NAME = "another study under `name`"
 
 
 def study_places(results: Path, build: Path) -> dict[Path, str]:
-    """The folders with a study's runs, and what to change for a study that has none of them.
+    """The folders that may have runs of a study, with the keys to change to avoid each.
 
-    results: its store. build: its working folder, whose parts may not be collected yet.
+    `results` is its store, `build` its working folder with shards that may not be collected yet.
     """
     parts = sorted(path.parent for path in build.glob("parts/*/shard*/runs.parquet"))
     return {results: ANOTHER_RESULTS} | dict.fromkeys(parts, ANOTHER_NAME)
 
 
 def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
-    """OsoError names a place with runs of another study, or with runs whose evaluations are lost.
+    """OsoError for runs of another study on data that are not public, or without evaluations.
 
-    The latter would be trained again. A folder that is not there yet holds nothing.
+    The latter would be trained again. A missing folder has no runs.
 
-    places: stores or parts, and of each what to change for a study that does not have it. cohorts:
-    all of the study, since each one's noise counts the runs of all.
+    Args:
+        places: stores or shards, with the keys to change to avoid each.
+        cohorts: all cohorts of the study, since the noise of each counts the runs of all.
     """
     planned: dict[str, set[str]] = {}
     for cohort in cohorts:
@@ -54,26 +53,25 @@ def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) 
         if others:
             changes = " and ".join(dict.fromkeys(places[place] for place in others))
             raise OsoError(
-                f"{next(iter(others))}: holds {len(set().union(*others.values()))} runs on "
-                f"{dataset} that are not of this study; what they cost is spent, in whatever "
-                "folder they lie, and comes on top of this study's epsilon: go on with the "
-                f"configuration that made them, or name {changes}, and add both epsilons and both "
-                "deltas"
+                f"{next(iter(others))}: has {len(set().union(*others.values()))} runs on {dataset} "
+                "that are not of this study; their epsilon is spent and adds to this study's; use "
+                f"the configuration that made them, or name {changes} and add up both epsilons "
+                "and both deltas"
             )
         whole = {run for place, held in planned_here.items() if held for run in whole_runs(place)}
         for place, held in planned_here.items():
             if half := held - whole:
                 raise OsoError(
-                    f"{place}: holds {len(half)} runs on {dataset} without their evaluations; they "
-                    "are spent, and would be trained again: bring evaluations.parquet back, or "
-                    "collect the parts that these runs came in"
+                    f"{place}: has {len(half)} runs on {dataset} without evaluations; their "
+                    "epsilon is spent, and they would be trained again; restore "
+                    "evaluations.parquet, or collect the shards of these runs"
                 )
 
 
 def check_same_search(
     store: Path, cohorts: Iterable[Cohort], instead: str = ANOTHER_RESULTS
 ) -> None:
-    """OsoError names the store, the cohort and what to name instead; no store yet holds nothing."""
+    """OsoError if the store has runs of another search of a cohort; a missing store has none."""
     check_same_search_among({store: [store]}, cohorts, instead)
 
 
@@ -82,13 +80,12 @@ def check_same_search_among(
     cohorts: Iterable[Cohort],
     instead: str = ANOTHER_RESULTS,
 ) -> None:
-    """As `check_same_search`, of all that these folders' stores hold together.
+    """As `check_same_search`, for the runs of several folders together.
 
-    A campaign's folder has a store for each group of runs: no one of them need hold too much.
-    OsoError names the folders that hold what the cohort does not plan.
+    A campaign's folder has a shard per group of runs, none of which need exceed the grid alone.
     """
     for cohort in cohorts:
-        if cohort.search_accounting == SINGLE:  # no search: each point has a budget of its own
+        if cohort.search_accounting == SINGLE:  # no search: each point has a separate budget
             continue
         planned = {run.point for run in cohort.runs}
         by_folder = {
@@ -100,14 +97,14 @@ def check_same_search_among(
             strange = [folder for folder, points in by_folder.items() if points - planned]
             held = set().union(*(by_folder[folder] for folder in strange))
             raise OsoError(
-                f"{' and '.join(map(str, strange))}: holds {len(held)} points of another search of "
-                f"{cohort.name}, over other ranges of `grid`, which no column tells from this one: "
-                f"together they would exceed its budget; name {instead}"
+                f"{' and '.join(map(str, strange))}: has {len(held)} points of another search of "
+                f"{cohort.name}, over other ranges of `grid`; together they would exceed its "
+                f"budget; name {instead}"
             )
 
 
 def _points(store: Path, cohort: Cohort) -> set[tuple[float | None, ...]]:
-    """Where the stored runs start that are of this cohort, as far as their rows say."""
+    """The grid points of the stored runs of this cohort."""
     rows = read_runs_of(store, cohort.name).astype(object)
     rows = rows.where(rows.notna(), None)
     facts = {name: getattr(cohort, name) for name in (*COHORT, "precision")}

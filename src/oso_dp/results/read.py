@@ -37,7 +37,7 @@ _TRIES = 100  # of reading while others write
 _RETRY_DELAY = 0.05  # seconds
 
 # In one file. The paper's whole study has some million; in a few bytes there may be billions.
-MOST_ROWS = 20_000_000
+MAX_ROWS = 20_000_000
 
 # A file of a store, by its cohort's name and identity (see oso_dp.results.collect).
 _COHORT_FILE = re.compile(r"\.[0-9a-f]{12}\.parquet$")
@@ -57,10 +57,9 @@ class Results:
 
 
 def read_results(folder: Path) -> Results:
-    """Read a folder, all of it or nothing, also while another command changes it.
+    """Read a folder consistently, also while another process changes it.
 
-    OsoError names a file that is missing, cut off or of another schema, or what is wrong with a
-    row (`oso_dp.results.checks`).
+    OsoError for a missing or truncated file, another schema, or an invalid row (`checks`).
     """
 
     def read() -> Results:
@@ -75,9 +74,9 @@ def read_results(folder: Path) -> Results:
 
 
 def check_clear(folder: Path, results: Results) -> None:
-    """OsoError names a row or a run that `read_results` refuses, of columns that keep their rules.
+    """OsoError for rows that `read_results` would refuse, except for single columns.
 
-    folder: that the results are of, or shall be.
+    `folder` is the one that the results are read from or will be written to.
     """
     schema = pa.schema([EVALUATIONS.field(name) for name in KEYS["evaluations"]])
     evaluations = pa.Table.from_pandas(results.evaluations, schema, preserve_index=False)
@@ -96,13 +95,13 @@ def _raise_error(path: Path, message: str | None) -> None:
 
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
-    """One table from one Parquet file or a folder of parts of that name."""
+    """One table from a Parquet file or a folder of such files."""
     frames = [_frame(table, kind, version) for table, version in _tables(path, kind)]
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def read_files(path: Path, kind: str) -> dict[str, pd.DataFrame]:
-    """A table's rows by the name of the file that holds them; empty where there is none."""
+    """The rows of a table by file name; empty if there is no file."""
     frames = {}
     for file in _files(path):
         table, version = _read_file(file, kind)
@@ -164,25 +163,22 @@ def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:
 
 
 def run_ids(folder: Path) -> set[str]:
-    """Identities of the runs that a folder holds whole; quicker than reading all of it.
+    """Identities of the runs that are complete; faster than reading all columns.
 
-    A finished run without evaluations is none of them.
+    A finished run without evaluations is not complete.
     """
 
     def read() -> set[str]:
         runs = _columns(folder, "runs", ["run_id", "status"])
         seen = set(_columns(folder, "evaluations", ["run_id"])["run_id"].unique())
         finished = set(runs.loc[runs["status"] == "finished", "run_id"])
-        return set(runs["run_id"]) - (finished - seen)  # one that diverged may have none
+        return set(runs["run_id"]) - (finished - seen)  # a diverged run may have none
 
     return _read_stable(folder, read)
 
 
 def read_runs_of(folder: Path, cohort: str) -> pd.DataFrame:
-    """Rows of the runs in a store's files that are named by this cohort, or by nothing.
-
-    That is a store's one file, and what somebody has put beside the files that `collect` names.
-    """
+    """Runs in the files of cohorts of this name, and in files that `collect` did not name."""
 
     def read() -> pd.DataFrame:
         table = folder / "runs.parquet"
@@ -203,12 +199,12 @@ def _columns(folder: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether there are results here, be it of a change that is not yet in its place."""
+    """Whether the folder has results, including a committed change that is not yet in its place."""
     return (folder / "runs.parquet").exists() or (folder / PENDING).exists()
 
 
 def _read_stable(folder: Path, read: Callable[[], T]) -> T:
-    """What `read` returns or raises where no file of the tables changed meanwhile."""
+    """The result of `read`, repeated until no file of the tables changed meanwhile."""
     for _ in range(_TRIES):
         before = _state(folder)
         try:
@@ -220,11 +216,11 @@ def _read_stable(folder: Path, read: Callable[[], T]) -> T:
             if _state(folder) == before:
                 return outcome
         time.sleep(_RETRY_DELAY)
-    raise OsoError(f"{folder}: changes all the time; read it once nobody writes to it")
+    raise OsoError(f"{folder}: keeps changing; read it when no process writes to it")
 
 
 def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
-    """Which files there are, and which versions of them."""
+    """The files of the tables, each with its inode, size and time of change."""
     state = set()
     for place in (folder, folder / PENDING):
         for kind in SCHEMAS:
@@ -232,7 +228,7 @@ def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
             for path in (table, *_parts(table)):
                 try:
                     known = path.stat()
-                except OSError:  # not there, or not any more
+                except OSError:  # missing, or just removed
                     continue
                 if not path.is_dir():
                     state.add((path, known.st_ino, known.st_size, known.st_mtime_ns))
@@ -240,19 +236,19 @@ def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
 
 
 def _files(path: Path) -> list[Path]:
-    """Of a table. A change that is decided counts, wherever its files are by now."""
+    """The files of a table, including a committed change that is not yet in its place."""
     files = {file.name: file for file in _parts(path)}
     if path.is_file():
         files = {path.name: path}
     changed = {file.name: file for file in _parts(path.parent / PENDING / path.name)}
-    if changed and path.is_file():  # its rows are among the changed ones, in files of their own
+    if changed and path.is_file():  # its rows are in the changed files
         files = {}
     files |= changed
     return [files[name] for name in sorted(files)]
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Its files of rows; none of a folder that is not there, or goes at this very moment."""
+    """The folder's Parquet files; none if it is missing or just removed."""
     try:
         return [folder / name for name in os.listdir(folder) if name.endswith(".parquet")]
     except (FileNotFoundError, NotADirectoryError):
@@ -267,36 +263,37 @@ def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """These columns of a file, or all of its version, and that version."""
+    """These columns of a file, or all columns of its version; and the version."""
     check_regular(path)
     try:
         head = pq.read_metadata(path)
         schema = head.schema.to_arrow_schema()
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
         if version not in VERSIONS:
-            raise OsoError(f"{path}: schema version {version}; allowed are {', '.join(VERSIONS)}")
+            allowed = ", ".join(VERSIONS)
+            raise OsoError(f"{path}: schema version {version}; must be one of {allowed}")
         expected = stored_schema(kind, version)
         if not schema.equals(expected, check_metadata=False):
             raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")
-        if head.num_rows > MOST_ROWS:
-            raise OsoError(f"{path}: {head.num_rows} rows; at most {MOST_ROWS} are read")
+        if head.num_rows > MAX_ROWS:
+            raise OsoError(f"{path}: {head.num_rows} rows; must be <= {MAX_ROWS}")
         repeated = REPEATED[kind] if columns is None else None
         current = schema_of(kind, version).names if columns is None else list(columns)
         stored = [stored_name(name, version) for name in current]
         table = pq.read_table(path, columns=stored, read_dictionary=repeated)
         table = table.rename_columns(current)
-        table.validate(full=True)  # else a text that is none, or another's place, ends the process
+        table.validate(full=True)  # malformed text would crash the process later
         return table, version
     except OsoError:
         raise
-    except Exception as error:  # a damaged file fails in too many ways to list
-        if isinstance(error, OSError) and error.errno:  # of the system, not of what the file holds
+    except Exception as error:  # a damaged file raises many types
+        if isinstance(error, OSError) and error.errno:  # of the system, not of the content
             raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from error
         raise OsoError(f"{path}: not a readable Parquet file; is it cut off?") from error
 
 
 def _difference(schema: pa.Schema, expected: pa.Schema) -> str:
-    """The first one, of names, types or order."""
+    """The first difference in names, types or order."""
     for name in expected.names:
         if name not in schema.names:
             return f"column {name} is missing"
@@ -304,5 +301,5 @@ def _difference(schema: pa.Schema, expected: pa.Schema) -> str:
             return f"column {name} is {schema.field(name).type}, not {expected.field(name).type}"
     for name in schema.names:
         if name not in expected.names:
-            return f"column {name} is none of its"
-    return "its columns stand in another order, or may not be null"
+            return f"unknown column {name}"
+    return "its columns have another order or nullability"

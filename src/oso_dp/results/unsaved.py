@@ -1,7 +1,7 @@
-"""Before a folder is deleted: is it the only record of runs on data that are not public?
+"""Whether a folder that is to be deleted is the only record of runs on data that are not public.
 
-`python -m oso_dp.results.unsaved FOLDER STORE...` (scripts/clean.sh). What such runs have shown
-is spent, whatever becomes of the rows; without the rows, the next study spends it again.
+`python -m oso_dp.results.unsaved FOLDER STORE...` (scripts/clean.sh). The epsilon
+of such runs is spent; without their rows, the next study would spend it again.
 """
 
 import os

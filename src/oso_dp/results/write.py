@@ -1,4 +1,4 @@
-"""Writing one file of results, whole or not at all."""
+"""Atomic writing of result files."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from oso_dp.results.schema import SCHEMAS
 
 
 def check_no_loss(part: Path, safe: Collection[str]) -> None:
-    """OsoError if there is a part with runs that are not among `safe`, or a results store."""
+    """OsoError if the folder is a results store, or has runs that are not in `safe`."""
     table = part / "runs.parquet"
     if table.is_dir() or (part / PENDING).exists():
         raise OsoError(f"--output {part}: is a results store; name another folder")
@@ -25,7 +25,7 @@ def check_no_loss(part: Path, safe: Collection[str]) -> None:
         return
     if lost := {*read_columns(table, "runs", ["run_id"])["run_id"]} - {*safe}:
         raise OsoError(
-            f"--output {part}: holds {len(lost)} runs that this job does not train (the first is "
+            f"--output {part}: has {len(lost)} runs that this job does not train (the first is "
             f"{min(lost)}); collect them and name their --store, or name another folder"
         )
 
@@ -45,7 +45,7 @@ def write_table(path: Path, kind: str, rows: pd.DataFrame | list[dict[str, Any]]
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Around the writing of one file: alone in its folder, if that is a results store."""
+    """Hold the lock of the file's folder, if that is a results store."""
     if is_store(path.parent):
         with only_writer(path.parent):
             yield

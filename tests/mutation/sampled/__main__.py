@@ -1,11 +1,11 @@
 """Mechanical mutants, a sample for as long as there is time; `history.csv` keeps what came out.
 
-    make mutation                                        # ten minutes, seed 0
-    make mutation MUTATION='--seconds 3600 --seed 7'     # an hour, in another order
-    make mutation MUTATION="--groups 'trusted|account'"  # of some groups
-    make mutation MUTATION=--again                       # what survived, once tests were written
-    make mutation MUTATION='--confirm 8'                 # eight that were killed: they still are
-    make mutation MUTATION=--score                       # the score alone, nothing is run
+    make mutation-sample                                        # ten minutes, seed 0
+    make mutation-sample MUTATION='--seconds 3600 --seed 7'     # an hour, in another order
+    make mutation-sample MUTATION="--groups 'trusted|account'"  # of some groups
+    make mutation-sample MUTATION=--again                       # survivors, after new tests
+    make mutation-sample MUTATION='--confirm 8'                 # eight killed ones: still killed?
+    make mutation-sample MUTATION=--score                       # the score alone; runs nothing
 
 A mutant that changes nothing that anybody could see is `equivalent`: written into the history by
 hand, with the reason. Each of the others is planted into a copy of the code; the tests that import
@@ -27,8 +27,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import groups  # noqa: E402
 import history  # noqa: E402
-import rooms  # noqa: E402
 from checkout import REPO, WORKERS, copy_checkout  # noqa: E402
 from forks import NOT_RUN, Forks  # noqa: E402
 from mutants import Mutant, Place, digest, functions, mutant, places  # noqa: E402
@@ -110,7 +110,7 @@ class Sample:
         target = checkout.folder / path.relative_to(REPO)
         while True:
             with self.lock:
-                usable = [test for test in rooms.tests_of(path) if self.sound.get(test, True)]
+                usable = [test for test in groups.tests_of(path) if self.sound.get(test, True)]
                 tests = sorted(usable, key=lambda test: -self.seen[path, test])
             target.write_text(made.text)
             try:
@@ -145,10 +145,10 @@ def report() -> None:
     rows = list(history.read().values())
     print("\n| code | mutants | killed | survived | equivalent | killed of the others, 95 % |")
     print("|---|---|---|---|---|---|")
-    for group in rooms.GROUPS:
+    for group in groups.GROUPS:
         present = {
             (name or path.stem, digest(code))
-            for path, of in rooms.mutated().items()
+            for path, of in groups.mutated().items()
             if of == group
             for name, code in functions(path.read_text()).items()
         }
@@ -174,7 +174,7 @@ def main() -> int:
     if options.score:
         report()
         return 0
-    files = [path for path, of in rooms.mutated().items() if re.search(options.groups, of)]
+    files = [path for path, of in groups.mutated().items() if re.search(options.groups, of)]
     outcome = "survived" if options.again else "killed" if options.confirm else None
     if outcome is not None:
         rows = history.read().values()

@@ -2,6 +2,7 @@
 
     python tests/mutation/sampled/renames.py HEAD    # before committing a rename
 
+Files may have moved, as `git diff --find-renames` sees it.
 Where a function differs from one of that revision in nothing but names of variables, attributes and
 arguments, each replaced by one that was not there, its mutants, taken in order, are the same. That
 the names still stand for the same things is for the caller to know.
@@ -17,9 +18,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import groups  # noqa: E402
 import history  # noqa: E402
 import mutants  # noqa: E402
-import rooms  # noqa: E402
 
 _NAME = re.compile(r"\b(id|attr|arg|name)='(\w+)'")
 
@@ -72,11 +73,20 @@ def _by_function(path: Path, names: set[str]) -> dict[str, dict[str, list[mutant
     return found
 
 
+def old_paths(revision: str) -> dict[str, str]:
+    """The old path of each file that moved since the revision."""
+    command = ["git", "diff", "--name-status", "--find-renames=30%", "--diff-filter=R", revision]
+    lines = subprocess.run(command, cwd=groups.REPO, capture_output=True, text=True, check=True)
+    moved = (line.split("\t") for line in lines.stdout.splitlines())
+    return {new: old for _, old, new in moved}
+
+
 def main(revision: str) -> int:
-    known = history.read()
-    for path in rooms.mutated():
-        name = path.relative_to(rooms.REPO).as_posix()
-        shown = subprocess.run(["git", "show", f"{revision}:{name}"], cwd=rooms.REPO,
+    known, moved = history.read(), old_paths(revision)
+    for path in groups.mutated():
+        name = path.relative_to(groups.REPO).as_posix()
+        name = moved.get(name, name)
+        shown = subprocess.run(["git", "show", f"{revision}:{name}"], cwd=groups.REPO,
                                capture_output=True, text=True)  # fmt: skip
         if shown.returncode or shown.stdout == path.read_text():
             continue

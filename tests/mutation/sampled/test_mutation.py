@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import groups
 import history
 import renames
-import rooms
 from mutants import functions, mutant, places
 
 sys.path.pop(0)
@@ -112,16 +112,29 @@ def test_the_score_and_its_interval() -> None:
     assert history.interval(10, 0) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
-@pytest.mark.parametrize("path", rooms.mutated(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", groups.mutated(), ids=lambda path: path.stem)
 def test_every_mutated_file_has_tests(path: Path) -> None:
     if path.stem != "__init__":
-        assert rooms.tests_of(path)
+        assert groups.tests_of(path)
 
 
 def test_every_group_has_files_and_the_most_particular_name_counts() -> None:
-    groups = {rooms.group_of(path) for path in rooms.mutated()}
-    assert groups == set(rooms.GROUPS)
-    assert rooms.group_of(rooms.CODE / "oso_dp/analysis/accounts.py") == "accounting"
+    assert {groups.group_of(path) for path in groups.mutated()} == set(groups.GROUPS)
+    assert groups.group_of(groups.CODE / "oso_dp/analysis/accounts.py") == "accounting"
+
+
+def test_every_name_in_the_groups_exists() -> None:
+    """A folder that was renamed would be left out unnoticed."""
+    code = [part for parts in groups.GROUPS.values() for part in parts] + list(groups.BY_NAME)
+    assert [name for name in code if not (groups.CODE / "oso_dp" / name).exists()] == []
+    tests = [name for names in groups.BY_NAME.values() for name in names]
+    assert [name for name in tests if not list(groups.TESTS.glob(name))] == []
+
+
+def test_every_package_is_in_a_group_or_left_out() -> None:
+    packages = {path.parent.name for path in (groups.CODE / "oso_dp").glob("*/__init__.py")}
+    named = {part.partition("/")[0] for parts in groups.GROUPS.values() for part in parts}
+    assert packages - named == {"paper"}  # tables of numbers
 
 
 @pytest.mark.parametrize(

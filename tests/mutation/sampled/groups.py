@@ -6,7 +6,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[3]
 CODE, TESTS = REPO / "src", REPO / "tests"
-# Folders and files below src/oso_dp by the group whose score they make up; whichever exist.
+# Folders and files below src/oso_dp by the group whose score they make up.
 GROUPS = {
     "trusted base": ("gradients", "privacy"),
     "accounting": (
@@ -17,21 +17,24 @@ GROUPS = {
     "scheduler": ("scheduler",),
     "selection and verdicts": ("analysis",),
     "methods and training": ("methods", "training", "metrics.py"),
-    "other ways in": ("private", "opacus"),
+    "public interfaces": ("api", "opacus"),
     "study and tables": ("study", "reporting/tables"),
     "reports": ("reporting",),
-    "commands": ("cli", "workflow", "interrupts.py"),
+    "commands": ("cli", "snakemake_support", "signals.py"),
     "data and models": ("data", "models", "labels.py"),
-    "audit and verification": ("audit", "verification", "probe"),
+    "audit, reruns, diagnostics": ("audit", "rerun", "diagnostics"),
 }
 # Code that is found by its name, or by way of a fixture, and the tests that reach it.
 BY_NAME = {
     "methods": ("methods/test_*.py", "training/test_*.py"),
     "reporting/tables": ("reporting/test_*.py",),
-    "private": ("private/test_*.py",),
+    "api": ("api/test_*.py",),
+    "data": ("data/test_*.py",),
     "opacus": ("opacus/test_*.py",),
-    "workflow": tuple(f"workflow/test_{name}.py" for name in ("begin", "progress", "slurm")),
-    "audit": tuple(f"audit/test_{name}.py" for name in ("bounds", "findings", "observe")),
+    "snakemake_support": tuple(
+        f"workflow/test_{name}.py" for name in ("preflight", "progress", "slurm")
+    ),
+    "audit": tuple(f"audit/test_{name}.py" for name in ("bounds", "run_audit", "observer")),
 }
 # These look at the repository, or run for minutes, and see no single line of code.
 LEFT_OUT = ("mutation", "packaging", "docs", "workflow", "benchmarks", "audit")
