@@ -1,4 +1,4 @@
-"""Time and memory of a training step, ours and others', side by side on the device at hand.
+"""Time and memory of a training step, ours and others', side by side on one device.
 
     make bench                                             # the whole, 17 minutes on 2 cores
     python benchmarks --models cnn --competitors sgd online --runs 1 --seconds 10

@@ -114,7 +114,7 @@ def _take_turns(
 ) -> None:
     """Each takes a turn per round, or in fewer rounds if a step is longer than its turn."""
     for number in range(ROUNDS):
-        forth = number % 2 == 0  # nobody always follows the same one
+        forth = number % 2 == 0  # alternate the order
         for child, row in children if forth else reversed(children):
             if row.status == MEASURED and child.used <= bench.seconds * number / ROUNDS:
                 with _excused(row, say):

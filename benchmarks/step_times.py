@@ -67,7 +67,7 @@ def measure(
         try:
             medians: list[list[float]] = [[], []]
             for turn in range(turns):
-                for at in (0, 1) if turn % 2 == 0 else (1, 0):  # nobody is always the first
+                for at in (0, 1) if turn % 2 == 0 else (1, 0):  # alternate the order
                     before = len(children[at].seconds)
                     children[at].turn(seconds)
                     medians[at].append(statistics.median(children[at].seconds[before:]))

@@ -83,8 +83,8 @@ class Texts(NamedTuple):
 def load_texts(folder: Path) -> Texts:
     """From a local folder as `oso data` takes it.
 
-    The vocabulary is that of the training texts' commonest words. It is taken as public: whoever
-    trains on people's texts takes it from elsewhere.
+    The vocabulary has the most frequent words of the training texts and is treated as public. Use
+    another source for texts that are private.
     """
     fetched = obtain(AG_NEWS_PARTIAL, folder, folder, parse_news)
     parts = [

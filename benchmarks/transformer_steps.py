@@ -174,14 +174,14 @@ def measure(setting: Setting, texts: Texts, turns: int) -> list[dict[str, Any]]:
         lines[name], there = context.Pipe()
         processes.append(context.Process(target=work, args=(there, name, setting, texts)))
         processes[-1].start()
-        there.close()  # or nobody would hear that it ended
+        there.close()  # else the reader never sees the end of file
         try:
             lines[name].recv()
         except EOFError:
             raise OsoError(f"{name}: the process failed") from None
     seconds: dict[str, list[float]] = {name: [] for name in lines}
     for turn in range(turns):
-        for name in lines if turn % 2 == 0 else reversed(lines):  # nobody is always the first
+        for name in lines if turn % 2 == 0 else reversed(lines):  # alternate the order
             lines[name].send(1)
             seconds[name] += lines[name].recv()
     rows = []

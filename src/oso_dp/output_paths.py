@@ -40,9 +40,11 @@ def check_folder(path: Path, named: str) -> None:
     for folder in (path, *path.absolute().parents):
         if os.path.lexists(folder):
             if not os.path.isdir(folder):
-                raise OsoError(f"{named} {path}: {folder} is not a folder; use another one")
+                raise OsoError(f"{named}: {path}; {folder} must be a folder")
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise OsoError(f"{named} {path}: no permission to write to {folder}")
+                raise OsoError(
+                    f"{named}: {path}; must be writable (no permission to write to {folder})"
+                )
             return
 
 

@@ -225,19 +225,24 @@ def verdicts(study, store, dataset, k, epsilon):
     return cells[["verdict", "point_verdict"]].agg(tuple, axis=1).to_dict()
 
 
+def add_quantile_grid(store, others, last):
+    """FixedQuantile's whole grid on Fashion-MNIST, k = 9: 45 points, the last one as `last`."""
+    for i in range(45):
+        store.add(
+            dataset="fashion_mnist",
+            method="fixed_quantile",
+            epsilon=1.0,
+            metric="mse",
+            learning_rate=10.0 ** (i // 5 / 2 - 2.5),
+            quantile=(0.1, 0.3, 0.5, 0.7, 0.9)[i % 5],
+            **(last if i == 44 else others),
+        )
+
+
 def test_a_grid_that_diverges_as_the_paper_s_does_reproduces_it(make_store, study):
     def of(last):
         store = make_store()
-        for i in range(45):
-            store.add(
-                dataset="fashion_mnist",
-                method="fixed_quantile",
-                epsilon=1.0,
-                metric="mse",
-                learning_rate=10.0 ** (i // 5 / 2 - 2.5),
-                quantile=(0.1, 0.3, 0.5, 0.7, 0.9)[i % 5],
-                **(last if i == 44 else {"values": (), "diverged_at": 9}),
-            )
+        add_quantile_grid(store, {"values": (), "diverged_at": 9}, last)
         return verdicts(study, store, "fashion_mnist", 9, 1.0)["fixed_quantile"]
 
     assert of({"values": (), "diverged_at": 9}) == ("consistent", "consistent")
@@ -307,16 +312,7 @@ def test_hyperparameters_need_the_whole_grid(store, study):
 def test_a_grid_of_which_one_run_trains_trains_though_its_best_point_diverged(make_store, study):
     """A run that diverged counts with what it had reached, and may be the grid's best."""
     store = make_store()
-    for place in range(45):
-        store.add(
-            dataset="fashion_mnist",
-            method="fixed_quantile",
-            epsilon=1.0,
-            metric="mse",
-            learning_rate=10.0 ** (place // 5 / 2 - 2.5),
-            quantile=(0.1, 0.3, 0.5, 0.7, 0.9)[place % 5],
-            **({"values": (0.2,)} if place == 44 else {"values": (0.1,), "diverged_at": 9}),
-        )
+    add_quantile_grid(store, {"values": (0.1,), "diverged_at": 9}, {"values": (0.2,)})
     said = verdicts(study, store, "fashion_mnist", 9, 1.0)["fixed_quantile"]
     assert said == ("trains", "trains")
 

@@ -259,5 +259,5 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path, store, monkeypat
     (tmp_path / "report").write_text("a file, no folder")
     with pytest.raises(OsoError) as error:
         build_report(results, tmp_path / "report")
-    assert "is not a folder; use another one" in one_line(error)
+    assert "must be a folder" in one_line(error)
     assert (tmp_path / "report").read_text() == "a file, no folder"

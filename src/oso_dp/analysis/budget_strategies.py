@@ -116,7 +116,7 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
                 "noise_multiplier": row["noise_multiplier"],
                 "way": DEFAULT,
                 "chosen": default.why_chosen,
-                "seen": row["dataset"] in default.how_often_seen,
+                "seen": row["dataset"] in default.chosen_on,
                 "runs": 1,
                 "whole": True,
             }

@@ -71,7 +71,7 @@ def _gradients_of_all(
 
     try:
         with warnings.catch_warnings():
-            # torch takes some kernels one by one, and says so to whoever could write a better one.
+            # torch warns that vmap falls back to a loop for some kernels.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             return torch.func.vmap(pull_back)(inputs, output_gradients)
     except torch.OutOfMemoryError:

@@ -46,7 +46,7 @@ class LinearGradients:
         if sums == 1 or sizes[2] * sizes[3] < _LARGE or is_async_device(weights):
             _add_all(onto["weight"], weights, errors, inputs, beta)
             return onto
-        for run in range(runs):  # each by what its own examples allow, whoever else is there
+        for run in range(runs):  # by its own examples, whatever the other runs have
             alone = slice(run, run + 1)
             add = _add_disjoint if are_disjoint(weights[alone]) else _add_all
             add(onto["weight"][alone], weights[alone], errors[alone], inputs[alone], beta)

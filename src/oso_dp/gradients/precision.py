@@ -85,7 +85,7 @@ def float32(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def use_float32(device: torch.device) -> Iterator[None]:
-    """The same within somebody else's script, whose switches stand as they were afterwards."""
+    """As `float32`, and restore torch's switches afterwards, for use inside a user's script."""
     with restore_switches(), float32(device):
         yield
 

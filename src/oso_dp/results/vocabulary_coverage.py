@@ -1,9 +1,9 @@
-"""`vocabulary_coverage.json` in a results store: what a report shows of texts' preparation.
+"""`vocabulary_coverage.json` in a results store: the share of words that have a vector.
 
-With a subset of the word vectors fewer words are known, and results are worse; so the share of
-known words stands beside the results. It is that of the test texts, which are public: the training
-texts' share would be a release without noise, and in no ledger. Nothing else of a data file's
-provenance goes there: it names folders of the machine at hand.
+A subset of the word vectors covers fewer words and gives worse results, so the report shows the
+coverage. It is computed on the test texts, which are public: that of the training texts would be a
+release without noise and outside the ledger. Other provenance of a data file is left out, since it
+names local folders.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Default hyperparameters for untuned runs of each method, and how they were chosen.
 
-A default that was chosen on a data set is not untuned there: `how_often_seen` lists these data
+A default that was chosen on a data set is not untuned there: `chosen_on` lists these data
 sets, and tables mark them.
 """
 
@@ -17,7 +17,7 @@ class DefaultConfig:
     variant: Mapping[str, Any]  # schedule and averaging, as in the column `settings`
     point: Mapping[str, float]  # initial hyperparameters, by axis
     why_chosen: str  # the source, or the trials
-    how_often_seen: tuple[str, ...] = ()  # data sets that it was chosen on
+    chosen_on: tuple[str, ...] = ()  # data sets that it was chosen on
 
 
 _TRIALS = "single trials on MNIST and on the part of AG News"

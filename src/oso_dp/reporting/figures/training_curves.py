@@ -80,8 +80,8 @@ _ADAPTED = {
 def draw_adapted(steps: pd.DataFrame, column: str, title: str, methods: list[str]) -> Figure | None:
     """`threshold` or `learning_rate` over steps, a panel per epsilon.
 
-    Methods that adapt the value are solid; constants that others chose are thin and dotted. None
-    where nobody adapts it.
+    Methods that adapt the value have solid lines, constant values thin dotted ones. None if no
+    method adapts it.
     """
     label, constants = _ADAPTED[column]
     rows = steps[np.isfinite(steps[column]) & (steps[column] > 0)].dropna(subset="epsilon")
