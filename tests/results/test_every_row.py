@@ -126,6 +126,13 @@ def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
     assert said == f"run row: its ledger has {made + more} steps, the row {made}"
 
 
+def test_each_row_is_checked_that_differs_in_its_last_step_alone() -> None:
+    first = run_row("first", status="diverged", diverged_at=700)
+    second = run_row("second", status="diverged", diverged_at=701) | {"ledger": first["ledger"]}
+    said = find_runs_error(pd.DataFrame([first, second]))
+    assert said == "run second: its ledger has 700 steps, the row 701"
+
+
 OF_A_COHORT = (
     "dataset",
     "method",
