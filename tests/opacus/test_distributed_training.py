@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 @pytest.fixture(scope="module")
 def workers(repo: Path, tmp_path_factory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("workers")
-    path = os.pathsep.join([str(repo), str(repo / "src")])
+    inherited = os.environ.get("PYTHONPATH", "")  # a planted fault reaches both processes by it
+    path = os.pathsep.join(filter(None, [str(repo), str(repo / "src"), inherited]))
     environment = {**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"}
     program = [sys.executable, str(repo / "tests/opacus/two_workers.py"), str(folder)]
     second = subprocess.Popen(program, env=environment, cwd=repo)
