@@ -162,7 +162,8 @@ def test_closed_cache_gets_one_line(tmp_path):
         obtain(source_at("http://127.0.0.1:1"), None, cache)
 
 
-def test_several_at_once_download_once(tmp_path):
+def test_several_at_once_download_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 30.0)  # the machine may be busy
     with serving(CONTENT, server.slow) as mirrors:
         results = []
         source = source_at(*mirrors.urls)

@@ -63,7 +63,7 @@ def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
         write_table(tmp_path / f"{kind}.parquet", kind, rows)
     summary_table(tmp_path)
     write_plan(plan, tmp_path / "plan.json")
-    with pytest.raises(OsoError, match="seed is 3, in the plan"):
+    with pytest.raises(OsoError, match="seed: 3; must be 0, as in the plan"):
         summary_table(tmp_path)
 
 

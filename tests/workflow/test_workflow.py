@@ -208,6 +208,6 @@ def test_a_folder_that_cannot_be_one_is_named_before_any_work(snakemake, tmp_pat
     done = snakemake("ci/smoke", "--config", f"{key}=taken/below")
     assert done.returncode == 1
     assert len(said(done)) == 1
-    assert said(done)[0].startswith(f"oso: error: {key} taken/below: ")
+    assert said(done)[0].startswith(f"oso: error: {key}: taken/below; ")
     assert files(tmp_path) == ["taken"]
     assert (tmp_path / "taken").read_text() == "a file, not a folder"
