@@ -38,9 +38,9 @@ def run_row(cohort: PlannedCohort, run: Run) -> Row:
     return {
         **dict.fromkeys(names),
         **{name: getattr(cohort, name) for name in names if hasattr(cohort, name)},
+        **cohort.columns,
         "noise_multiplier": nu or None,
         "sampling": "poisson",
-        "settings": cohort.run_options,
         "rng_version": 2,
         "status": "finished",
         "device": "cpu",

@@ -17,7 +17,9 @@ from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.results.checks import records
 from oso_dp.results.schema import EVALUATIONS, RUNS
+from oso_dp.study.identity import OPTIONS, make_run_id
 
 SIZES = {
     "online": lambda k: k,
@@ -25,6 +27,18 @@ SIZES = {
     "fixed_quantile": lambda k: 5 * k,
     "adam_wosm": lambda k: k,
 }
+
+
+def options(**more):
+    """The columns of a row whose options are known."""
+    basic = {"model": "cnn", "method_options": "", "grid_runs": 9, "evaluate_every": 50}
+    basic |= {"final_activation": False, "loss": "mean", "randomness": "seeded"}
+    return dict.fromkeys(OPTIONS) | basic | more
+
+
+def named(rows):
+    """The rows of a table `runs`, each with the identity of its values."""
+    return rows.assign(run_id=[make_run_id(row) for row in records(rows)])
 
 
 @dataclass
@@ -87,7 +101,7 @@ class Store:
             "epochs": 600,
             "steps": 600,
             "precision": "float32",
-            "settings": None,
+            **dict.fromkeys(OPTIONS),
             "rng_version": 1,
             "status": "finished" if diverged_at is None else "diverged",
             "diverged_at": diverged_at,
@@ -99,9 +113,12 @@ class Store:
             "wall_seconds": 12.5,
             "ledger": None,
         } | more
+        if more.keys() & {*OPTIONS}:
+            run |= options(grid_runs=size) | more
         run["ledger"] = run["ledger"] or _ledger(run)
         text = json.dumps(run, sort_keys=True) + str(values)
-        run["run_id"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        run["run_id"] = name if run["model"] is None else make_run_id(run)
         self.runs.append(run)
         adapts_c = method in ("online", "fixed_quantile")
         for i, value in enumerate(values):

@@ -16,6 +16,7 @@ from tests.analysis.conftest import (
     ledger,
     rows_of,
 )
+from tests.stores import named, options
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
@@ -31,6 +32,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import load_config, parse_config
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import make_plan
 
 
@@ -115,7 +117,7 @@ def test_nine_that_spend_the_budget_to_its_last_digit_keep_it() -> None:
 
 
 def own_grid(repo, **more):
-    """Rows of a study whose ranges and quantiles are not the paper's, with their `settings`."""
+    """Rows of a study whose ranges and quantiles are not the paper's, with their options."""
     study = {
         **load_config(repo / "config/ci/smoke.yaml").model_dump(),
         "methods": {"fixed_quantile": {}},
@@ -125,7 +127,7 @@ def own_grid(repo, **more):
     plan = make_plan(parse_config(study, "x"))
     (cohort,) = plan.cohorts
     rows = rows_of(plan, cohort.name)
-    return rows.assign(method="fixed_quantile", momentum=0.9, settings=cohort.run_options)
+    return rows.assign(**cohort.columns)
 
 
 def test_a_study_with_a_grid_of_its_own_needs_no_plan(repo) -> None:
@@ -149,10 +151,8 @@ def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
     """Else a text that was edited would make a large search a small one."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.5]})
     assert account_grids(rows)[0].runs == 4
-    fewer = rows["settings"].str.replace('"grid_runs": 4', '"grid_runs": 1')
-    assert (fewer != rows["settings"]).all()
     with pytest.raises(OsoError, match="run_id: not the identity of its values"):
-        account_grids(rows.assign(settings=fewer))
+        account_grids(rows.assign(grid_runs=1))
 
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
@@ -367,7 +367,8 @@ def test_steps_that_were_not_made_have_the_least_noise_of_those_that_were(noise,
 @pytest.mark.parametrize("unsaid", [1, 5, 9])
 def test_one_row_that_does_not_say_its_search_leaves_its_size_unclear(unsaid) -> None:
     """Nine keep the budget; ten, as k says of the paper's grid, would not."""
-    rows = grid(k=10).assign(settings="{}")
+    rows = named(grid(k=10, **options(grid_runs=10)))
     assert account_grids(rows)[0].budget_status == "exceeded"
-    rows.loc[: unsaid - 1, "settings"] = None
+    rows = rows.astype({name: object for name in OPTIONS})
+    rows.loc[: unsaid - 1, [*OPTIONS]] = None
     assert account_grids(rows)[0].budget_status == "unclear"

@@ -65,7 +65,7 @@ def test_one_that_diverged_is_charged_whole(at) -> None:
 
 def test_rows_of_other_code_that_claim_a_grid_are_no_cheaper() -> None:
     """Whatever `settings` say of a grid's size, a row is charged for itself, and whole."""
-    (found,) = account_grids(guesses(settings=None))
+    (found,) = account_grids(guesses())
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
     assert found.budget_status == "within"
 

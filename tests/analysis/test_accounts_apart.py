@@ -1,6 +1,5 @@
 """What differs in any column is two searches, and each costs what it costs by itself."""
 
-import json
 from dataclasses import replace
 
 import pandas as pd
@@ -20,12 +19,13 @@ from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
 from tests.analysis.test_linear_scaling_accounts import RATE as SCALED_RATE
 from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
+from tests.stores import named, options
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
 from oso_dp.analysis import accounts, linear_scaling_accounts
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.study.identity import make_run_id
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import Plan
 
 # Beside rows of a data set whose size nobody knows: those of another search, by a column.
@@ -53,11 +53,21 @@ SCALED = {
     "steps": {"epochs": 4, "steps": 2 * SCALED_STEPS},  # which the others decide
     "precision": {"precision": "bfloat16"},
 }
+SCALED_OPTIONS = {
+    "model": "cnn",
+    "method_options": "initial_threshold=0.2",
+    "grid_runs": 4,
+    "evaluate_every": 7,
+    "schedule": "linear",
+    "averaging": 0.99,
+    "trial_fractions": "0.1, 0.3",
+}
+SCALED |= {name: {name: value} for name, value in SCALED_OPTIONS.items()}
 
 
 def test_every_column_that_tells_searches_apart_is_tried() -> None:
     assert OTHERS.keys() == {*accounts._RUN_KEY}
-    assert SCALED.keys() == {*linear_scaling_accounts._SEARCH}
+    assert SCALED.keys() == {*linear_scaling_accounts._SEARCH} - {*OPTIONS} | {*SCALED_OPTIONS}
 
 
 @pytest.mark.parametrize("column", OTHERS)
@@ -81,15 +91,10 @@ def test_two_scaled_searches_cost_what_each_costs_by_itself(column: str) -> None
 
 def scaled(**other) -> pd.DataFrame:
     """A search by the linear scaling rule, with ledgers and identities of what its rows say."""
-    rows = scaled_rows().drop(columns="part").assign(**{"dataset": "mine"} | other)
+    rows = scaled_rows().assign(**{"dataset": "mine"} | other)
     rates = rows["batch_size"] / rows["examples"]
     facts = zip(rows["noise_multiplier"], rows["steps"], rates, strict=True)
     return named(rows.assign(ledger=[ledger(*one) for one in facts]))
-
-
-def named(rows: pd.DataFrame) -> pd.DataFrame:
-    known = rows.astype(object).where(rows.notna(), None).to_dict("records")
-    return rows.assign(run_id=[make_run_id(row, json.loads(row["settings"])) for row in known])
 
 
 def test_these_scaled_searches_are_those_of_the_other_tests() -> None:
@@ -112,10 +117,10 @@ def some_points(plan: Plan, count: int) -> Plan:
     return replace(plan, cohorts=(cohort.with_runs(cohort.points[:count], cohort.seeds),))
 
 
-@pytest.mark.parametrize("size", [9, 20])
-def test_a_drawn_search_that_does_not_say_its_shape_is_priced_by_the_noise(size: int) -> None:
-    """It is not priced as what its settings leave out, and no row stops the account."""
-    rows = named(stopping_grid(settings=json.dumps({"grid_runs": size})))
+@pytest.mark.parametrize("known", [{}, options(grid_runs=9)])
+def test_a_drawn_search_that_does_not_say_its_shape_is_priced_by_the_noise(known) -> None:
+    """It is not priced as what its options leave out, and no row stops the account."""
+    rows = named(stopping_grid(**known))
     (found,) = account_grids(rows)
     assert found.runs == 9
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)

@@ -89,7 +89,7 @@ def test_a_grid_costs_the_same_in_whatever_order_its_rows_stand(place: int) -> N
 def test_a_scaled_search_costs_the_same_in_whatever_order_its_rows_stand(part) -> None:
     """Of each part a row is missing, and one of the others has more noise than it claims."""
     rows = scaled_rows()
-    mine = rows.index[rows["part"] == part]
+    mine = rows.index[rows["stage"] == part]
     nu = noise_of(rows)[PARTS.index(part)]
     rows.loc[mine[0], "ledger"] = ledger(3 * nu, SCALED_STEPS, RATE)
     rows = rows.drop([mine[1], mine[-1]])
@@ -108,7 +108,7 @@ def _orders(count: int) -> list[list[int]]:
 @pytest.mark.parametrize("costly", [0, 1])
 def test_what_is_stored_is_said_of_the_seed_that_costs_most(costly: int) -> None:
     rows = scaled_rows()
-    few = (rows["seed"] == costly) & (rows["part"] == "trial 1")
+    few = (rows["seed"] == costly) & (rows["stage"] == "trial 1")
     rows.loc[rows["seed"] != costly, "ledger"] = [
         ledger(2 * nu, SCALED_STEPS, RATE)
         for nu in rows.loc[rows["seed"] != costly, "noise_multiplier"]

@@ -1,7 +1,5 @@
 """Rows against their plans; searches that differ in any choice are grids of their own."""
 
-import json
-
 import pandas as pd
 import pytest
 from tests.analysis.conftest import (
@@ -16,6 +14,7 @@ from tests.analysis.conftest import (
 )
 from tests.analysis.test_linear_scaling_accounts import plan as scaled_plan
 from tests.planned_rows import rows_of as planned_rows
+from tests.stores import named, options
 
 from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.errors import OsoError
@@ -86,12 +85,11 @@ def test_a_search_in_two_plans_is_one_grid(repo) -> None:
 
 
 def test_rows_that_say_their_settings_need_no_plan() -> None:
-    rows = pd.concat([grid().assign(settings=text) for text in ("{}", '{"a": 1}')])
-    rows = rows.reset_index(drop=True).assign(run_id=lambda frame: frame.index.astype(str))
-    assert [found.runs for found in account_grids(rows)] == [9, 9]
-    check_budgets(account_grids(rows))
-    rows.loc[:8, "settings"] = '{"a": 1}'
-    assert [found.runs for found in account_grids(rows)] == [18]
+    rows = pd.concat([grid(**options(model=name)) for name in "ab"], ignore_index=True)
+    assert [found.runs for found in account_grids(named(rows))] == [9, 9]
+    check_budgets(account_grids(named(rows)))
+    rows.loc[:8, "model"] = "b"
+    assert [found.runs for found in account_grids(named(rows))] == [18]
 
 
 def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> None:
@@ -107,15 +105,15 @@ def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> N
 @pytest.mark.parametrize("many", [3, 5])
 def test_of_many_searches_of_one_cell_each_has_its_account(many: int) -> None:
     """None of them drops out, nor hides what it spent behind the others."""
-    searches = [grid().assign(settings=f'{{"a": {number}}}') for number in range(many)]
+    searches = [grid(**options(model=f"m{number}")) for number in range(many)]
     searches[-1] = searches[-1].assign(ledger=ledger(0.9 * NU), noise_multiplier=0.9 * NU)
     rows = pd.concat(searches, ignore_index=True)
-    found = account_grids(rows.assign(run_id=rows.index.astype(str)))
+    found = account_grids(named(rows))
     assert [one.runs for one in found] == [9] * many
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
         check_budgets(found)
     alike = pd.concat(searches[:-1], ignore_index=True)
-    check_budgets(account_grids(alike.assign(run_id=alike.index.astype(str))))
+    check_budgets(account_grids(named(alike)))
 
 
 @pytest.mark.parametrize("doubled", ["batch_size", "epochs"])
@@ -132,15 +130,13 @@ def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_
         account_grids(rows, plan)
 
 
-@pytest.mark.parametrize("column", ["settings", "momentum", "precision"])
+@pytest.mark.parametrize("column", ["evaluate_every", "momentum", "precision"])
 def test_a_row_was_trained_as_was_planned(column: str) -> None:
     """A plan that is named stands for its identity: nothing else would say so."""
     plan = scaled_plan(search_accounting="composition")
     rows = pd.DataFrame(planned_rows(plan)["runs"])
     account_grids(rows, plan)
-    settings = rows["settings"].iloc[0]
-    others = {"momentum": 0.5, "precision": "tf32"}
-    others["settings"] = json.dumps(json.loads(settings) | {"evaluate_every": 77}, sort_keys=True)
+    others = {"momentum": 0.5, "precision": "tf32", "evaluate_every": 77}
     rows.loc[0, column] = others[column]
     with pytest.raises(OsoError, match=f"run .*: {column}: .*, as in the plan"):
         account_grids(rows, plan)

@@ -1,6 +1,5 @@
 """How often Online's signs were +, told from the C and rho that are stored."""
 
-import json
 import math
 
 import numpy as np
@@ -13,14 +12,17 @@ from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction, co
 from oso_dp.analysis.sign_windows import sign_windows
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
+from oso_dp.study.identity import format_method_options
 
 RATES = {"threshold_rate": 0.01, "learning_rate_rate": 0.002}
 
 
-def stored(settings=RATES, method="online", **more) -> pd.DataFrame:
-    text = None if settings is None else json.dumps({"settings": settings})
+def stored(rates=RATES, method="online", **more) -> pd.DataFrame:
+    text = None if rates is None else format_method_options(rates)
     run = {"run_id": "a", "dataset": "d", "method": method, "k": 9, "epsilon": 1.0, "seed": 0}
-    return pd.DataFrame([run | {"settings": text, "threshold": 0.1, "learning_rate": 2.0} | more])
+    return pd.DataFrame(
+        [run | {"method_options": text, "threshold": 0.1, "learning_rate": 2.0} | more]
+    )
 
 
 def evaluated(steps, thresholds, rates, split="test") -> pd.DataFrame:
@@ -72,10 +74,10 @@ def test_other_splits_count_for_nothing() -> None:
 
 def test_whatever_takes_no_steps_of_a_known_length_is_left_out() -> None:
     rows = evaluated([51], [0.1], [2.0])
-    assert count_adaptation_signs(stored(settings=None), rows).empty
+    assert count_adaptation_signs(stored(rates=None), rows).empty
     assert count_adaptation_signs(stored(method="online_additive"), rows).empty
     assert count_adaptation_signs(stored(), rows.assign(run_id="b")).empty
-    frozen = count_adaptation_signs(stored(settings=RATES | {"threshold_rate": 0.0}), rows)
+    frozen = count_adaptation_signs(stored(rates=RATES | {"threshold_rate": 0.0}), rows)
     assert set(frozen["value"]) == {"learning_rate"}
 
 

@@ -1,6 +1,5 @@
 """Selection: decided when reading, the same whatever order the rows come in."""
 
-import json
 import math
 import statistics
 
@@ -163,9 +162,9 @@ def test_a_cell_where_everything_diverged_stays_visible(store):
 @pytest.mark.parametrize("variant", [{"schedule": "linear"}, {"averaging": 0.99}])
 def test_what_is_laid_over_the_steps_is_another_setting(store, variant):
     """However many runs it has, and however well they did: the paper has no such thing."""
-    store.add(values=(0.7,), settings=json.dumps({"grid_runs": 9}))
+    store.add(values=(0.7,), grid_runs=9)
     for seed in range(5):
-        store.add(seed=seed, values=(0.99,), settings=json.dumps({"grid_runs": 9} | variant))
+        store.add(seed=seed, values=(0.99,), grid_runs=9, **variant)
     (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
     assert (best["mean"], best["seeds"]) == (pytest.approx(0.7), 1)
 

@@ -1,6 +1,5 @@
 """What one budget gives: which rows stand for a way to spend it, and how they compare."""
 
-import json
 import math
 
 import numpy as np
@@ -20,7 +19,7 @@ from oso_dp.reporting.tables.budget_strategies import one_budget_table
 from oso_dp.study.default_points import DEFAULTS
 
 RHO = 0.316228
-FALLING = json.dumps({"schedule": "linear"})
+FALLING = "linear"
 ALONE = {"search_accounting": "single", "noise_multiplier": 500.0}
 
 
@@ -52,7 +51,7 @@ def of(rows, way, method="auto_s", variant=""):
 
 def test_a_default_stands_beside_onlines_search(store, study):
     searched(store, SEARCH)
-    default(store, [0.90, 0.91, 0.92], settings=FALLING)
+    default(store, [0.90, 0.91, 0.92], schedule=FALLING)
     rows = budget_strategies(study(store))
     ours = of(rows, "default", variant="rate falling")
     theirs = of(rows, "composition", "online")
@@ -71,7 +70,7 @@ def test_only_the_default_s_own_point_and_schedule_count(store, study):
     searched(store, SEARCH)
     default(store, [0.90] * 3)
     default(store, [0.99] * 3, rho=1.0)
-    default(store, [0.95] * 3, settings=json.dumps({"averaging": 0.9}))
+    default(store, [0.95] * 3, averaging=0.9)
     default(store, [0.97] * 3, method="psac")
     default(store, [0.60] * 3, method="online", rho=1.0, threshold=0.1)
     default(store, [0.98] * 3, method="online", rho=RHO, threshold=0.1)
@@ -240,7 +239,7 @@ def test_of_other_searches_over_several_grids_the_smallest_counts(store, study):
     whole_grid(store, [[0.5], [0.6], [0.6]], k=3, shape="geometric")
     scaled(store, [0.1, 0.1])
     for seed in range(2):
-        scaled(store, [0.01, 0.01], seed=seed, variant={"trial_fractions": [0.1, 0.3]})
+        scaled(store, [0.01, 0.01], seed=seed, variant={"trial_fractions": "0.1, 0.3"})
     rows = budget_strategies(study(store))
     assert of(rows, "random_stopping", "online")["k"] == 2
     row = of(rows, "linear_scaling", "online")
@@ -413,7 +412,7 @@ def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, sto
 
 def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, study):
     """Alone it is held against nothing; beside the plain one it is one of the ways."""
-    searched(store, [[0.99] * 3] * 4, settings=FALLING)
+    searched(store, [[0.99] * 3] * 4, schedule=FALLING)
     default(store, [0.90, 0.91, 0.92])
     rows = budget_strategies(study(store))
     assert of(rows, "composition", "online", FALLING_IN)["mean"] == pytest.approx(99)

@@ -24,6 +24,7 @@ from oso_dp.results.collect import collect
 from oso_dp.results.conflicts import check_budget_unspent
 from oso_dp.results.write import write_table
 from oso_dp.study.config import parse_config
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import make_plan_with_noise
 
 
@@ -112,7 +113,7 @@ def test_a_run_with_less_noise_than_planned_shows(plan) -> None:
 
 
 def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> None:
-    more = table(planned(epochs=3)).assign(settings=None)
+    more = table(planned(epochs=3)).assign(**dict.fromkeys(OPTIONS))
     (total,) = account_grids(pd.concat([table(plan), more], ignore_index=True))
     assert total.runs == 2 * RUNS
     assert not total.is_within_budget
@@ -121,11 +122,9 @@ def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"public": True}, "must be the options of a run"),
-        ({"budget_runs": 0}, "must be the options of a run"),
-        ({"budget_runs": "12"}, "must be the options of a run"),
-        ({"data_version": None}, "must be the options of a run"),
-        ({"public": True, "budget_runs": None}, "run_id: not the identity of its values"),
+        ({"data_version": None}, "data_version is missing"),
+        ({"grid_runs": None}, "grid_runs is missing"),
+        ({"budget_runs": None}, "run_id: not the identity of its values"),
         ({"budget_runs": 2}, "run_id: not the identity of its values"),
         ({"data_version": "2"}, "run_id: not the identity of its values"),
         ({"randomness": "seeded"}, "randomness: seeded; must be system, since the data"),
@@ -133,26 +132,13 @@ def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> N
 )
 def test_settings_cannot_be_turned(plan, change, message) -> None:
     runs = table(plan)
-    runs["settings"] = [json.dumps(json.loads(text) | change) for text in runs["settings"]]
     with pytest.raises(OsoError, match=message):
-        account_grids(runs)
+        account_grids(runs.assign(**change))
 
 
-@pytest.mark.parametrize("change", [{}, {"budget_runs": 1}, {"public": True, "budget_runs": None}])
-def test_settings_that_no_identity_covers_are_not_believed(plan, change) -> None:
-    """It covers them where the size of the grid is among them."""
-    runs = table(plan)
-    said = [json.loads(text) | change for text in runs["settings"]]
-    runs["settings"] = [json.dumps({k: one[k] for k in one if k != "grid_runs"}) for one in said]
-    with pytest.raises(OsoError, match="must be the options of a run"):
-        account_grids(runs)
-
-
-@pytest.mark.parametrize("settings", [None, "{}", '{"evaluate_every": 7}'])
-def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan, settings) -> None:
-    runs = table(plan, planned(epochs=3))
-    turned = runs["epochs"] == 3
-    runs.loc[turned, "settings"] = settings
+def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan) -> None:
+    runs = table(plan, planned(epochs=3)).astype({name: object for name in OPTIONS})
+    runs.loc[runs["epochs"] == 3, [*OPTIONS]] = None
     (total,) = account_grids(runs)
     assert (total.stored, total.is_within_budget) == (2 * RUNS, False)
     (statement,) = make_stored_statements(runs, [total])
@@ -164,7 +150,7 @@ def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) ->
     row = runs.iloc[0].to_dict()
     ledger = Ledger.from_json(row["ledger"])
     plain = Ledger(ledger.sampling, [((SumQuery("gradient", 0.0),), ledger.step_count)])
-    none = dict.fromkeys(("epsilon", "delta", "noise_multiplier", "threshold", "settings"))
+    none = dict.fromkeys(("epsilon", "delta", "noise_multiplier", "threshold", *OPTIONS))
     more = {**row, **none, "run_id": "x", "method": "no_dp", "ledger": plain.to_json()}
     (total,) = account_grids(pd.concat([runs, pd.DataFrame([more])], ignore_index=True))
     assert total.spent == math.inf
@@ -214,7 +200,7 @@ def test_a_collection_holds_rows_that_say_nothing_against_the_total(plan, tmp_pa
     other = planned(epochs=3)
     collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store")
     added = part(tmp_path / "b", other, other.cohorts[1])
-    runs = pd.read_parquet(added / "runs.parquet").assign(settings=None, k=3)
+    runs = pd.read_parquet(added / "runs.parquet").assign(**dict.fromkeys(OPTIONS), k=3)
     write_table(added / "runs.parquet", "runs", runs)
     seen = []
     collect([added], tmp_path / "store", check=seen.append)

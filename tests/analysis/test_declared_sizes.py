@@ -7,7 +7,6 @@ import pytest
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.identity import make_run_id
 
 WHERE = {"dataset": "glyphs", "method": "fixed_quantile", "k": 2}
 
@@ -15,9 +14,9 @@ WHERE = {"dataset": "glyphs", "method": "fixed_quantile", "k": 2}
 def rows(store, sizes, **more):
     """A point for each size that is said, None: that says nothing."""
     for place, size in enumerate(sizes):
-        settings = None if size is None else json.dumps({"grid_runs": size})
-        point = {"learning_rate": 10.0**place, "quantile": 0.5, "settings": settings}
-        store.add(**WHERE, **point, **more)
+        declared = {} if size is None else {"grid_runs": size}
+        point = {"learning_rate": 10.0**place, "quantile": 0.5}
+        store.add(**WHERE, **point, **declared, **more)
     return store
 
 
@@ -44,14 +43,13 @@ def test_a_grid_is_as_large_as_all_of_its_rows_say(sizes, expected, store, study
 @pytest.mark.parametrize("size", [2, 7])
 def test_the_accounts_count_as_many_runs(size: int, store, study) -> None:
     made = study(rows(store, [size, size]))
-    names = [make_run_id(row, json.loads(row["settings"])) for row in store.runs]
-    (grid,) = account_grids(made.runs.assign(run_id=names))
+    (grid,) = account_grids(made.runs)
     assert grid.runs == made.grid_size(*WHERE.values()) == size
 
 
 @pytest.mark.parametrize("other", [{"method": "auto_s"}, {"k": 3}, {"dataset": "mnist"}])
 def test_rows_of_another_grid_say_nothing_of_this_one(other, store, study) -> None:
-    store.add(**WHERE | other, settings=json.dumps({"grid_runs": 6}))
+    store.add(**WHERE | other, grid_runs=6)
     rows(store, [2, 2])
     made = study(store)
     assert made.grid_size(*WHERE.values()) == 2
@@ -76,7 +74,7 @@ def test_a_search_that_stops_speaks_where_no_other_does(composed, expected, stor
 
 def test_a_method_that_nobody_registered_has_the_size_that_its_rows_say(store, study) -> None:
     known = {"dataset": "glyphs", "k": 2}
-    store.add(method="magic", **known, settings=json.dumps({"grid_runs": 6}))
+    store.add(method="magic", **known, grid_runs=6)
     store.add(method="sorcery", **known)
     made = study(store)
     assert [made.grid_size("glyphs", name, 2) for name in ("magic", "sorcery")] == [6, None]

@@ -1,6 +1,5 @@
 """Which default is the surest: by its worst place, in units of what matters there."""
 
-import json
 import math
 
 import pytest
@@ -78,10 +77,9 @@ def test_a_default_that_was_not_run_everywhere_is_not_judged(filled, study):
 
 
 def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
-    settings = json.dumps({"schedule": "linear"})
     for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
         default(filled, "auto_s", 0.5, dataset=dataset, epsilon=epsilon)
-        default(filled, "auto_s", 0.95, dataset=dataset, epsilon=epsilon, settings=settings)
+        default(filled, "auto_s", 0.95, dataset=dataset, epsilon=epsilon, schedule="linear")
     rows = max_regret(study(filled))
     named = list(zip(rows["method"], rows["variant"], strict=True))
     assert named[0] == ("auto_s", "rate falling")

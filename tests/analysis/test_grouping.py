@@ -20,7 +20,22 @@ DIFFERENT = {
     "noise_multiplier": (50.0, 60.0),
     "query_noise_multiplier": (400.0, 500.0),
     "precision": ("float32", "bfloat16"),
-    "settings": ('{"model": "a"}', '{"model": "b"}'),
+    "model": ("a", "b"),
+    "method_options": ("threshold_rate=0.1", "threshold_rate=0.2"),
+    "grid_runs": (9, 81),
+    "evaluate_every": (50, 10),
+    "final_activation": (False, True),
+    "loss": ("mean", "sum"),
+    "oov_words": ("zeros", "skipped"),
+    "vocabulary": ("subset", "complete"),
+    "randomness": ("seeded", "system"),
+    "stopping_distribution": ("poisson", "geometric"),
+    "schedule": ("linear", None),
+    "averaging": (0.99, None),
+    "stage": ("trial 1", "final"),
+    "trial_fractions": ("0.1, 0.2", "0.1, 0.3"),
+    "data_version": ("1", "2"),
+    "budget_runs": (12, 13),
 }
 
 
@@ -67,7 +82,7 @@ def test_noises_of_two_plans_are_two_settings(noise: float, store) -> None:
 
 def setting(plain: bool, usual: bool, long: bool) -> dict:
     return {
-        "settings": "{}" if plain else '{"schedule": "linear"}',
+        "schedule": None if plain else "linear",
         "momentum": 0.9 if usual else 0.5,
         "epochs": 10 if long else 20,
     }

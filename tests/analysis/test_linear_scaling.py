@@ -1,6 +1,5 @@
 """The linear scaling rule: which final run its line comes to, and what that gives."""
 
-import json
 import math
 
 import numpy as np
@@ -37,7 +36,11 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
                 if (part, rho) in leave_out or part in leave_out:
                     continue
                 size = len(RHO) * len(axis or [None])
-                said = {"part": part, "trial_fractions": shares, "grid_runs": size}
+                said = {
+                    "stage": part,
+                    "trial_fractions": ", ".join(map(str, shares)),
+                    "grid_runs": size,
+                }
                 said |= more.get("variant", {})
                 known = {
                     "search_accounting": "linear_scaling",
@@ -45,7 +48,7 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
                     "seed": seed,
                     "learning_rate": rho,
                     "noise_multiplier": noise[part],
-                    "settings": json.dumps(said),
+                    **said,
                     "values": (value,),
                     **({} if other is None else {"threshold": other}),
                     **{name: more[name] for name in more if name != "variant"},
@@ -114,9 +117,9 @@ def test_of_the_final_runs_some_are_off_the_grid(store, study):
     """Also where one of them has no value."""
     fill(store, [0.1, 1.0], seed=0)
     fill(store, [0.1, 1.0], seed=1, leave_out=[("final", 10.0)])
-    said = {"part": "final", "trial_fractions": [0.1, 0.2], "grid_runs": 4}
+    said = {"stage": "final", "trial_fractions": "0.1, 0.2", "grid_runs": 4}
     store.add(
-        learning_rate=10.0, settings=json.dumps(said), values=(), diverged_at=3,
+        learning_rate=10.0, **said, values=(), diverged_at=3,
         search_accounting="linear_scaling", k=4, noise_multiplier=30.0, seed=1,
     )  # fmt: skip
     fill(store, [0.1, 0.1], seed=2)
@@ -154,10 +157,10 @@ def test_the_final_run_has_the_quantile_of_the_last_trials_best_point(store, stu
             for quantile in (0.1, 0.9):
                 wanted = part != "final" and (rho, quantile) == (0.1, 0.9)
                 value = 0.9 if wanted else 0.5 if part != "final" else 0.1 * place + quantile / 10
-                said = {"part": part, "trial_fractions": [0.1, 0.2], "grid_runs": 2 * len(RHO)}
+                said = {"stage": part, "trial_fractions": "0.1, 0.2", "grid_runs": 2 * len(RHO)}
                 point = {"learning_rate": rho, "quantile": quantile, "values": (value,)}
                 more = {"search_accounting": "linear_scaling", "k": 4, "noise_multiplier": noise}
-                store.add(**known, **point, **more, settings=json.dumps(said))
+                store.add(**known, **point, **more, **said)
     (row,) = list_searches(study(store)).to_dict("records")
     assert (row["learning_rate"], row["quantile"]) == (0.1, 0.9)
     assert row["value"] == pytest.approx(100 * (0.1 * RHO.index(0.1) + 0.09))
@@ -206,9 +209,9 @@ def test_a_final_run_at_another_point_may_be_missing(store, study):
 def test_a_trial_of_which_all_diverged_has_no_best_point(store, study):
     fill(store, [0.1, 0.1], leave_out=["trial 2"])
     for rho in RHO:
-        said = {"part": "trial 2", "trial_fractions": [0.1, 0.2], "grid_runs": 4}
+        said = {"stage": "trial 2", "trial_fractions": "0.1, 0.2", "grid_runs": 4}
         known = {"search_accounting": "linear_scaling", "k": 4, "noise_multiplier": 500.0}
-        store.add(learning_rate=rho, settings=json.dumps(said), values=(), diverged_at=3, **known)
+        store.add(learning_rate=rho, values=(), diverged_at=3, **known, **said)
     (row,) = list_searches(study(store)).to_dict("records")
     assert row["lacks"] == "trial 2"
 

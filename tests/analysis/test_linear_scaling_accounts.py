@@ -1,6 +1,5 @@
 """A search by the linear scaling rule has one account: all its trials, and one final run."""
 
-import json
 from functools import cache
 
 import pandas as pd
@@ -17,9 +16,9 @@ from tests.planned_rows import rows_of
 
 from oso_dp.analysis.accounts import account_grids, accounts_table, check_budgets
 from oso_dp.errors import OsoError
-from oso_dp.results.checks import find_runs_error
+from oso_dp.results.checks import find_runs_error, records
 from oso_dp.study.config import parse_config
-from oso_dp.study.identity import make_run_id
+from oso_dp.study.identity import OPTIONS, make_run_id
 from oso_dp.study.plan import make_plan
 
 PARTS = ["trial 1", "trial 2", "final"]
@@ -45,11 +44,11 @@ def rows():
     runs = pd.DataFrame(rows_of(plan())["runs"])
     runs["ledger"] = [ledger(nu, STEPS, RATE) for nu in runs["noise_multiplier"]]
     runs["query_noise_multiplier"] = None  # of one sum, so that a test may change it alone
-    return runs.assign(part=[json.loads(text)["part"] for text in runs["settings"]])
+    return runs
 
 
 def noise_of(runs):
-    return [runs.loc[runs["part"] == part, "noise_multiplier"].iloc[0] for part in PARTS]
+    return [runs.loc[runs["stage"] == part, "noise_multiplier"].iloc[0] for part in PARTS]
 
 
 def composed(noise, counts):
@@ -91,8 +90,7 @@ def test_other_accountants_can_do_it_too() -> None:
 def test_parts_that_are_missing_are_charged(there, delta) -> None:
     """With what the budget asks for, so that the whole search costs what it will."""
     runs = pd.DataFrame(rows_of(plan(delta=delta))["runs"])
-    runs = runs.assign(part=[json.loads(text)["part"] for text in runs["settings"]])
-    (found,) = account_grids(runs[runs["part"].isin(there)])
+    (found,) = account_grids(runs[runs["stage"].isin(there)])
     assert found.runs == 2 * N + 1
     assert found.stored == sum(1 if part == "final" else N for part in there)
     assert 3 * (1 - 1e-4) < found.spent <= 3
@@ -103,8 +101,8 @@ def test_parts_that_are_missing_are_charged(there, delta) -> None:
 def test_runs_that_are_missing_are_charged_with_the_least_noise_of_their_part(part) -> None:
     runs = rows()
     (whole,) = account_grids(runs)
-    fewer = runs.drop(runs.index[(runs["part"] == part) & (runs["seed"] == 0)][:2])
-    fewer = fewer.drop(fewer.index[(fewer["part"] == part) & (fewer["seed"] == 1)])
+    fewer = runs.drop(runs.index[(runs["stage"] == part) & (runs["seed"] == 0)][:2])
+    fewer = fewer.drop(fewer.index[(fewer["stage"] == part) & (fewer["seed"] == 1)])
     (found,) = account_grids(fewer)
     assert (found.runs, found.spent) == (whole.runs, pytest.approx(whole.spent, rel=1e-9))
 
@@ -114,7 +112,7 @@ def test_runs_that_are_missing_are_charged_with_the_least_noise_of_their_part(pa
 def test_one_run_with_less_noise_is_seen(part, seed) -> None:
     """Whichever it is: of the final ones the costliest may be the one that the rule took."""
     runs = rows()
-    chosen = runs.index[(runs["part"] == part) & (runs["seed"] == seed)][1]
+    chosen = runs.index[(runs["stage"] == part) & (runs["seed"] == seed)][1]
     (found,) = account_grids(with_noise(runs, chosen, 0.5))
     assert found.budget_status == "exceeded"
     with pytest.raises(OsoError, match=r"linear_scaling: its ledgers cost .* \(7 runs\)"):
@@ -124,7 +122,7 @@ def test_one_run_with_less_noise_is_seen(part, seed) -> None:
 def test_the_other_final_runs_are_not_charged() -> None:
     runs = rows()
     (found,) = account_grids(runs)
-    finals = runs[runs["part"] == "final"]
+    finals = runs[runs["stage"] == "final"]
     (one,) = account_grids(runs.drop(finals.index[finals["seed"] == 0][1:]))
     assert one.spent == found.spent
     counts = [N * STEPS, N * STEPS, N * STEPS]
@@ -135,7 +133,7 @@ def test_a_run_that_diverged_is_charged_whole() -> None:
     runs = rows()
     (whole,) = account_grids(runs)
     for part in PARTS:
-        chosen = runs.index[runs["part"] == part]
+        chosen = runs.index[runs["stage"] == part]
         nu = runs.loc[chosen[0], "noise_multiplier"]
         runs.loc[chosen, "status"] = "diverged"
         runs.loc[chosen, "diverged_at"] = 2
@@ -220,8 +218,8 @@ def test_a_larger_grid_may_be_larger_on_the_other_axis(method, grid) -> None:
 def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
     """A trial's run passed off as a final one, of which one in three is charged."""
     runs = rows()
-    chosen = runs.index[runs["part"] == "trial 1"][0]
-    runs.loc[chosen, "settings"] = runs.loc[chosen, "settings"].replace("trial 1", "final")
+    chosen = runs.index[runs["stage"] == "trial 1"][0]
+    runs.loc[chosen, "stage"] = "final"
     with pytest.raises(OsoError, match="run_id: not the identity of its values"):
         account_grids(runs)
 
@@ -229,23 +227,22 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"part": "trial 3"}, "part: 'trial 3'; must be one of trial 1, trial 2, final"),
-        ({"part": None}, "part: 'None'; must be one of"),
-        ({"trial_fractions": [0.2, 0.1]}, "trial_fractions: 0.2, 0.1; must increase"),
+        ({"stage": "trial 3"}, "stage: 'trial 3'; must be one of trial 1, trial 2, final"),
+        ({"stage": None}, "stage: 'None'; must be one of"),
+        ({"trial_fractions": "0.2, 0.1"}, "trial_fractions: 0.2, 0.1; must increase"),
+        ({"trial_fractions": "0.1; 0.2"}, "trial_fractions: '0.1; 0.2'; must be numbers"),
         ({"trial_fractions": None}, "trial_fractions: None; must be two numbers or more"),
-        ({"grid_runs": None}, "must be the options of a run"),
+        ({"grid_runs": None}, "grid_runs is missing"),
+        ({"model": None}, "model is missing"),
+        (dict.fromkeys(OPTIONS), "model is missing"),
     ],
 )
 def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
     runs = rows()
-    settings = json.loads(runs.loc[0, "settings"]) | change
-    runs.loc[0, "settings"] = json.dumps(settings)
-    assert said in find_runs_error(runs)
-    settings.pop("grid_runs")
-    runs.loc[0, "settings"] = json.dumps(settings)
-    assert find_runs_error(runs).startswith(f"run {runs.loc[0, 'run_id']}: settings: ")
-    runs.loc[0, "settings"] = None
-    assert "settings: trial_fractions: None" in find_runs_error(runs)
+    runs = runs.astype({name: object for name in change})
+    for name, value in change.items():
+        runs.loc[0, name] = value
+    assert find_runs_error(runs).startswith(f"run {runs.loc[0, 'run_id']}: {said}")
 
 
 def test_a_search_at_another_delta_is_priced_at_it() -> None:
@@ -256,9 +253,8 @@ def test_a_search_at_another_delta_is_priced_at_it() -> None:
 
 def test_a_search_of_a_method_with_a_momentum_of_its_own_is_charged() -> None:
     """Its rows have none."""
-    runs = rows().drop(columns="part").assign(momentum=None)
-    known = runs.astype(object).where(runs.notna(), None).to_dict("records")
-    runs["run_id"] = [make_run_id(row, json.loads(row["settings"])) for row in known]
+    runs = rows().assign(momentum=None)
+    runs["run_id"] = [make_run_id(row) for row in records(runs)]
     (found,) = account_grids(runs)
     assert (found.runs, found.stored, found.budget_status) == (7, 7, "within")
 
@@ -267,7 +263,6 @@ def test_each_run_of_a_trial_that_is_not_stored_is_charged() -> None:
     """Of a hundred points one is stored in each part."""
     whole = make_plan(parse_config({**STUDY, "values_per_axis": [100], "batch_size": 6000}, "x"))
     runs = pd.DataFrame(rows_of(whole)["runs"])
-    part = pd.Series([json.loads(text)["part"] for text in runs["settings"]])
-    (found,) = account_grids(runs[runs["seed"] == 0].groupby(part).head(1), whole)
+    (found,) = account_grids(runs[runs["seed"] == 0].groupby("stage").head(1), whole)
     assert (found.runs, found.stored) == (201, 3)
     assert 3 * (1 - 1e-4) < found.spent <= 3

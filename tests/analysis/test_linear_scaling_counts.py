@@ -57,7 +57,7 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
         {"precision": "bfloat16"},
         {"epochs": 3},
         {"delta": 1e-6},
-        {"settings": '{"schedule": "linear"}'},
+        {"schedule": "linear"},
     ],
     ids=lambda other: next(iter(other)),
 )

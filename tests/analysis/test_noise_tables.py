@@ -9,7 +9,6 @@ from oso_dp.analysis.noise_tables import metric_against_noise, noise_multipliers
 from oso_dp.analysis.search_costs import search_costs
 from oso_dp.reporting.figures import every_plan
 from oso_dp.reporting.page.summary_text import noise_cost_text
-from oso_dp.study.identity import make_run_id
 
 
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1), (20, 3, 8), (10, 20), (10, 1)])
@@ -60,14 +59,11 @@ def test_a_budget_says_how_the_noise_is_split_whatever_a_row_says(store, study, 
 
 def own_data(store, runs: int, dataset: str = "patients") -> None:
     """Two methods' grids on data that are not public, and a public data set beside them."""
-    said = {"data_version": "1", "public": False, "budget_runs": runs, "randomness": "system"}
+    said = {"data_version": "1", "budget_runs": runs, "randomness": "system"}
     for method, size in (("online", 2), ("fixed_threshold", 4)):
         more = {"k": 2, "threshold": 1.0, "noise_multiplier": 300.0}
         said |= {"grid_runs": size}
-        named = store.add(dataset=dataset, method=method, settings=json.dumps(said), **more)
-        own = make_run_id(store.runs[-1], said)  # which covers what the settings say
-        for row in (*store.runs, *store.evaluations):
-            row["run_id"] = own if row["run_id"] == named else row["run_id"]
+        store.add(dataset=dataset, method=method, **said, **more)
         store.add(dataset="glyphs", method=method, **more)
 
 

@@ -1,7 +1,6 @@
 """Random stopping: exact expectations, against enumeration of every draw."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -180,8 +179,8 @@ def three_searches(store, epsilons=(3.0,)):
             store, grid, epsilon=epsilon, search_accounting="composition", noise_multiplier=300.0
         )
         for better, shape in enumerate(("poisson", "geometric", "logarithmic"), start=1):
-            settings = json.dumps({"stopping_distribution": shape})
-            whole_grid(store, grid + better / 100, epsilon=epsilon, shape=shape, settings=settings)
+            asked = {"shape": shape, "stopping_distribution": shape}
+            whole_grid(store, grid + better / 100, epsilon=epsilon, **asked)
     return store
 
 
@@ -213,13 +212,13 @@ def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
         store,
         [[0.5], [0.9]],
         shape="logarithmic",
-        settings='{"stopping_distribution": "logarithmic"}',
+        stopping_distribution="logarithmic",
     )
     whole_grid(
         store,
         [[0.5], [0.9], [0.7]],
         shape="poisson",
-        settings='{"stopping_distribution": "poisson"}',
+        stopping_distribution="poisson",
     )
     (row,) = primary_distribution(outcomes(study(store))).to_dict("records")
     assert row["distribution"] == "poisson"
@@ -229,7 +228,7 @@ def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
 def test_methods_are_compared_under_one_distribution(shared: str, store, study) -> None:
     """Online ran under each, another under one of them; a third's is its own affair."""
     three_searches(store)
-    more = {"shape": shared, "settings": json.dumps({"stopping_distribution": shared})}
+    more = {"shape": shared, "stopping_distribution": shared}
     whole_grid(store, [[0.5], [0.6], [0.7]], method="auto_s", epsilon=3.0, **more)
     rows = primary_distribution(outcomes(study(store))).set_index("method")
     assert rows["distribution"].to_dict() == {"online": shared, "auto_s": shared}
@@ -322,7 +321,7 @@ def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, 
     for epsilon, methods in ran.items():
         for method, shapes in methods.items():
             for shape in shapes:
-                more = {"shape": shape, "settings": json.dumps({"stopping_distribution": shape})}
+                more = {"shape": shape, "stopping_distribution": shape}
                 grid = [[0.5], [0.6], [0.7]]
                 whole_grid(store, grid, method=method, epsilon=epsilon, **more)
     rows = primary_distribution(outcomes(study(store))).set_index(["epsilon", "method"])[
@@ -338,7 +337,7 @@ def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, 
         {"precision": "bfloat16"},
         {"epochs": 20},
         {"delta": 1e-6},
-        {"settings": json.dumps({"schedule": "linear"})},
+        {"schedule": "linear"},
     ],
 )
 def test_a_search_of_other_runs_stands_beside_no_random_stopping(other, store, study) -> None:
@@ -358,7 +357,7 @@ def test_of_two_searches_that_stop_the_other_one_alike_has_one_beside_it(store, 
     grid = [[0.5], [0.9], [0.7]]
     whole_grid(store, grid, search_accounting="composition", noise_multiplier=300.0)
     for shape, precision in (("geometric", "bfloat16"), ("poisson", "float32")):
-        more = {"shape": shape, "settings": json.dumps({"stopping_distribution": shape})}
+        more = {"shape": shape, "stopping_distribution": shape}
         whole_grid(store, grid, precision=precision, **more)
     table = outcome_table(study(store)).printed.set_index("K")["all N"]
     assert table.to_dict() == {"geometric": "–", "poisson": "90.00"}

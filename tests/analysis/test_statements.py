@@ -14,6 +14,7 @@ from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.study_statement import make_planned_statements, make_stored_statements
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import parse_config
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import Plan, make_plan_with_noise
 
 
@@ -116,7 +117,8 @@ def test_rows_that_say_nothing_count_to_the_total_of_whichever_data_set(
     """And however they say that they were chosen."""
     rows = two_data_sets(offer)
     unsaid = [
-        one.iloc[:1].assign(settings=None, search_accounting=search_accounting) for one in rows
+        one.iloc[:1].assign(**dict.fromkeys(OPTIONS), search_accounting=search_accounting)
+        for one in rows
     ]
     found = account_grids(pd.concat([*rows[::order], *unsaid], ignore_index=True))
     assert all(one.total for one in found)

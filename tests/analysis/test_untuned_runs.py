@@ -1,6 +1,5 @@
 """Guess or search: what guesses give, which of them beat a search, over how many decades."""
 
-import json
 import math
 
 import numpy as np
@@ -111,8 +110,7 @@ def test_a_guess_that_diverged_beats_nothing(store, study):
 
 def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, study):
     fill(store, CLEAR, SEARCH)
-    settings = json.dumps({"schedule": "linear", "averaging": 0.99})
-    fill(store, [[0.99, 0.98, 0.99]] * 4, [], settings=settings)
+    fill(store, [[0.99, 0.98, 0.99]] * 4, [], schedule="linear", averaging=0.99)
     one = study(store)
     rows = win_ranges(one).set_index("variant")
     assert rows.index.tolist() == ["", "rate falling, averaged, 0.99"]
@@ -309,7 +307,7 @@ def test_guesses_are_several_if_more_than_one_is_alike(
         if place < plain:
             store.add(learning_rate=RHO[place], **known)
         if place < variant:
-            over = {"settings": json.dumps({"schedule": "linear"})}
+            over = {"schedule": "linear"}
             store.add(learning_rate=RHO[place], **known, **over)
     expected = {"": plain} if plain > 1 else {}
     expected |= {"rate falling": variant} if variant > 1 else {}

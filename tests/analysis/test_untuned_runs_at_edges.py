@@ -1,6 +1,5 @@
 """Guesses that are as good as a search, widths that are just wide enough, averages of any decay."""
 
-import json
 import math
 
 import pandas as pd
@@ -47,7 +46,7 @@ def test_beside_onlines_search_stands_the_size_of_onlines_grid(ran, store, study
 @pytest.mark.parametrize("decay", [0.9, 0.99, 0.995, 0.999, 0.9999])
 def test_an_average_is_named_by_the_whole_of_its_decay(decay: float) -> None:
     """Two that differ are two: what is laid over the steps tells guesses apart."""
-    said = variant_label(json.dumps({"averaging": decay}))
+    said = variant_label(None, decay)
     assert said == f"averaged, {decay!r}"
 
 

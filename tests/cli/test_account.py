@@ -10,6 +10,7 @@ from tests.results.conftest import evaluation_row
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.results.write import write_table
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import read_plan, write_plan
 
 
@@ -71,7 +72,7 @@ def test_account_prints_delta_unrounded(odd, oso, tmp_path) -> None:
 def test_what_is_collected_is_held_against_its_plan(named, collected, oso) -> None:
     """That which is named, beside another one's in the store; or the store's own."""
     path, store = Path("part/runs.parquet"), Path("new")
-    write_table(path, "runs", pd.read_parquet(path).assign(settings=None, seed=3))
+    write_table(path, "runs", pd.read_parquet(path).assign(**dict.fromkeys(OPTIONS), seed=3))
     plan = read_plan(Path("plan.json"))
     online = [cohort for cohort in plan.cohorts if cohort.method == "online"]
     write_plan(replace(plan, cohorts=tuple(online)), Path("online.json"))
@@ -118,7 +119,9 @@ def test_a_grid_above_its_budget_fails(store, oso) -> None:
 def test_a_grid_of_which_nobody_says_how_large_it_is_fails(store, oso) -> None:
     """Its table is shown, and no script takes it for one that keeps its budget."""
     (path,) = (store / "runs.parquet").glob("*.parquet")
-    unsaid = pd.read_parquet(path).assign(settings=None, k=9)  # the noise is that of two runs
+    unsaid = pd.read_parquet(path).assign(
+        **dict.fromkeys(OPTIONS), k=9
+    )  # the noise is that of two runs
     write_table(path, "runs", unsaid)
     status, output, error = oso("account", store)
     assert status == 2

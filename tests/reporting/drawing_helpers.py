@@ -1,7 +1,6 @@
 """A study of which every figure can be drawn, and what stands in the axes of a figure."""
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -56,12 +55,11 @@ LAID = {"rate falling": {"schedule": "linear"}, "averaged, 0.99": {"averaging": 
 
 def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
     """Of one data set, each with what `Store.add` takes beside its values."""
-    steered = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
-    stops = json.dumps({"stopping_distribution": "logarithmic"})
+    rates = "learning_rate_rate=0.0025, threshold_rate=0.0025"
     for epsilon, seed, rate in itertools.product(epsilons, (0, 1), (0.1, 1.0)):
         at = {"epsilon": epsilon, "seed": seed, "learning_rate": rate}
         searched = at | {"noise_multiplier": 1000.0 / epsilon}
-        yield searched | {"settings": steered}
+        yield searched | {"method_options": rates}
         yield searched | {"method": "auto_s"}
         yield searched | {"method": "adam_wosm", "threshold": 10.0}
         for threshold in (0.5, 5.0):
@@ -73,7 +71,7 @@ def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
                 "method": method,
                 "k": 2,
                 "search_accounting": "random_stopping",
-                "settings": stops,
+                "stopping_distribution": "logarithmic",
             }
             if k != 2:
                 yield searched | {"method": method, "k": 2}
@@ -84,7 +82,7 @@ def _runs(k: int, epsilons: Iterable[float]) -> Iterator[dict]:
         yield alone | {"method": "auto_s", "threshold": 1.0} | lower
         yield alone
         for variant in LAID.values():
-            yield alone | {"settings": json.dumps(variant)}
+            yield alone | variant
     for seed in (0, 1):
         yield {"method": "no_dp", "seed": seed, "learning_rate": 0.01}
 

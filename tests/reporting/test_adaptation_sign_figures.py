@@ -1,7 +1,5 @@
 """Figures of what moves Online's C and rho: from stored rows, and from signs that were followed."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +14,7 @@ from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, sel
 from oso_dp.reporting.figures.layout import to_png
 from oso_dp.reporting.figures.sign_windows import draw_signs
 
-SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
+RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
 
 def plan_of(figure, study):
@@ -30,8 +28,8 @@ def lines(axes, value):
 
 def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
     for seed in (0, 1):
-        store.add(seed=seed, settings=SETTINGS, values=(0.9, 0.9, 0.9))
-        store.add(seed=seed, settings=SETTINGS, learning_rate=0.1, values=(0.8, 0.8, 0.8))
+        store.add(seed=seed, method_options=RATES, values=(0.9, 0.9, 0.9))
+        store.add(seed=seed, method_options=RATES, learning_rate=0.1, values=(0.8, 0.8, 0.8))
     of = study(store)
     above, below = plan_of(adaptation_signs, of).draw().axes
     for value in ("threshold", "learning_rate"):
@@ -48,7 +46,7 @@ def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
 def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
     for dataset in ("fashion_mnist", "mnist"):
         for k, epsilon, steps in ((5, 9.0, 600), (9, 3.0, 600), (9, 9.0, 600), (9, 12.0, 60)):
-            more = {"steps": steps, "settings": SETTINGS}
+            more = {"steps": steps, "method_options": RATES}
             store.add(dataset=dataset, k=k, epsilon=epsilon, **more)
     of = study(store)
     rows = select_runs(of)
@@ -62,7 +60,7 @@ def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
 
 
 def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
-    store.add(settings=SETTINGS, values=(0.9,) * 4)
+    store.add(method_options=RATES, values=(0.9,) * 4)
     above = plan_of(adaptation_signs, study(store)).draw().axes[0]
     (band,) = above.collections
     reach = coin_factor(np.array([600]), 2.5e-3)[0]
@@ -71,7 +69,7 @@ def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
 
 
 def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_store) -> None:
-    store.add(method="fixed_threshold", settings=SETTINGS)
+    store.add(method="fixed_threshold", method_options=RATES)
     assert plan_of(adaptation_signs, study(store)) is None
     assert plan_of(adaptation_signs, study(paper_store)) is None  # its rates are not stored
     assert plan_of(sign_windows, study(store)) is None
@@ -117,7 +115,7 @@ def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
 
 def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
     for dataset, steps in (("mnist", 600), ("glyphs", 200)):
-        more = {"steps": steps, "settings": SETTINGS, "every": 50, "values": (0.9,) * 3}
+        more = {"steps": steps, "method_options": RATES, "every": 50, "values": (0.9,) * 3}
         store.add(dataset=dataset, **more)
     figure = draw_adaptation_signs(select_runs(study(store)))
     for panel, steps in zip(figure.axes[:2], (600, 200), strict=True):
@@ -128,7 +126,7 @@ def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
 
 
 def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
-    store.add(settings=SETTINGS, values=(0.9,) * 6)
+    store.add(method_options=RATES, values=(0.9,) * 6)
     rows = select_runs(study(store))
     below = draw_adaptation_signs(rows).axes[1]
     for value in ("threshold", "learning_rate"):
@@ -174,7 +172,7 @@ def test_the_signs_one_by_one_are_the_last_ones() -> None:
 
 def test_a_coins_share_is_drawn_as_wide_as_chance_makes_it(store, study) -> None:
     """Wider where fewer signs lie between two evaluations."""
-    store.add(settings=SETTINGS, values=(0.9,) * 4, every=30)
+    store.add(method_options=RATES, values=(0.9,) * 4, every=30)
     rows = select_runs(study(store))
     below = draw_adaptation_signs(rows).axes[1]
     (coin,) = (patch for patch in below.patches if patch.get_fill())

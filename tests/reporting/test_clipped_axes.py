@@ -1,7 +1,6 @@
 """What is drawn later is within the axes, too: longer runs; bars of what the other half says."""
 
 import itertools
-import json
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, sel
 from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
 
-SETTINGS = json.dumps({"settings": {"threshold_rate": 2.5e-3, "learning_rate_rate": 2.5e-3}})
+RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
 
 @pytest.mark.parametrize("steps", list(itertools.permutations((600, 1200, 2400))))
@@ -22,7 +21,7 @@ def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study
     """Panels share the axis of the steps: once the first one's length was all that was shown."""
     datasets = ("mnist", "fashion_mnist", "glyphs")
     for dataset, length, epsilon in zip(datasets, steps, (3.0, 5.0, 9.0), strict=True):
-        known = {"steps": length, "settings": SETTINGS, "values": (0.7, 0.8, 0.9)}
+        known = {"steps": length, "method_options": RATES, "values": (0.7, 0.8, 0.9)}
         store.add(dataset=dataset, **known)
         store.add(dataset="ag_news_partial", epsilon=epsilon, **known)
     made = study(store)

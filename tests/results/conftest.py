@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.stores import options
 
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
@@ -46,7 +47,6 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "epochs": 10,
         "steps": STEPS,
         "precision": "float32",
-        "settings": None,
         "rng_version": 1,
         "status": "finished",
     }
@@ -91,7 +91,7 @@ COHORTS = {
     "r3": {"method": "no_dp", "epsilon": None, "delta": None},
     "r4": {"momentum": 0.5},  # in none of these names of files do the two differ:
     "r5": {"precision": "bfloat16"},
-    "r6": {"settings": '{"model": "other"}'},
+    "r6": options(model="other"),
     "r7": {"search_accounting": "random_stopping"},
 }
 

@@ -1,15 +1,16 @@
 """Every row is looked at: one that is wrong in a single value does not hide behind a right one."""
 
-import json
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from tests.stores import options
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.checks import check_planned, find_runs_error
+from oso_dp.study.identity import BASIC_OPTIONS
 
 from .conftest import STEPS, ledger, run_row
 
@@ -48,42 +49,29 @@ def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
     assert said == "run wrong: its ledger has noise multiplier 0.8, the row 0.815"
 
 
-# What a row's `settings` may say of numbers, from where on.
-SAID = {
-    "grid_runs": lambda number: {"grid_runs": number},
-    "budget_runs": lambda number: {
-        **{"budget_runs": number, "public": False, "data_version": "1"},
-        **{"grid_runs": 1, "randomness": "system"},
-    },
-}
+@pytest.mark.parametrize("name", BASIC_OPTIONS)
+def test_options_are_known_all_or_none(name: str) -> None:
+    assert find_runs_error(pd.DataFrame([run_row("row", **options())])) is None
+    said = find_runs_error(pd.DataFrame([run_row("row", **options(**{name: None}))]))
+    assert said == f"run row: {name} is missing"
 
 
-@pytest.mark.parametrize("name", SAID)
-@pytest.mark.parametrize("number", [-1, 0, 1, 81, 1.0, True, "9"])
-def test_what_one_budget_pays_for_is_one_run_or_more(name: str, number: object) -> None:
-    row = run_row("row", settings=json.dumps(SAID[name](number)))
-    said = find_runs_error(pd.DataFrame([row]))
-    sound = type(number) is int and number > 0
-    assert said is None if sound else "must be the options of a run" in str(said)
-
-
-# What the settings of a row on data that are not public say, and what no such row may be.
-OWN = {"public": False, "budget_runs": 12, "data_version": "1", "randomness": "system"}
-OWN |= {"grid_runs": 2}  # which says that an identity covers them
+# The options of a row on data that are not public, and what no such row may be.
+OWN = options(budget_runs=12, data_version="1", randomness="system")
 UNFIT = {
     "method": {"method": "no_dp", "epsilon": None, "delta": None},
     "search_accounting": {"search_accounting": "random_stopping"},
     "single": {"search_accounting": "single"},
     "scaled": {"search_accounting": "linear_scaling"},
-    "seeded": {"settings": json.dumps({**OWN, "randomness": "seeded"})},
-    "unsaid": {"settings": json.dumps({k: OWN[k] for k in OWN if k != "randomness"})},
+    "seeded": {"randomness": "seeded"},
+    "unsaid": {"randomness": None},
 }
 
 
 @pytest.mark.parametrize("case", UNFIT)
 def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case: str) -> None:
-    """One value differs: a method, a kind of search, or what its settings say of the noise."""
-    right = run_row("right", dataset="patients", settings=json.dumps(OWN))
+    """One value differs: a method, a kind of search, or the source of its noise."""
+    right = run_row("right", dataset="patients", **OWN)
     assert find_runs_error(pd.DataFrame([right])) is None
     wrong = {**right, "run_id": "wrong", **UNFIT[case]}
     said = find_runs_error(pd.DataFrame([right, wrong]))
@@ -93,13 +81,13 @@ def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case:
 
 
 def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> None:
-    """Both rows say the same in `settings`; only the first may."""
-    said = json.dumps({"part": "trial 1", "trial_fractions": [0.1, 0.2], "grid_runs": 9})
-    rows = [run_row("right", settings=said, search_accounting="linear_scaling")]
+    """Both rows have a stage; only the first may."""
+    stage = options(stage="trial 1", trial_fractions="0.1, 0.2")
+    rows = [run_row("right", **stage, search_accounting="linear_scaling")]
     assert find_runs_error(pd.DataFrame(rows)) is None
-    rows.append(run_row("wrong", settings=said))
+    rows.append(run_row("wrong", **stage))
     assert find_runs_error(pd.DataFrame(rows)) == (
-        "run wrong: settings: part: only allowed if search_accounting is linear_scaling"
+        "run wrong: stage: only allowed if search_accounting is linear_scaling"
     )
 
 
@@ -146,11 +134,13 @@ OF_A_COHORT = (
 OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
 
 
-@pytest.mark.parametrize("name", [*OF_A_COHORT, "settings", *NEEDED_COUNTS, *OF_A_RUN])
+@pytest.mark.parametrize("name", [*OF_A_COHORT, "grid_runs", "model", *NEEDED_COUNTS, *OF_A_RUN])
 def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> None:
     """Of data whose size nobody knows, say, the plan alone tells how many examples there are."""
-    row = run_row("row", dataset="mine", settings="{}", momentum=0.9, quantile=0.5)
-    cohort, run = SimpleNamespace(**row, run_options=row["settings"]), SimpleNamespace(**row)
+    row = run_row("row", dataset="mine", **options(), momentum=0.9, quantile=0.5)
+    of_run = {"run_id", "steps", *OF_A_RUN}
+    columns = {key: row[key] for key in row if key not in of_run}
+    cohort, run = SimpleNamespace(columns=columns, steps=row["steps"]), SimpleNamespace(**row)
     check_planned(row, cohort, run)
     other = row[name] + ("x" if isinstance(row[name], str) else 1)
     with pytest.raises(OsoError, match=rf"^run row: {name}: .*, as in the plan"):

@@ -2,15 +2,25 @@
 
 import json
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from oso_dp.errors import OsoError
+from oso_dp.results.checks import records
 from oso_dp.results.collect import collect
 from oso_dp.results.migrations import migrate_runs
 from oso_dp.results.read import read_results
-from oso_dp.results.schema import ADDED, RUNS, schema_of, stored_schema
+from oso_dp.results.schema import ADDED, OLD_OPTIONS, RUNS, schema_of, stored_schema
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
+from oso_dp.study.identity import (
+    OPTIONS,
+    STORED_NAMES,
+    make_run_id,
+    parse_method_options,
+    parse_trial_fractions,
+)
 
 STORES = ["results/ambiguities/as_chosen", "results/ambiguities/momentum_0"]
 
@@ -25,8 +35,11 @@ def as_version_1(folder) -> None:
 
 
 def test_the_first_version_lacks_what_the_second_added() -> None:
-    assert schema_of("runs", "2") == RUNS
-    assert set(RUNS.names) - set(schema_of("runs", "1").names) == set(ADDED["2"]["runs"])
+    assert schema_of("runs", "5") == RUNS
+    assert {*schema_of("runs", "2").names} - {*schema_of("runs", "1").names} == {
+        *ADDED["2"]["runs"],
+        OLD_OPTIONS.name,
+    }
 
 
 def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
@@ -38,13 +51,11 @@ def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
     runs = read_results(store).runs.set_index("run_id")
     assert list(runs["precision"]) == ["float32"] * 2
     assert runs["rng_version"].tolist() == [1, 1]
-    assert runs.loc["r1"].isna()[["commit", "settings"]].all()  # no settings give such an identity
+    assert runs.loc["r1"].isna()[["commit", *OPTIONS]].all()  # no options give such an identity
 
 
-def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> None:
-    """The planned runs of a whole study, as rows without `settings`: all come back."""
-    import pandas as pd
-
+def test_options_are_the_defaults_where_these_give_the_rows_identity(repo) -> None:
+    """The planned runs of a whole study, as rows without options: all come back."""
     planned = []
     for name in ("paper", "extensions/random_stopping"):
         config = load_config(repo / f"config/{name}.yaml")
@@ -63,27 +74,79 @@ def test_settings_are_the_defaults_where_these_give_the_rows_identity(repo) -> N
         for run in cohort.runs[::7]
     ]
     filled = migrate_runs(pd.DataFrame(rows), "1")
-    expected = [cohort.run_options for cohort in planned for _ in cohort.runs[::7]]
-    assert filled["settings"].tolist() == expected
-    assert {json.loads(text)["model"] for text in expected} == {
-        *("cnn", "autoencoder", "bag_of_words"),
-    }
+    expected = [cohort.columns for cohort in planned for _ in cohort.runs[::7]]
+    for found, columns in zip(records(filled), expected, strict=True):
+        assert {name: found[name] for name in columns} == columns
+    assert {*filled["model"]} == {"cnn", "autoencoder", "bag_of_words"}
+
+
+def as_version_4(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their options in one text, as versions 2 to 4 had them."""
+    texts = []
+    for row in records(runs):
+        absent = ("schedule", "averaging", "stage", "trial_fractions", "data_version", "vocabulary")
+        stored = {
+            STORED_NAMES.get(name, name): row[name]
+            for name in OPTIONS
+            if row[name] is not None or name not in (*absent, "oov_words", "budget_runs")
+        }
+        stored["settings"] = parse_method_options(row["method_options"])
+        if row["data_version"] is not None:
+            stored |= {"budget_runs": row["budget_runs"], "public": row["budget_runs"] is None}
+        if row["trial_fractions"] is not None:
+            stored["trial_shares"] = parse_trial_fractions(row["trial_fractions"])
+        texts.append(json.dumps(stored))
+    return runs.drop(columns=[*OPTIONS]).assign(settings=texts)
+
+
+@pytest.mark.parametrize("name", ["extensions/linear_scaling", "extensions/random_stopping"])
+@pytest.mark.parametrize("more", [{}, {"schedule": "linear"}, {"averaging": 0.999}])
+def test_options_of_later_versions_become_columns(repo, name, more) -> None:
+    """Whatever their text says; the identity stays that of the row."""
+    config = load_config(repo / f"config/{name}.yaml").model_copy(update=more)
+    rows = [
+        {**dict.fromkeys(RUNS.names), **cohort.columns, **vars(run)}
+        for cohort in make_cohorts(config)
+        for run in cohort.runs[::31]
+    ]
+    runs = pd.DataFrame(rows)
+    migrated = migrate_runs(as_version_4(runs), "4")
+    for row, stored in zip(records(migrated), records(runs), strict=True):
+        assert row == stored
+        assert make_run_id(row) == row["run_id"]
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+@pytest.mark.parametrize("text", ["hello", "[1]", "1", '{"model": "cnn", "settings": 3}'])
+def test_a_text_that_is_no_options_is_refused(version, text) -> None:
+    runs = pd.DataFrame({"run_id": ["one"], "settings": [text]})
+    known = '{"grid_runs": 1, "evaluate_every": 1, "final_activation": false, '
+    runs["settings"] = text if text[0] != "{" else known + text[1:]
+    with pytest.raises(OsoError, match=r"^run one: settings: .*; must be the options of a run"):
+        migrate_runs(runs, version)
+
+
+@pytest.mark.parametrize("text", [None, "{}", '{"schedule": "linear", "grid_runs": 3}'])
+def test_options_that_no_identity_covers_are_dropped(text) -> None:
+    """Texts of the first checkouts of version 2 lack some of them."""
+    runs = migrate_runs(pd.DataFrame({"run_id": ["one"], "settings": [text]}), "2")
+    assert runs[[*OPTIONS]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [("run_id", "0" * 20), ("momentum", 0.5), ("seed", 99), ("delta", 1e-6), ("method", "none")],
 )
-def test_other_rows_have_no_settings(repo, column, value) -> None:
+def test_other_rows_have_no_options(repo, column, value) -> None:
     """A row that the defaults do not explain keeps null, not a guess."""
     runs = read_results(repo / "results/ambiguities/as_chosen").runs
-    runs = runs.drop(columns=list(ADDED["2"]["runs"])).assign(**{column: value})
-    assert migrate_runs(runs, "1")["settings"].isna().all()
+    runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
+    assert migrate_runs(runs, "1")["model"].isna().all()
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_stored_rows_keep_their_identity(repo, store) -> None:
-    assert read_results(repo / store).runs["settings"].notna().all()
+    assert read_results(repo / store).runs["model"].notna().all()
 
 
 def test_everything_that_is_stored_keeps_the_rules_of_today(repo) -> None:

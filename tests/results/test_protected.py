@@ -1,9 +1,8 @@
 """Rows on data that are not public: how many runs their one epsilon pays for."""
 
-import json
-
 import pandas as pd
 import pytest
+from tests.stores import options
 
 from oso_dp.errors import OsoError
 from oso_dp.results.checks import shared_budgets
@@ -17,15 +16,15 @@ from .conftest import evaluation_row, run_row
 @pytest.mark.parametrize("sizes", [(12, 5), (5, 12)])
 def test_of_several_studies_the_largest_number_counts(sizes) -> None:
     """In whatever order they are stored: a smaller one would charge less than was released."""
-    texts = [json.dumps({"budget_runs": size, "public": False}) for size in sizes]
-    rows = pd.DataFrame({"dataset": ["patients", "patients", "glyphs"], "settings": [*texts, None]})
+    names = ["patients", "patients", "glyphs"]
+    rows = pd.DataFrame({"dataset": names, "budget_runs": [*sizes, None]})
     assert shared_budgets(rows) == {"patients": 12}
 
 
 def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
     """Each has its own: of neither it is forgotten that all its runs share one."""
-    text = json.dumps({"budget_runs": 12, "public": False, "data_version": "1"})
-    rows = pd.DataFrame({"dataset": ["patients", "pupils", "patients"], "settings": [text] * 3})
+    names = ["patients", "pupils", "patients"]
+    rows = pd.DataFrame({"dataset": names, "budget_runs": [12] * 3})
     assert shared_budgets(rows) == {"patients": 12, "pupils": 12}
 
 
@@ -33,14 +32,14 @@ def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
 @pytest.mark.parametrize("differ", ["ledger", "value"])
 def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_path) -> None:
     """Where the data are not public, both were released; to keep one takes nothing back."""
-    said = {"data_version": "1", "public": public, "grid_runs": 2, "randomness": "system"}
-    said |= {"budget_runs": None if public else 4}
+    declared = {"data_version": "1", "randomness": "system"}
+    declared |= {"budget_runs": None if public else 4}
     parts = []
     for place in range(2):
-        row = run_row("one", dataset="patients", settings=json.dumps(said))
+        row = run_row("one", dataset="patients", **options(**declared))
         if differ == "ledger" and place:
             row = {**row, "status": "diverged", "diverged_at": row["steps"]}
-        row["run_id"] = make_run_id(row, said)
+        row["run_id"] = make_run_id(row)
         value = 0.5 + 0.1 * place if differ == "value" else 0.5
         parts.append(tmp_path / f"{place}")
         scores = [evaluation_row(row["run_id"], value=value)]

@@ -9,7 +9,7 @@ from oso_dp.cli import main
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect, finished_runs
 from oso_dp.results.read import read_results
-from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMAS, schema_of, stored_schema
+from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMA_VERSION, SCHEMAS, stored_schema
 from oso_dp.results.write import write_table
 
 from .conftest import STEPS, evaluation_row, part, run_row
@@ -41,7 +41,22 @@ def test_columns_are_the_public_format() -> None:
         "epochs",
         "steps",
         "precision",
-        "settings",
+        "model",
+        "method_options",
+        "grid_runs",
+        "evaluate_every",
+        "final_activation",
+        "loss",
+        "oov_words",
+        "vocabulary",
+        "randomness",
+        "stopping_distribution",
+        "schedule",
+        "averaging",
+        "stage",
+        "trial_fractions",
+        "data_version",
+        "budget_runs",
         "rng_version",
         "status",
         "diverged_at",
@@ -237,7 +252,7 @@ def test_the_commands_end_with_one_line(write, tmp_path, monkeypatch, capsys) ->
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"oso: error: {path}: schema version 9; must be one of 1, 2, 3, 4"
+    assert line == f"oso: error: {path}: schema version 9; must be one of 1, 2, 3, 4, 5"
     assert not (tmp_path / "report").exists()
 
 
@@ -344,16 +359,14 @@ def test_what_a_stored_run_says_of_itself_stays_when_it_comes_again(tmp_path) ->
 CLASSES = (0.9, None, 0.7)
 
 
-def write_classes(folder, classes, version: str = "3"):
-    """One run, as a checkout of this schema version writes it."""
+def write_classes(folder, classes, version: str = SCHEMA_VERSION):
+    """One run, as a checkout of this schema version writes its evaluations."""
     rows = [evaluation_row("r1") | {"class_accuracy": classes}]
     write_table(folder / "evaluations.parquet", "evaluations", rows)
     write_table(folder / "runs.parquet", "runs", [run_row("r1")])
-    for kind in SCHEMAS:
-        path = folder / f"{kind}.parquet"
-        table = pq.read_table(path).select(schema_of(kind, version).names)
-        table = table.rename_columns(stored_schema(kind, version).names)
-        pq.write_table(table.replace_schema_metadata({"oso_schema_version": version}), path)
+    path = folder / "evaluations.parquet"
+    table = pq.read_table(path).select(stored_schema("evaluations", version).names)
+    pq.write_table(table.replace_schema_metadata({"oso_schema_version": version}), path)
     return folder
 
 

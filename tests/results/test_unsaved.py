@@ -1,6 +1,5 @@
 """What a deletion would lose: runs on data that are not public, if it has the only record."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -8,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.stores import options
 
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
@@ -19,10 +19,10 @@ from .conftest import evaluation_row, run_row
 
 
 def part(folder: Path, seed: int = 0, public: bool = False, value: float = 0.5) -> Path:
-    said = {"data_version": "1", "public": public, "grid_runs": 2, "randomness": "system"}
-    said |= {"budget_runs": None if public else 4}
-    row = run_row("one", dataset="patients", settings=json.dumps(said), seed=seed)
-    row["run_id"] = make_run_id(row, said)
+    declared = {"data_version": "1", "randomness": "system"}
+    declared |= {"budget_runs": None if public else 4}
+    row = run_row("one", dataset="patients", seed=seed, **options(**declared))
+    row["run_id"] = make_run_id(row)
     scores = [evaluation_row(row["run_id"], value=value)]
     write_table(folder / "evaluations.parquet", "evaluations", scores)
     write_table(folder / "runs.parquet", "runs", [row])
@@ -104,12 +104,12 @@ def test_unsaved_linked_store_is_refused(tmp_path, monkeypatch) -> None:
         check_no_unsaved_runs(Path("build"))
 
 
-@pytest.mark.parametrize("spoil", ["cut off", "settings", "a folder", "closed"])
+@pytest.mark.parametrize("spoil", ["cut off", "invalid", "a folder", "closed"])
 def test_unsaved_unreadable_runs_are_refused(spoil, tmp_path) -> None:
     place = part(tmp_path / "build/study/results", public=True)
     table = place / "runs.parquet"
-    if spoil == "settings":
-        row = run_row("a", dataset="patients", settings="{not JSON")
+    if spoil == "invalid":
+        row = run_row("a", dataset="patients", budget_runs=0)
         write_table(table, "runs", [row])
     elif spoil == "cut off":
         table.write_bytes(table.read_bytes()[:-20])

@@ -1,7 +1,5 @@
 """Cohorts and identities: the paper's counts; no two runs share a name, thus no noise."""
 
-import json
-
 import pytest
 
 from oso_dp.errors import OsoError
@@ -256,7 +254,7 @@ def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
     base["methods"].pop("no_dp")
     for cohort in make_cohorts(parse_config({**base, "values_per_axis": [k]}, "x")):
         size = k if cohort.method == "online" else k * k
-        assert json.loads(cohort.run_options)["grid_runs"] == cohort.grid_runs == size
+        assert cohort.columns["grid_runs"] == cohort.grid_runs == size
 
 
 @pytest.mark.parametrize("more", [1e-7, 1e-9, 1e-11, 1e-13])

@@ -52,7 +52,7 @@ def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
     assert len(runs[0]) == len(runs[1])
     assert runs[0].isdisjoint(runs[1])
     for cohort in changed:
-        row = {**vars(cohort), **vars(cohort.runs[0]), "settings": cohort.run_options}
+        row = {**cohort.columns, **vars(cohort.runs[0])}
         again, run = make_run({**row, "noise_multiplier": 2.0 if cohort.is_private else None})
         assert (again.vocabulary, run) == (other, cohort.runs[0])
 

@@ -9,6 +9,7 @@ from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.from_row import make_run
+from oso_dp.study.identity import OPTIONS
 
 # A selection, a model, a schedule, an average, a part of a search: whatever rows may have.
 CONFIGS = [
@@ -38,8 +39,7 @@ def row_of(cohort, run) -> dict:
     names += ["batch_size", "epochs", "precision"]
     point = ["run_id", "seed", "learning_rate", "threshold", "quantile"]
     noise = {"noise_multiplier": cohort.noise_multiplier if cohort.is_private else None}
-    row = {name: getattr(cohort, name) for name in names} | {"settings": cohort.run_options}
-    return row | {name: getattr(run, name) for name in point} | noise
+    return cohort.columns | {name: getattr(run, name) for name in point} | noise
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -65,10 +65,8 @@ def test_values_of_another_run_are_refused(repo, column: str, value) -> None:
         make_run(row)
 
 
-def test_a_row_without_settings_is_refused(repo) -> None:
+def test_a_row_without_options_is_refused(repo) -> None:
     cohort = planned(make_cohorts(load_config(repo / "config/paper/best_points.yaml"))[0])
     row = row_of(cohort, cohort.runs[0])
-    with pytest.raises(OsoError, match="settings: must not be null"):
-        make_run(row | {"settings": None})
-    with pytest.raises(OsoError, match="settings: 'model' is missing"):
-        make_run(row | {"settings": '{"settings": {}}'})
+    with pytest.raises(OsoError, match="model: must not be null"):
+        make_run(row | dict.fromkeys(OPTIONS))

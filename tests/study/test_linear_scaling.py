@@ -1,7 +1,6 @@
 """`search_accounting: linear_scaling`: a search is trials and one final run, each a cohort of "
 "the study."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,6 @@ from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.from_row import make_run
-from oso_dp.study.identity import stage_of
 from oso_dp.study.plan import make_plan, read_plan, write_plan
 
 STUDY = {
@@ -75,9 +73,7 @@ def test_no_other_study_knows_of_parts(tmp_path) -> None:
     for search_accounting in ("composition", "random_stopping", "single"):
         every = make_cohorts(parse_config({**STUDY, "search_accounting": search_accounting}, "x"))
         assert {cohort.stage for cohort in every} == {None}
-        assert not any(
-            {"part", "trial_fractions"} & json.loads(one.run_options).keys() for one in every
-        )
+        assert {one.columns["trial_fractions"] for one in every} == {None}
 
 
 def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
@@ -102,7 +98,7 @@ def test_a_row_leads_back_to_its_run(plan) -> None:
                 cohort.trial_fractions,
                 cohort.name,
             )
-            assert stage_of(row["settings"]) == cohort.stage
+            assert row["stage"] == cohort.stage
 
 
 def test_before_training_each_part_is_held_against_its_price(plan) -> None:
@@ -208,7 +204,7 @@ def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
         {"trial_fractions": None},
         {"trial_fractions": (0.2, 0.1)},
     ):
-        with pytest.raises(OsoError, match=r"^glyphs\.online: (part|trial_fractions)"):
+        with pytest.raises(OsoError, match=r"^glyphs\.online: (stage|trial_fractions)"):
             replace(cohort, **change)
 
 

@@ -180,7 +180,7 @@ def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
 def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
     """Written by a version of this package that told runs apart in another way."""
     write_plan(plan, tmp_path / "plan.json")
-    monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row, settings: f"{row['seed']}")
+    monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row: f"{row['seed']}")
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by another version"):
         read_plan(tmp_path / "plan.json")
 

@@ -1,7 +1,5 @@
 """`schedule` and `averaging` are part of a run's identity, and only where they are asked for."""
 
-import json
-
 import pytest
 from tests.planned_rows import rows_of
 
@@ -37,7 +35,7 @@ def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -
     assert not set(plan.run_ids()) & set(plain.run_ids())
     for cohort in plan.cohorts:
         assert getattr(make_task(cohort), name) == CHOICES[name]
-        assert json.loads(cohort.run_options)[name] == CHOICES[name]
+        assert cohort.columns[name] == CHOICES[name]
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
 
@@ -45,7 +43,7 @@ def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -
 def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
     assert plan_of(schedule="constant", averaging=0) == plain
     for cohort in plain.cohorts:
-        assert not {"schedule", "averaging"} & json.loads(cohort.run_options).keys()
+        assert cohort.columns["schedule"] is cohort.columns["averaging"] is None
         task = make_task(cohort)
         assert (task.schedule, task.averaging) == (None, None)
 

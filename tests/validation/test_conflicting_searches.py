@@ -153,7 +153,8 @@ def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
 
     monkeypatch.setattr(config, "method_options_model", config.method_options_model.__wrapped__)
     with pytest.raises(
-        OsoError, match=r"methods\.online: settings: JSON would change their values"
+        OsoError,
+        match=r"methods\.online: method options: .*; must be numbers, true or false, or words",
     ):
         make_cohorts(study(STUDY))
 

@@ -33,17 +33,16 @@ def find_fraction_error(fractions: Any) -> str | None:
 
 
 def find_stage_error(search_accounting: str, stage: Any, fractions: Any) -> str | None:
-    """Why a cohort's search_accounting, stage and fractions are inconsistent; None if they are not.
-
-    Files name the stage `part`.
-    """
+    """Why a cohort's search_accounting, stage and fractions contradict each other, or None."""
     if search_accounting != LINEAR_SCALING:
-        name = "part" if stage is not None else "trial_fractions" if fractions is not None else None
+        name = (
+            "stage" if stage is not None else "trial_fractions" if fractions is not None else None
+        )
         return name and f"{name}: only allowed if search_accounting is {LINEAR_SCALING}"
     if error := find_fraction_error(fractions):
         return f"trial_fractions: {format_fractions(fractions)}; {error}"
     if stage not in make_stages(fractions):
-        return f"part: {str(stage)[:40]!r}; must be one of {', '.join(make_stages(fractions))}"
+        return f"stage: {str(stage)[:40]!r}; must be one of {', '.join(make_stages(fractions))}"
     return None
 
 

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -54,14 +53,16 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.checks import (
+    Row,
+    check_identity,
     check_planned,
     find_runs_error,
     parse_ledger,
-    parse_run_options,
     records,
 )
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.grid import default_grid_size
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import Plan
 
 # Runs with equal values in these columns form one grid (its points and its seeds).
@@ -76,8 +77,7 @@ _RUN_KEY = [
         "precision",
     ),
 ]
-_TERMS = ["grid_runs", "stopping_distribution"]  # terms of the search that no column holds
-_OPTION_NAMES = "choices"  # all other options of the search as one string; null where unknown
+_TERMS = ["grid_runs", "stopping_distribution"]  # of the search
 
 
 def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
@@ -89,9 +89,9 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     Args:
         runs: The table `runs` as stored.
         *plans: Plans that give each grid's size and the distribution of a random number of runs.
-            For runs in no plan, the column `settings` gives both. Where it is null, the size is
-            that of the full grid for the method and k, and the distribution is the one for which
-            the noise was calibrated (`infer_stopping_distribution`), or else the most expensive.
+            For runs in no plan, the rows give both. Where their options are null, the size is that
+            of the full grid for the method and k, and the distribution is the one for which the
+            noise was calibrated (`infer_stopping_distribution`), or else the most expensive.
 
     Raises:
         OsoError: A row contradicts itself, its ledger or a plan.
@@ -111,21 +111,20 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     searched = runs["epsilon"].notna() & ~shared
     scaled = searched & (runs["search_accounting"] == LINEAR_SCALING)
     private = runs[searched & ~scaled]
-    terms = pd.DataFrame(
-        [_terms(row, planned.get(row["run_id"], (None,))[0]) for row in records(private)],
-        columns=[*_TERMS, _OPTION_NAMES],
-        index=private.index,
-    )
-    groups = private.join(terms).groupby([*_RUN_KEY, *_TERMS], dropna=False, sort=False)
+    completed = [
+        _complete_options(row, planned.get(row["run_id"], (None,))[0]) for row in records(private)
+    ]
+    private = pd.DataFrame(completed, index=private.index, columns=private.columns)
+    groups = private.groupby([*_RUN_KEY, *_TERMS], dropna=False, sort=False)
     grids = [_account_grid(grid) for _, group in groups for grid in _group_by_options(group)]
     return grids + account_linear_scaling(runs[scaled]) + account_datasets(runs[shared])
 
 
 def _group_by_options(group: pd.DataFrame) -> list[pd.DataFrame]:
     """Split rows by their options; rows with unknown options are added to every group."""
-    unknown = group[_OPTION_NAMES].isna()
-    known = group.loc[~unknown, _OPTION_NAMES].unique()
-    return [group[unknown | (group[_OPTION_NAMES] == choices)] for choices in known] or [group]
+    unknown = group["model"].isna()
+    known = group[~unknown].groupby([*OPTIONS], dropna=False, sort=False).groups
+    return [group[unknown | group.index.isin(rows)] for rows in known.values()] or [group]
 
 
 def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
@@ -219,7 +218,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         spent = compute_epsilon(whole, delta) if stopped is None else stopped
         charged.append((spent, len(stored), whole))
     # If the stored runs alone exceed the budget, the size of their grid does not matter.
-    known = alone or stopped is not None or rows[_OPTION_NAMES].notna().all()
+    known = alone or stopped is not None or rows["model"].notna().all()
     least = (
         0.0 if known else max(compute_epsilon(whole[:count], delta) for _, count, whole in charged)
     )
@@ -240,24 +239,21 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
     )
 
 
-def _terms(row: dict[str, Any], cohort: Cohort | None) -> tuple[int, str | None, str | None]:
-    """The size of a row's grid, its stopping distribution and its other options.
+def _complete_options(row: Row, cohort: Cohort | None) -> Row:
+    """The row with its options, or `_TERMS` at least, if they are unknown.
 
-    From the plan, else from the row's `settings`, else as in `account_grids`.
+    From the plan, else as in `account_grids`.
     """
-    choices = None if pd.isna(row["settings"]) else str(row["settings"])
-    if cohort is not None:
-        return cohort.grid_runs, cohort.stopping_distribution, choices or cohort.run_options
-    options = parse_run_options(row)
-    shape = options.get("stopping_distribution")
-    if "grid_runs" in options and (shape is None) == (row["search_accounting"] != RANDOM_STOPPING):
-        return options["grid_runs"], shape, choices
-    size = default_grid_size(row["method"], int(row["k"]))
-    if row["search_accounting"] != RANDOM_STOPPING:
-        return size, None, choices
-    sampling = PoissonSampling.of(row["batch_size"], row["examples"])
-    search = Search(sampling, int(row["steps"]), size, row["search_accounting"])
-    return size, _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"]), choices
+    if cohort is not None and row["model"] is None:
+        return row | cohort.columns
+    check_identity(row)
+    row = row | {"grid_runs": row["grid_runs"] or default_grid_size(row["method"], int(row["k"]))}
+    if row["search_accounting"] == RANDOM_STOPPING and row["stopping_distribution"] is None:
+        sampling = PoissonSampling.of(row["batch_size"], row["examples"])
+        search = Search(sampling, int(row["steps"]), row["grid_runs"], row["search_accounting"])
+        shape = _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
+        return row | {"stopping_distribution": shape}
+    return row
 
 
 @cache

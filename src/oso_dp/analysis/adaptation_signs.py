@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from oso_dp.files import parse_json
+from oso_dp.study.identity import parse_method_options
 
 METHOD = "online"  # its variants do not take steps of constant length
 # Adapted value -> the option of the method that holds its adaptation rate.
@@ -23,9 +23,9 @@ def count_adaptation_signs(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.
     Columns: run_id, dataset, k, epsilon, seed, value (a key of `RATES`), rate; step, factor (the
     value divided by the run's first one), moves (signs since the previous evaluation), up (the
     fraction of + among them) and net (number of + minus number of - so far). Runs without stored
-    settings are left out, and so are runs with a rate of 0.
+    options are left out, and so are runs with a rate of 0.
     """
-    rows = runs[(runs["method"] == METHOD) & runs["settings"].notna()]
+    rows = runs[(runs["method"] == METHOD) & runs["method_options"].notna()]
     seen = evaluations[evaluations["split"] == "test"].sort_values("step")
     by_run = dict(list(seen.groupby("run_id")))
     parts = [
@@ -45,7 +45,7 @@ COLUMNS = [
 
 
 def _count_signs(run: dict[str, Any], seen: pd.DataFrame, value: str) -> pd.DataFrame | None:
-    rate = parse_json(run["settings"]).get("settings", {}).get(RATES[value], 0.0)
+    rate = parse_method_options(run["method_options"]).get(RATES[value], 0.0)
     seen = seen[np.isfinite(seen[value]) & (seen[value] > 0)]
     if not rate or seen.empty:
         return None

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.analysis.grouping import CELL, DEFAULT_MOMENTUM, POINT, VARIANT, metric_directions
-from oso_dp.analysis.variant_label import variant_label
+from oso_dp.analysis.variant_label import variant_labels
 from oso_dp.paper.tables import PAPER_EPOCHS
 
 
@@ -24,8 +24,7 @@ def grid_points(values: pd.DataFrame) -> pd.DataFrame:
     points[["mean", "std", "seeds"]] = groups["value"].agg(["mean", "std", "count"])
     points["runs"] = groups.size()
     points["diverged"] = (values["status"] == "diverged").groupby(values["point"]).sum()
-    words = {text: variant_label(text) for text in points["settings"].dropna().unique()}
-    points["variant"] = [words.get(text, "") for text in points["settings"]]
+    points["variant"] = variant_labels(points)
     return points.reset_index()
 
 

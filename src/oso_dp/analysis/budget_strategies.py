@@ -125,7 +125,8 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
 def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
     """Which rows are runs of the default, with its schedule and averaging."""
     matching = (rows["method"] == default.method) & (
-        rows["variant"] == variant_label(default.variant)
+        rows["variant"]
+        == variant_label(default.variant.get("schedule"), default.variant.get("averaging"))
     )
     for axis, value in default.point.items():
         matching &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)

@@ -8,15 +8,12 @@ be distinguished from one if their rows together are no more than one of them pl
 by the user.
 """
 
-from typing import Any
-
 import pandas as pd
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
-from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.results.checks import budget_runs, parse_ledger, parse_run_options, protected, records
+from oso_dp.results.checks import check_identity, parse_ledger, protected, records
 
 # Runs that differ in one of these belong to different studies.
 _STUDY = [
@@ -28,14 +25,10 @@ _STUDY = [
 def counts_to_total(runs: pd.DataFrame) -> pd.Series:
     """Mask of the rows of the table `runs` that count towards their data set's total.
 
-    Rows without settings, or whose run_id does not cover them, are charged to the total if their
-    data set has one.
+    Rows without options are charged to the total if their data set has one.
     """
     is_private = protected(runs)
-    texts = runs["settings"]
-    says = {text: "grid_runs" in parse_json(text) for text in texts.dropna().unique()}
-    unknown = ~texts.map(says).astype(object).fillna(False).astype(bool)
-    unknown &= runs["dataset"].isin(set(runs.loc[is_private, "dataset"]))
+    unknown = runs["model"].isna() & runs["dataset"].isin(set(runs.loc[is_private, "dataset"]))
     return is_private | unknown
 
 
@@ -49,8 +42,8 @@ def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
 
 
 def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:
-    declared = [_total_key(row) for row in records(rows)]
-    rows = rows.join(pd.DataFrame(declared, index=rows.index))
+    for row in records(rows):
+        check_identity(row)
     charged: list[Ledger] = []
     for _, study in rows.groupby(_STUDY, dropna=False, sort=False):
         charged += _charged_ledgers(study)
@@ -77,17 +70,8 @@ def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
     """Full runs: as many as the noise was calibrated for, or as are stored if more."""
     ledgers = [parse_ledger(row) for row in records(study)]
     filler = full_run_ledger(ledgers, int(study["steps"].iloc[0]))
-    size = max(int(study["budget_runs"].iloc[0]), len(ledgers))
+    size = max(int(study["budget_runs"].fillna(0).iloc[0]), len(ledgers))
     return [
         *(pad_to_full_run(ledger, filler) for ledger in ledgers),
         *[filler] * (size - len(ledgers)),
     ]
-
-
-def _total_key(row: dict[str, Any]) -> dict[str, Any]:
-    parse_run_options(row)  # raises an error if the run_id does not cover the settings
-    declared = {} if pd.isna(row["settings"]) else parse_json(row["settings"])
-    return {
-        "budget_runs": budget_runs(declared) or 0,
-        "data_version": declared.get("data_version") or "",
-    }

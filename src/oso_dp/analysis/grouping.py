@@ -28,7 +28,7 @@ VARIANT = [
     "noise_multiplier",
     "query_noise_multiplier",
     "precision",
-    "settings",
+    *identity.OPTIONS,
 ]
 # Values are compared only if they agree on these: each changes a value by as much as the method,
 # an untuned start or the search strategy does.
@@ -94,7 +94,7 @@ def _check_unique(keyed: pd.DataFrame) -> None:
     if len(twins):
         first, second = twins["run_id"].iloc[:2]
         raise OsoError(
-            f"runs {first} and {second}: identical in every column, so they differ in settings "
+            f"runs {first} and {second}: identical in every column, so they differ in options "
             "that the tables do not store; store such studies in different results folders"
         )
 

@@ -27,14 +27,13 @@ from oso_dp.accounting.trial_fractions import FINAL_STAGE, make_stages
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.aggregate import grid_points, main_variants
 from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT, VARIANT, are_comparable
-from oso_dp.analysis.linear_scaling_accounts import format_options
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.row_order import sort_as_paper
 from oso_dp.analysis.untuned_runs import win_ranges
-from oso_dp.analysis.variant_label import variant_label
-from oso_dp.files import parse_json
+from oso_dp.analysis.variant_label import variant_labels
 from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.identity import parse_trial_fractions
 
 PER_SEED = [
     *(*CELL, "variant", "seed", "metric", *COMPARABLE_ON),
@@ -68,11 +67,9 @@ OUTCOMES = [
     *("own_mean", "own_std", "own_seeds", "own_noise_multiplier"),  # the method's searched grid
     *("guess_mean", "guess_std", "guess_seeds", "guess_noise_multiplier"),  # the best untuned run
 ]
-# Columns that distinguish searches of one cell, in addition to their settings without the stage.
-_FULL_RUN = [
-    name
-    for name in VARIANT
-    if name not in ("settings", "noise_multiplier", "query_noise_multiplier")
+# Columns that distinguish searches of one cell.
+_SEARCH = [
+    name for name in VARIANT if name not in ("stage", "noise_multiplier", "query_noise_multiplier")
 ]
 _ROUNDING = 1e-9  # tolerance for a line that ends at the grid's edge
 
@@ -155,15 +152,8 @@ def _list_searches(study: ResultSet) -> pd.DataFrame:
     values = study.values[study.values["search_accounting"] == LINEAR_SCALING]
     if values.empty:
         return pd.DataFrame(columns=PER_SEED)
-    options = [parse_json(text) for text in values["settings"]]
-    values = values.assign(
-        part=[one["part"] for one in options],
-        trial_fractions=[tuple(one["trial_fractions"]) for one in options],
-        size=[one["grid_runs"] for one in options],
-        variant=[variant_label(text) for text in values["settings"]],
-        choices=[format_options(one) for one in options],
-    )
-    groups = values.groupby(["cell", *_FULL_RUN, "choices"], dropna=False)
+    values = values.assign(variant=variant_labels(values))
+    groups = values.groupby(["cell", *_SEARCH], dropna=False)
     values["variant_key"] = groups.ngroup()
     kept = {
         variant
@@ -179,28 +169,24 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     """The outcome of one search under one seed."""
     first = rows.iloc[0]
     row = {name: first[name] for name in (*CELL, "variant", "seed", "metric", *COMPARABLE_ON)}
-    trial_fractions = ", ".join(map(str, first["trial_fractions"]))
-    row |= {
-        "trial_fractions": trial_fractions,
-        "lacks": "",
-        "beyond": False,
-        "grid_runs": first["size"],
-    }
-    *trials, final = make_stages(first["trial_fractions"])
+    grid_runs = int(first["grid_runs"])
+    row |= {"trial_fractions": first["trial_fractions"], "grid_runs": grid_runs}
+    row |= {"lacks": "", "beyond": False}
+    *trials, final = make_stages(parse_trial_fractions(first["trial_fractions"]))
     epsilons, radii, best = [], [], first
     for part in trials:
-        of_part = rows[rows["part"] == part]
-        if len(of_part.drop_duplicates("point")) < first["size"] or of_part["value"].isna().all():
+        of_part = rows[rows["stage"] == part]
+        if len(of_part.drop_duplicates("point")) < grid_runs or of_part["value"].isna().all():
             return row | {"lacks": part}
         best = of_part.loc[(metric_direction(first["metric"]) * of_part["value"]).idxmax()]
         epsilons.append(_stage_epsilon(best))
         radii.append(best["learning_rate"] * best["steps"])
     row["trial_epsilons"] = _numbers(epsilons)
     row["trial_learning_rates"] = _numbers([radius / first["steps"] for radius in radii])
-    finals = rows[rows["part"] == final]
+    finals = rows[rows["stage"] == final]
     if finals.empty:
         return row | {"lacks": FINAL_STAGE}
-    grid = rows.loc[rows["part"] != final, "learning_rate"].unique()
+    grid = rows.loc[rows["stage"] != final, "learning_rate"].unique()
     row["final_epsilon"] = _stage_epsilon(finals.iloc[0])
     row["extrapolated"] = extrapolate(epsilons, radii, row["final_epsilon"]) / first["steps"]
     ends = min(grid) * (1 - _ROUNDING), max(grid) * (1 + _ROUNDING)

@@ -8,9 +8,6 @@ stored rows, else with the noise that the budget requires.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pandas as pd
 
 from oso_dp.accounting.accountants import compute_epsilon
@@ -21,13 +18,14 @@ from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_fu
 from oso_dp.analysis.grouping import POINT
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.results.checks import parse_ledger, parse_run_options
+from oso_dp.results.checks import check_identity, parse_ledger, records
+from oso_dp.study.identity import OPTIONS, parse_trial_fractions
 
-# Runs with equal values in these columns, and equal settings except for the stage, form one search
-# (its points, stages and seeds).
+# Runs with equal values in these columns form one search (its points, stages and seeds).
 _SEARCH = [
     *("dataset", "method", "k", "epsilon", "delta", "momentum"),
     *("examples", "batch_size", "epochs", "steps", "precision"),
+    *(name for name in OPTIONS if name != "stage"),
 ]
 
 
@@ -37,29 +35,20 @@ def account_linear_scaling(rows: pd.DataFrame) -> list[GridAccount]:
     rows: validated rows of the table `runs`, all by the linear scaling rule. Raises OsoError for a
     row whose run_id does not match its content.
     """
-    options = [parse_run_options(row) for row in rows.to_dict("records")]
-    declared = rows.assign(
-        part=[one["part"] for one in options],
-        trial_fractions=[tuple(one["trial_fractions"]) for one in options],
-        grid_runs=[one["grid_runs"] for one in options],
-        choices=[format_options(one) for one in options],
-    )
-    groups = declared.groupby([*_SEARCH, "choices"], dropna=False, sort=False)
+    for row in records(rows):
+        check_identity(row)
+    groups = rows.groupby(_SEARCH, dropna=False, sort=False)
     return [_account(search) for _, search in groups]
 
 
-def format_options(options: dict[str, Any]) -> str:
-    """The options of a whole search as JSON: all but the stage."""
-    return json.dumps({name: options[name] for name in options if name != "part"}, sort_keys=True)
-
-
 def _account(rows: pd.DataFrame) -> GridAccount:
-    first = rows.to_dict("records")[0]
+    first = records(rows)[0]
     epsilon, delta = float(first["epsilon"]), float(first["delta"])
     sampling = PoissonSampling.of(first["batch_size"], first["examples"])
     steps = int(first["steps"])
-    search = LinearScalingSearch(sampling, steps, int(first["grid_runs"]), first["trial_fractions"])
-    parts = {name: part for name, part in rows.groupby("part")}
+    fractions = parse_trial_fractions(first["trial_fractions"])
+    search = LinearScalingSearch(sampling, steps, int(first["grid_runs"]), fractions)
+    parts = {name: part for name, part in rows.groupby("stage")}
     fillers = {
         part: full_run_ledger([parse_ledger(row) for row in parts[part].to_dict("records")], steps)
         if part in parts
@@ -70,7 +59,7 @@ def _account(rows: pd.DataFrame) -> GridAccount:
     for _, seed in rows.groupby("seed"):
         count, whole = 0, []
         for part in search.stages:
-            of_part = seed[seed["part"] == part].to_dict("records")
+            of_part = seed[seed["stage"] == part].to_dict("records")
             stored = [pad_to_full_run(parse_ledger(row), fillers[part]) for row in of_part]
             size = search.runs
             if part == FINAL_STAGE:

@@ -25,7 +25,6 @@ from oso_dp.analysis.aggregate import grid_points, main_variants, select_best_po
 from oso_dp.analysis.grouping import CELL, COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.row_order import sort_as_paper
-from oso_dp.files import parse_json
 from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
@@ -89,7 +88,7 @@ def _outcomes(study: ResultSet) -> pd.DataFrame:
     if stopped.empty:
         return pd.DataFrame(columns=COLUMNS)
     points = grid_points(stopped)
-    asked = points["settings"].map(_requested_distribution)
+    asked = points["stopping_distribution"].fillna("")
     by_point = stopped.pivot_table(index="point", columns="seed", values="value")
     rows = [
         _random_stopping_rows(study, cell, by_point)
@@ -103,12 +102,6 @@ def _outcomes(study: ResultSet) -> pd.DataFrame:
         best = select_best_points(grid_points(composed)).merge(beside)
         rows += [_composition_rows(study, row) for row in best.to_dict("records")]
     return sort_as_paper(pd.DataFrame(rows, columns=COLUMNS))
-
-
-def _requested_distribution(settings: str | None) -> str:
-    """The distribution in a row's settings; empty without one."""
-    options = parse_json(settings) if isinstance(settings, str) else {}
-    return options.get("stopping_distribution") or ""
 
 
 def distributions(data: pd.DataFrame) -> str:

@@ -19,7 +19,6 @@ from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_che
 from oso_dp.analysis.grouping import add_keys
 from oso_dp.analysis.plan_tables import grid_sizes
 from oso_dp.analysis.side_measurements import no_step_times
-from oso_dp.files import parse_json
 from oso_dp.methods import method_names
 from oso_dp.results.checks import shared_budgets
 from oso_dp.study.grid import default_grid_size
@@ -158,21 +157,17 @@ class ResultSet:
 
 
 def _declared_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:
-    """(data set, method, k) -> N, where all rows agree in `settings`.
+    """(data set, method, k) -> N, where all rows agree on it.
 
     From rows of random stopping if there are none of composition.
     """
-    texts = runs["settings"].dropna().unique()
-    declared = runs.assign(
-        size=runs["settings"].map({t: parse_json(t).get("grid_runs") for t in texts})
-    )
     sizes: dict[tuple[str, str, int], int] = {}
     for search_accounting in (RANDOM_STOPPING, COMPOSITION):
-        rows = declared[declared["search_accounting"] == search_accounting]
+        rows = runs[runs["search_accounting"] == search_accounting]
         for (dataset, method, k), grids in rows.groupby(["dataset", "method", "k"]):
             sizes.pop((dataset, method, int(k)), None)
-            if grids["size"].notna().all() and grids["size"].nunique() == 1:
-                sizes[dataset, method, int(k)] = int(grids["size"].iloc[0])
+            if grids["grid_runs"].notna().all() and grids["grid_runs"].nunique() == 1:
+                sizes[dataset, method, int(k)] = int(grids["grid_runs"].iloc[0])
     return sizes
 
 

@@ -18,7 +18,6 @@ from oso_dp.accounting.formatting import (
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.dataset_accounts import counts_to_total
 from oso_dp.analysis.grid_account import GridAccount
-from oso_dp.files import parse_json
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 from oso_dp.study.cohort import PlannedCohort
 
@@ -116,8 +115,7 @@ def make_stored_statements(
 
 
 def _make_stored(rows: pd.DataFrame, account: GridAccount) -> StudyStatement:
-    texts = rows["settings"].dropna().unique()  # some may have no data_version
-    versions = {parse_json(text).get("data_version") for text in texts} - {None}
+    versions = rows["data_version"].dropna().unique()
     methods = rows["method"].value_counts()
     rate = rows["batch_size"] / rows["examples"]
     return StudyStatement(

@@ -1,21 +1,15 @@
 """The label of a variant: a learning-rate schedule and weight averaging (EMA), in words."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from oso_dp.files import parse_json
+import pandas as pd
 
 
-def variant_label(settings: str | Mapping[str, Any] | None) -> str:
-    """The label of the schedule and averaging in `settings` (the column, or its content).
-
-    Empty without either.
-    """
-    options = parse_json(settings) if isinstance(settings, str) else settings
-    options = options if isinstance(options, Mapping) else {}
-    words = []
-    if "schedule" in options:
-        words.append("rate falling")
-    if "averaging" in options:
-        words.append(f"averaged, {options['averaging']:g}")
+def variant_label(schedule: str | None, averaging: float | None) -> str:
+    """The label of the schedule and of the averaging's decay, as in the rows; empty without."""
+    words = [] if pd.isna(schedule) else ["rate falling"]
+    words += [] if pd.isna(averaging) else [f"averaged, {averaging:g}"]
     return ", ".join(words)
+
+
+def variant_labels(rows: pd.DataFrame) -> list[str]:
+    """The label of each row."""
+    return [variant_label(*pair) for pair in zip(rows["schedule"], rows["averaging"], strict=True)]

@@ -16,6 +16,7 @@ import torch
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.rerun.compare import BEYOND, MOVES, Comparison, best_of, compare_run, explain_doubt
+from oso_dp.results.checks import records
 from oso_dp.results.read import Results
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.study.from_row import make_run
@@ -47,11 +48,10 @@ def select_repeatable(runs: pd.DataFrame) -> list[StoredRun]:
     are left out.
     """
     repeatable = []
-    rows = runs.astype(object).where(runs.notna(), None)
-    for row in rows.to_dict("records"):
-        if row["settings"] is None:
+    for row in records(runs):
+        if row["model"] is None:
             continue
-        cohort, run = make_run({str(name): value for name, value in row.items()})
+        cohort, run = make_run(row)
         if cohort.data_version is None and cohort.randomness == "seeded":
             repeatable.append(StoredRun(row, cohort, run))
     return repeatable

@@ -2,11 +2,11 @@
 
 Readers refuse a table with a value that breaks a rule. The checks beyond single columns protect
 budgets: the cost of a run follows from its ledger, the number of runs that share an epsilon from
-`settings`, and a run without evaluations, or the reverse, is an error.
+the column `budget_runs`, and a run without evaluations, or the reverse, is an error.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -19,14 +19,21 @@ import pyarrow.compute as pc
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SEARCH_ACCOUNTINGS
 from oso_dp.accounting.trial_fractions import find_stage_error
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.data.catalogue import OOV_WORDS
 from oso_dp.errors import OsoError
-from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
 from oso_dp.metrics import METRICS
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.rng_sources import SOURCES
 from oso_dp.results.schema import KEYS, SPLITS
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.study.identity import POINT, make_run_id
+from oso_dp.study.identity import (
+    BASIC_OPTIONS,
+    OPTIONS,
+    POINT,
+    make_run_id,
+    parse_trial_fractions,
+)
 
 Row = dict[str, Any]
 
@@ -105,6 +112,15 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "epochs": _COUNT,
         "steps": _COUNT,
         "precision": ColumnRule(words=("float32", "tf32", "bfloat16")),
+        "grid_runs": _COUNT,
+        "evaluate_every": _COUNT,
+        "loss": ColumnRule(words=("mean", "sum")),
+        "oov_words": ColumnRule(words=OOV_WORDS),
+        "randomness": ColumnRule(words=tuple(SOURCES)),
+        "stopping_distribution": ColumnRule(words=tuple(STOPPING_ETA)),
+        "schedule": ColumnRule(words=("linear",)),
+        "averaging": ColumnRule(gt=0, lt=1),
+        "budget_runs": _COUNT,
         "rng_version": _COUNT,
         "status": ColumnRule(words=("finished", "diverged")),
         "diverged_at": _COUNT,
@@ -173,7 +189,7 @@ _NEEDED = (
 )
 # The columns that the checks read: rows that are equal in these are checked once.
 _CLAIM = [
-    *("dataset", "method", "epsilon", "delta", "search_accounting", "settings", "noise_multiplier"),
+    *("dataset", "method", "epsilon", "delta", "search_accounting", "noise_multiplier", *OPTIONS),
     *("ledger", "examples", "batch_size", "steps", "status", "diverged_at"),
 ]
 
@@ -202,11 +218,7 @@ def find_runs_error(runs: pd.DataFrame) -> str | None:
 
 
 def _row_errors(row: Row) -> Iterator[str]:
-    options = _parse_options(row["settings"])
-    if options is None:
-        yield f"settings: {row['settings'][:40]!r}; must be the options of a run"
-        return
-    yield from _search_errors(row, options)
+    yield from _option_errors(row)
     private = find_method(row["method"]).is_private
     budget = [name for name in ("epsilon", "delta", "noise_multiplier") if pd.isna(row[name])]
     if private and budget:
@@ -233,75 +245,57 @@ def _row_errors(row: Row) -> Iterator[str]:
                 yield f"its ledger has noise multiplier {used:.6g}, the row {nu:.6g}"
 
 
-def _parse_options(text: str | None) -> dict[str, Any] | None:
-    """The row's `settings`; None if they are malformed or contradict themselves on a budget."""
-    if pd.isna(text):
-        return {}
-    try:
-        options = parse_json(str(text))
-    except ValueError:
-        return None
-    if not isinstance(options, dict) or not isinstance(options.get("settings", {}), dict):
-        return None
-    size, shape = options.get("grid_runs", 1), options.get("stopping_distribution")
-    sound = type(size) is int and size > 0 and (shape is None or shape in STOPPING_ETA)
-    return options if sound and _is_consistent(options) else None
-
-
-def _search_errors(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
-    """Contradictions about the stage of a search, or about data that are not public."""
-    if budget_runs(options) is not None:
+def _option_errors(row: Row) -> Iterator[str]:
+    """Options that are missing, or that contradict others on a budget."""
+    missing = [name for name in BASIC_OPTIONS if row[name] is None]
+    if len(missing) < len(BASIC_OPTIONS) or any(row[name] is not None for name in OPTIONS):
+        yield from (f"{name} is missing" for name in missing)
+    if row["budget_runs"] is not None:
         reason = f"since the data of {row['dataset']} are not declared public"
+        if row["data_version"] is None:
+            yield "data_version is missing"
         if not find_method(row["method"]).is_private:
             yield f"method: {row['method']}; must be private, {reason}"
-        if options.get("randomness") != "system":
-            yield f"randomness: {options.get('randomness')}; must be system, {reason}"
+        if row["randomness"] != "system":
+            yield f"randomness: {row['randomness']}; must be system, {reason}"
         if row["search_accounting"] != COMPOSITION:
             yield f"search_accounting: {row['search_accounting']}; must be {COMPOSITION}, {reason}"
-    if wrong := find_stage_error(
-        row["search_accounting"], options.get("part"), options.get("trial_fractions")
-    ):
-        yield f"settings: {wrong}"
-    elif row["search_accounting"] == LINEAR_SCALING and "grid_runs" not in options:
-        yield "settings: grid_runs is missing"
+    elif row["search_accounting"] == LINEAR_SCALING and missing:
+        yield f"{missing[0]} is missing"
+    fractions = row["trial_fractions"]
+    try:
+        parsed = None if fractions is None else parse_trial_fractions(fractions)
+    except ValueError:
+        yield f"trial_fractions: {fractions!r}; must be numbers, separated by a comma and a space"
+        return
+    if wrong := find_stage_error(row["search_accounting"], row["stage"], parsed):
+        yield wrong
 
 
 def records(frame: pd.DataFrame) -> list[Row]:
-    """The rows as dictionaries."""
-    return list(frame.to_dict("records"))
+    """The rows as dictionaries, nulls as None."""
+    return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
 
 
 def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
-    """OsoError unless the row agrees with the plan of its run."""
+    """OsoError unless the row, as by `records`, agrees with the plan of its run."""
     planned = {
-        **{name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon", "delta")},
-        **{name: getattr(cohort, name) for name in ("search_accounting", "momentum", "precision")},
-        **({} if pd.isna(row["settings"]) else {"settings": cohort.run_options}),
-        **{name: getattr(cohort, name) for name in ("examples", "batch_size", "epochs", "steps")},
         **{name: getattr(run, name) for name in ("seed", *POINT)},
+        **cohort.columns,
+        "steps": cohort.steps,
     }
+    unknown = OPTIONS if row["model"] is None else ()
     for name, value in planned.items():
-        stored = None if pd.isna(row[name]) else row[name]
-        if stored != value:
+        if name not in unknown and row[name] != value:
             raise OsoError(
-                f"run {row['run_id']}: {name}: {stored}; must be {value}, as in the plan"
+                f"run {row['run_id']}: {name}: {row[name]}; must be {value}, as in the plan"
             )
 
 
-def parse_run_options(row: Row) -> dict[str, Any]:
-    """The row's `settings`; empty if null.
-
-    OsoError if they give the grid's size without being covered by the run's identity.
-    """
-    if pd.isna(row["settings"]):
-        return {}
-    options: dict[str, Any] = parse_json(row["settings"])
-    known = {name: None if pd.isna(value) else value for name, value in row.items()}
-    if "grid_runs" in options and make_run_id(known, options) != row["run_id"]:
-        raise OsoError(
-            f"run {row['run_id']}: run_id: not the identity of its values and `settings`"
-        )
-    return options
+def check_identity(row: Row) -> None:
+    """OsoError if the options of the row, as by `records`, are known and contradict its run_id."""
+    if row["model"] is not None and make_run_id(row) != row["run_id"]:
+        raise OsoError(f"run {row['run_id']}: run_id: not the identity of its values")
 
 
 def parse_ledger(row: Row) -> Ledger:
@@ -322,37 +316,12 @@ def _ledger(text: str) -> Ledger:
 
 def protected(runs: pd.DataFrame) -> pd.Series:
     """For each run whether its data are declared as not public."""
-    texts = runs["settings"]
-    known = {text: budget_runs(parse_json(text)) is not None for text in texts.dropna().unique()}
-    return texts.map(known).astype(object).fillna(False).astype(bool)
-
-
-def budget_runs(options: Mapping[str, Any]) -> int | None:
-    """The number of runs that share one epsilon; None if each grid has its own."""
-    number: int | None = options.get("budget_runs")
-    return number
+    return runs["budget_runs"].notna()
 
 
 def shared_budgets(runs: pd.DataFrame) -> dict[str, int]:
     """The number of runs that share the epsilon of each data set that is not public."""
-    rows = runs[protected(runs)].drop_duplicates(["dataset", "settings"])
-    sizes: dict[str, int] = {}
-    for dataset, text in zip(rows["dataset"], rows["settings"], strict=True):
-        sizes[dataset] = max(sizes.get(dataset, 0), budget_runs(parse_json(text)) or 0)
-    return sizes
-
-
-def _is_consistent(options: Mapping[str, Any]) -> bool:
-    """Whether the facts about a user-defined data set agree with each other."""
-    if not {"public", "budget_runs", "data_version"} & options.keys():
-        return True
-    number = options.get("budget_runs")
-    counted = type(number) is int and number > 0
-    alike = options.get("public") is (number is None) and isinstance(
-        options.get("data_version"), str
-    )
-    covered = "grid_runs" in options  # else no identity covers these facts
-    return alike and covered and (counted or number is None)
+    return runs[protected(runs)].groupby("dataset")["budget_runs"].max().astype(int).to_dict()
 
 
 # Both tables

@@ -16,7 +16,7 @@ import pandas as pd
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.locks import only_writer
-from oso_dp.results.checks import protected
+from oso_dp.results.checks import protected, records
 from oso_dp.results.read import (
     PENDING,
     Results,
@@ -28,14 +28,14 @@ from oso_dp.results.read import (
 )
 from oso_dp.results.schema import KEYS, SCHEMAS
 from oso_dp.results.write import write_table
-from oso_dp.study.identity import POINT, make_cohort_id, make_cohort_name, stage_of
+from oso_dp.study.identity import OPTIONS, POINT, make_cohort_id, make_cohort_name
 
 STAGING = ".staging"
 # Columns that may differ if a run was trained twice with one outcome; rows of older versions may
-# lack `settings`, which the identity covers.
+# lack the options, which the identity covers.
 _WHERE_IT_RAN = [
     *("device", "commit", "torch_version", "package_version", "code_hash", "wall_seconds"),
-    "settings",
+    *OPTIONS,
 ]
 
 
@@ -202,10 +202,7 @@ def _changed_files(rows: pd.DataFrame, stored: Mapping[str, pd.DataFrame]) -> se
 
 def _file_names(runs: pd.DataFrame) -> pd.Series:
     """The file name of each run's cohort."""
-    names = [
-        f"{make_cohort_name(row, stage_of(row['settings']))}.{make_cohort_id(row)}.parquet"
-        for row in runs.astype(object).where(runs.notna(), None).to_dict("records")
-    ]
+    names = [f"{make_cohort_name(row)}.{make_cohort_id(row)}.parquet" for row in records(runs)]
     return pd.Series(names, index=runs.index, dtype=object)
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from oso_dp.accounting.search_accounting import SINGLE
 from oso_dp.errors import OsoError
+from oso_dp.results.checks import records
 from oso_dp.results.read import read_runs_of
 from oso_dp.results.read import run_ids as whole_runs
 from oso_dp.study.cohort import Cohort
-from oso_dp.study.identity import COHORT, POINT
+from oso_dp.study.identity import POINT
 
 ANOTHER_RESULTS = "other folders under `results` and `report`"
 ANOTHER_NAME = "another study under `name`"
@@ -105,9 +106,9 @@ def check_same_search_among(
 
 def _points(store: Path, cohort: Cohort) -> set[tuple[float | None, ...]]:
     """The grid points of the stored runs of this cohort."""
-    rows = read_runs_of(store, cohort.name).astype(object)
-    rows = rows.where(rows.notna(), None)
-    facts = {name: getattr(cohort, name) for name in (*COHORT, "precision")}
-    for name, value in {**facts, "settings": cohort.run_options}.items():
-        rows = rows[rows[name].isna() if value is None else rows[name] == value]
-    return set(rows[list(POINT)].itertuples(index=False, name=None))
+    columns = cohort.columns
+    return {
+        tuple(row[name] for name in POINT)
+        for row in records(read_runs_of(store, cohort.name))
+        if all(row[name] == value for name, value in columns.items())
+    }

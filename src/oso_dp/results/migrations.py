@@ -1,6 +1,7 @@
-"""Rows of older versions of the format: what they did not say, as far as it can be known."""
+"""Rows of older versions of the format: their options as columns, and what they did not state."""
 
-import json
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
@@ -9,18 +10,23 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
-from oso_dp.study.data_options import make_data_options
+from oso_dp.results.schema import OLD_OPTIONS
+from oso_dp.study.data_options import WORDS_OF_MODEL
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.identity import (
+    BASIC_OPTIONS,
     DEFAULT_STOPPING_DISTRIBUTION,
+    OPTIONS,
     STORED_NAMES,
-    format_run_options,
+    format_method_options,
+    format_trial_fractions,
     make_run_id,
 )
 
-# The networks of rows from before `settings`.
+# The networks of rows of version 1.
 _MODELS = {
     "mnist": "cnn",
     "fashion_mnist": "autoencoder",
@@ -28,53 +34,69 @@ _MODELS = {
     "ag_news_partial": "bag_of_words",
     "glyphs": "small_cnn",
 }
-
-
-_KEYS = {stored: name for name, stored in STORED_NAMES.items()}
+_COLUMNS = {stored: name for name, stored in STORED_NAMES.items()}
+_UNKNOWN: Mapping[str, Any] = dict.fromkeys(OPTIONS)
 
 
 def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
-    """The runs with the columns and keys of the current version; the columns' names are current.
+    """The runs with the columns of the current version; the names of columns are current.
 
     In version 1 all products were in float32, and batches and noise were drawn by the first scheme;
-    the commit was not written down (code_hash was). `settings` are the defaults where these give
-    the row's own run_id, else null.
+    the commit was not stored (code_hash was). The options are the defaults if these give the row's
+    run_id, else null. Versions 2 to 4 had the options in one JSON text.
+
+    OsoError for a text that is not a run's options.
     """
-    if version != "1":
-        return runs.assign(settings=runs["settings"].map(_rename_keys, na_action="ignore"))
-    runs = runs.assign(precision="float32", rng_version=1, commit=None)
-    rows = [_nulls_as_none(row) for row in runs.to_dict("records")]
-    runs["settings"] = pd.Series([_settings(row) for row in rows], index=runs.index, dtype=object)
-    return runs
+    if version == "1":
+        runs = runs.assign(precision="float32", rng_version=1, commit=None)
+        found = [_default_options(row) for row in runs.to_dict("records")]
+    else:
+        found = []
+        for run_id, text in zip(runs["run_id"], runs[OLD_OPTIONS.name], strict=True):
+            try:
+                found.append(_UNKNOWN if text is None or pd.isna(text) else _parse_options(text))
+            except (ValueError, TypeError, AttributeError):
+                raise OsoError(
+                    f"run {run_id}: settings: {text[:40]!r}; must be the options of a run"
+                ) from None
+        runs = runs.drop(columns=OLD_OPTIONS.name)
+    return runs.join(pd.DataFrame(found, index=runs.index, columns=[*OPTIONS], dtype=object))
 
 
 @cache
-def _rename_keys(settings: str) -> str:
-    """The JSON text with today's keys for those of versions before 4."""
-    values = parse_json(settings)
-    return json.dumps({_KEYS.get(key, key): values[key] for key in values}, sort_keys=True)
+def _parse_options(text: str) -> Mapping[str, Any]:
+    """The options from their JSON text; all null if some were not stored."""
+    stored = {_COLUMNS.get(name, name): value for name, value in parse_json(text).items()}
+    if not {*BASIC_OPTIONS} <= stored.keys():
+        return _UNKNOWN
+    fractions = stored.get("trial_fractions")
+    return {
+        **{name: stored.get(name) for name in OPTIONS},
+        "method_options": format_method_options(stored["method_options"]),
+        "trial_fractions": None if fractions is None else format_trial_fractions(fractions),
+    }
 
 
-def _nulls_as_none(row: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(name): None if pd.isna(value) else value for name, value in row.items()}
-
-
-def _settings(row: dict[str, Any]) -> str | None:
-    known = {"run_id", "dataset", "method", "k", "search_accounting", "seed", "learning_rate"}
-    model = _MODELS.get(row["dataset"])
-    if model is None or row["method"] not in method_names() or None in map(row.get, known):
-        return None
-    settings = {
-        "settings": asdict(find_method(row["method"]).Options()),
+def _default_options(row: Mapping[Any, Any]) -> Mapping[str, Any]:
+    known: dict[str, Any] = {
+        str(name): None if pd.isna(value) else value for name, value in row.items()
+    }
+    needed = {"run_id", "dataset", "method", "k", "search_accounting", "seed", "learning_rate"}
+    model = _MODELS.get(known["dataset"])
+    if model is None or known["method"] not in method_names() or None in map(known.get, needed):
+        return _UNKNOWN
+    options = {
+        **_UNKNOWN,
         "model": model,
-        "grid_runs": default_grid_size(row["method"], row["k"]),
+        "method_options": format_method_options(asdict(find_method(known["method"]).Options())),
+        "grid_runs": default_grid_size(known["method"], known["k"]),
         "evaluate_every": 50,
         "final_activation": False,
         "loss": "mean",
-        **make_data_options(model, "zeros"),
+        "oov_words": "zeros" if model in WORDS_OF_MODEL else None,
         "randomness": "seeded",
         "stopping_distribution": None
-        if row["search_accounting"] == COMPOSITION
+        if known["search_accounting"] == COMPOSITION
         else DEFAULT_STOPPING_DISTRIBUTION,
     }
-    return format_run_options(settings) if make_run_id(row, settings) == row["run_id"] else None
+    return options if make_run_id(known | options) == known["run_id"] else _UNKNOWN

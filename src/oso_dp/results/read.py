@@ -68,7 +68,7 @@ def read_results(folder: Path) -> Results:
         # Columns that an older version lacks are null.
         evaluations = pa.concat_tables((table for table, _ in tables), promote_options="default")
         _check_clear(folder, runs, evaluations)
-        return Results(runs, _frame(evaluations, "evaluations"))
+        return Results(runs, _frame(folder, evaluations, "evaluations"))
 
     return _read_stable(folder, read)
 
@@ -96,7 +96,7 @@ def _raise_error(path: Path, message: str | None) -> None:
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
     """One table from a Parquet file or a folder of such files."""
-    frames = [_frame(table, kind, version) for table, version in _tables(path, kind)]
+    frames = [_frame(path, table, kind, version) for table, version in _tables(path, kind)]
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
@@ -106,7 +106,7 @@ def read_files(path: Path, kind: str) -> dict[str, pd.DataFrame]:
     for file in _files(path):
         table, version = _read_file(file, kind)
         _check(file, table, kind)
-        frames[file.name] = _frame(table, kind, version)
+        frames[file.name] = _frame(file, table, kind, version)
     return frames
 
 
@@ -139,7 +139,7 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     _raise_error(path, checks.find_column_error(table, kind))
 
 
-def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
+def _frame(path: Path, table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
     """Lists come as tuples, which are compared and counted like other values."""
     if kind == "evaluations":
         lacking = [name for name in EVALUATIONS.names if name not in table.column_names]
@@ -155,7 +155,11 @@ def _frame(table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.Data
         return frame
     from oso_dp.results.migrations import migrate_runs  # it needs what checks a configuration
 
-    return migrate_runs(frame, version)
+    try:
+        migrated = migrate_runs(frame, version)
+    except OsoError as error:
+        raise OsoError(f"{path}: {error}") from None
+    return pa.Table.from_pandas(migrated[RUNS.names], RUNS, preserve_index=False).to_pandas()
 
 
 def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:

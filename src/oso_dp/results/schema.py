@@ -8,7 +8,9 @@ oso_dp.results.checks.
 
 import pyarrow as pa
 
-SCHEMA_VERSION = "4"
+from oso_dp.study.identity import OPTIONS
+
+SCHEMA_VERSION = "5"
 _METADATA = {"oso_schema_version": SCHEMA_VERSION}
 
 RUNS = pa.schema(
@@ -34,7 +36,23 @@ RUNS = pa.schema(
         ("epochs", pa.int64()),
         ("steps", pa.int64()),  # T as planned
         ("precision", pa.string()),  # of products: float32, tf32 or bfloat16
-        ("settings", pa.string()),  # JSON: what else was decided, see oso_dp.study.identity
+        # The options of the run; all null in rows of version 1 that do not determine them.
+        ("model", pa.string()),
+        ("method_options", pa.string()),  # name=value, by name, separated by a comma and a space
+        ("grid_runs", pa.int64()),  # N: runs that the budget covers; see oso_dp.study.cohort
+        ("evaluate_every", pa.int64()),  # steps
+        ("final_activation", pa.bool_()),
+        ("loss", pa.string()),  # reduction over the pixels of an image: mean or sum
+        ("oov_words", pa.string()),  # texts: out-of-vocabulary words, zeros or skipped
+        ("vocabulary", pa.string()),  # texts: of word vectors; null for the data set's default
+        ("randomness", pa.string()),  # seeded or system
+        ("stopping_distribution", pa.string()),  # of the number of runs under random stopping
+        ("schedule", pa.string()),  # of the learning rate: linear; null: constant
+        ("averaging", pa.float64()),  # decay of the parameter average; null: last iterate
+        ("stage", pa.string()),  # linear scaling: trial 1, trial 2, ..., final
+        ("trial_fractions", pa.string()),  # linear scaling: of epsilon, separated as above
+        ("data_version", pa.string()),  # user-defined data sets: as declared
+        ("budget_runs", pa.int64()),  # runs that share the epsilon of data that are not public
         ("rng_version", pa.int64()),  # scheme by which batches and noise are drawn
         ("status", pa.string()),  # finished or diverged
         ("diverged_at", pa.int64()),  # step
@@ -71,10 +89,13 @@ SPLITS = ("test", "test_even", "test_odd")
 SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
 # The columns that each version added, by table; its others are those of the version before.
 ADDED: dict[str, dict[str, tuple[str, ...]]] = {
-    "2": {"runs": ("precision", "settings", "rng_version", "commit")},
+    "2": {"runs": ("precision", "rng_version", "commit")},
     "3": {"evaluations": ("class_accuracy",)},
     "4": {},
+    "5": {"runs": OPTIONS},
 }
+# Versions 2 to 4 had the options as one JSON text.
+OLD_OPTIONS = pa.field("settings", pa.string())
 # The names that columns had before version 4.
 OLD_NAMES = {"search_accounting": "selection", "rng_version": "streams"}
 VERSIONS = ("1", *ADDED)
@@ -90,7 +111,10 @@ def schema_of(kind: str, version: str) -> pa.Schema:
     """The columns of `kind` that one of `VERSIONS` has, under their current names."""
     later = VERSIONS[VERSIONS.index(version) + 1 :]
     absent = {name for version in later for name in ADDED[version].get(kind, ())}
-    return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])
+    columns = [field for field in SCHEMAS[kind] if field.name not in absent]
+    if kind == "runs" and "2" <= version < "5":
+        columns.insert([field.name for field in columns].index("precision") + 1, OLD_OPTIONS)
+    return pa.schema(columns)
 
 
 def stored_schema(kind: str, version: str) -> pa.Schema:

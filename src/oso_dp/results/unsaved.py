@@ -15,6 +15,7 @@ from oso_dp.errors import OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.files import format_os_error
 from oso_dp.results.checks import protected
+from oso_dp.results.read import read_table
 
 _MEASURED = ["run_id", "step", "split", "value"]
 _RECEIPT = "collected.txt"  # what `oso collect` said: the store, then what it holds
@@ -105,9 +106,7 @@ def _private_runs(path: Path) -> set[tuple[str, str]]:
     try:
         if not path.is_file():
             raise ValueError("no regular file")
-        if "settings" not in pq.read_schema(path).names:
-            return set()
-        rows = pq.read_table(path, columns=["run_id", "settings"]).to_pandas()
+        rows = read_table(path, "runs")
         runs = {*rows.loc[protected(rows), "run_id"]}
         beside = _evaluations_of(path)
         if not runs or not beside.exists():

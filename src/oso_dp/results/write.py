@@ -40,7 +40,7 @@ def write_table(path: Path, kind: str, rows: pd.DataFrame | list[dict[str, Any]]
     table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
     table = table.replace_schema_metadata(schema.metadata)
     with atomic_write(path) as file:
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_statistics=False)  # small files
 
 
 @contextmanager

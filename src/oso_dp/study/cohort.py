@@ -16,7 +16,15 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.study.data_options import file_name, make_data_options
-from oso_dp.study.identity import COHORT, POINT, format_run_options, make_cohort_name, make_run_id
+from oso_dp.study.identity import (
+    COHORT,
+    OPTIONS,
+    POINT,
+    format_method_options,
+    format_trial_fractions,
+    make_cohort_name,
+    make_run_id,
+)
 
 # Starting values of a run, in the order of `POINT`.
 Point = tuple[float, float | None, float | None]
@@ -77,7 +85,7 @@ class Cohort:
     @property
     def name(self) -> str:
         """dataset.method.k9.eps3, then .random_stopping, .single or .linear_scaling.trial_1."""
-        return make_cohort_name(vars(self), self.stage)
+        return make_cohort_name(vars(self))
 
     @property
     def is_private(self) -> bool:
@@ -129,9 +137,15 @@ class Cohort:
         return f"{file_name(self.dataset, self.preparation)}.npz"
 
     @property
-    def run_options(self) -> str:
-        """The column `settings`: values that a result depends on and that have no column."""
-        return format_run_options(self._run_options())
+    def columns(self) -> dict[str, Any]:
+        """The columns of its rows that its runs' results depend on."""
+        fractions = self.trial_fractions
+        return {
+            **{name: getattr(self, name) for name in (*COHORT, "precision", *OPTIONS)},
+            "method_options": format_method_options(self.method_options),
+            **{name: self.preparation.get(name) for name in ("oov_words", "vocabulary")},
+            "trial_fractions": None if fractions is None else format_trial_fractions(fractions),
+        }
 
     def make_method(self) -> Method:
         """The method with the cohort's options."""
@@ -140,7 +154,8 @@ class Cohort:
 
     def with_runs(self, points: Iterable[Point], seeds: Sequence[int]) -> Self:
         """The same cohort with these runs: each point with each seed."""
-        runs = [self._run(point, seed) for point in points for seed in seeds]
+        columns = self.columns
+        runs = [self._run(columns, point, seed) for point in points for seed in seeds]
         return replace(self, runs=tuple(runs))
 
     def shards(self, runs_per_job: int) -> list[tuple[Run, ...]]:
@@ -148,30 +163,9 @@ class Cohort:
         starts = range(0, len(self.runs), runs_per_job)
         return [self.runs[start : start + runs_per_job] for start in starts]
 
-    def _run(self, point: Point, seed: int) -> Run:
-        columns = {name: getattr(self, name) for name in (*COHORT, "precision")}
+    def _run(self, columns: dict[str, Any], point: Point, seed: int) -> Run:
         row = columns | dict(zip(POINT, point, strict=True)) | {"seed": seed}
-        return Run(make_run_id(row, self._run_options()), seed, *point)
-
-    def _run_options(self) -> dict[str, Any]:
-        # Part of a run's identity: runs that differ in any of these must not share their noise.
-        private_facts = {"public": self.is_public, "budget_runs": self.budget_runs}
-        trial_fractions = None if self.trial_fractions is None else [*self.trial_fractions]
-        added = {"schedule": self.schedule, "averaging": self.averaging}
-        stage: dict[str, Any] = {"part": self.stage, "trial_fractions": trial_fractions}
-        return {
-            **({} if self.data_version is None else private_facts),
-            **{name: value for name, value in (added | stage).items() if value is not None},
-            "settings": self.method_options,
-            "model": self.model,
-            "grid_runs": self.grid_runs,
-            "evaluate_every": self.evaluate_every,
-            "final_activation": self.final_activation,
-            "loss": self.loss,
-            **self.preparation,
-            "randomness": self.randomness,
-            "stopping_distribution": self.stopping_distribution,
-        }
+        return Run(make_run_id(row), seed, *point)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ class DefaultConfig:
     """A method, its schedule or averaging, and one initial point for all data sets."""
 
     method: str
-    variant: Mapping[str, Any]  # schedule and averaging, as in the column `settings`
+    variant: Mapping[str, Any]  # schedule and averaging
     point: Mapping[str, float]  # initial hyperparameters, by axis
     why_chosen: str  # the source, or the trials
     chosen_on: tuple[str, ...] = ()  # data sets that it was chosen on

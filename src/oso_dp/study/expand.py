@@ -114,9 +114,7 @@ def _make_cohort(
         data_version=info.version,
     )
     try:
-        _ = (
-            cohort.run_options
-        )  # raises for options that JSON does not preserve: identities need them
+        _ = cohort.columns  # raises for options that a row does not preserve
     except OsoError as error:
         raise OsoError(f"methods.{name}: {error}") from None
     if config.grid_points == "paper_best":

@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import parse_json
 from oso_dp.study.cohort import PlannedCohort, Run
-from oso_dp.study.identity import IDENTITY_DEFAULTS, POINT
-
-_COLUMNS = (
-    *("dataset", "method", "momentum", "k", "epsilon", "delta", "search_accounting"),
-    *("examples", "batch_size", "epochs", "precision"),
-)
-_SETTINGS = (
-    *("model", "grid_runs", "evaluate_every", "final_activation"),
-    *("loss", "oov_words", "randomness", "stopping_distribution"),
+from oso_dp.study.identity import (
+    COHORT,
+    IDENTITY_DEFAULTS,
+    OPTIONS,
+    POINT,
+    parse_method_options,
+    parse_trial_fractions,
 )
 
 
@@ -26,34 +23,18 @@ def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
     row: of the table `runs`, None where a value is null. OsoError where its values do not give its
     run_id, since it is then unknown what was trained.
     """
-    options = {**IDENTITY_DEFAULTS, **_run_options_of(row)}
-    trial_fractions = options.get("trial_fractions")
-    try:
-        cohort = PlannedCohort(
-            **{name: row[name] for name in _COLUMNS},
-            **{name: options[name] for name in _SETTINGS},
-            method_options=options["settings"],
-            schedule=options.get("schedule"),
-            averaging=options.get("averaging"),
-            vocabulary=options.get("vocabulary"),
-            stage=options.get("part"),
-            trial_fractions=None if trial_fractions is None else tuple(trial_fractions),
-            data_version=options.get("data_version"),
-            budget_runs=options.get("budget_runs"),
-            noise_multiplier=row["noise_multiplier"] or 0.0,
-        )
-    except KeyError as error:
-        raise OsoError(f"run {row['run_id']}: settings: {error} is missing") from None
+    if row["model"] is None:
+        raise OsoError(f"run {row['run_id']}: model: must not be null")
+    known = {name: row[name] for name in OPTIONS if row[name] is not None}
+    facts = {**dict.fromkeys(OPTIONS), **IDENTITY_DEFAULTS, **known}
+    facts |= {name: row[name] for name in (*COHORT, "precision")}
+    facts["method_options"] = parse_method_options(facts["method_options"])
+    if facts["trial_fractions"] is not None:
+        facts["trial_fractions"] = parse_trial_fractions(facts["trial_fractions"])
+    cohort = PlannedCohort(**facts, noise_multiplier=row["noise_multiplier"] or 0.0)
     learning_rate, threshold, quantile = (row[name] for name in POINT)
     cohort = cohort.with_runs([(learning_rate, threshold, quantile)], [row["seed"]])
     (run,) = cohort.runs
     if run.run_id != row["run_id"]:
         raise OsoError(f"run {row['run_id']}: its values give another identity, {run.run_id}")
     return cohort, run
-
-
-def _run_options_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    if row["settings"] is None:
-        raise OsoError(f"run {row['run_id']}: settings: must not be null")
-    options: dict[str, Any] = parse_json(row["settings"])
-    return options

@@ -1,17 +1,16 @@
 """A run's identity (`run_id`): a hash of every configured value that its result depends on.
 
-Most of these values are columns of the results; the others are in the column `settings`, as JSON.
-So the identity can be computed from a stored row, too.
+They are columns of the results, so the identity can be computed from a stored row, too.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.errors import OsoError
-from oso_dp.files import parse_json
 from oso_dp.methods import AXES
 
 # Default distribution of the number of runs under random stopping; it needs the least noise.
@@ -23,9 +22,20 @@ COHORT = (
     *("examples", "batch_size", "epochs"),
 )
 POINT = AXES
+# Columns of the options, which rows of the oldest format may lack.
+OPTIONS = (
+    *("model", "method_options", "grid_runs", "evaluate_every", "final_activation", "loss"),
+    *("oov_words", "vocabulary", "randomness", "stopping_distribution", "schedule", "averaging"),
+    *("stage", "trial_fractions", "data_version", "budget_runs"),
+)
+# Those of any run; others are null where they do not apply.
+BASIC_OPTIONS = ("model", "method_options", "grid_runs", "evaluate_every", "final_activation")
+_INTEGERS = ("grid_runs", "evaluate_every", "budget_runs")  # floats in a table with nulls
 # Fields that were renamed after runs had been stored: hashes use the old names.
 STORED_NAMES = {
+    "method_options": "settings",
     "search_accounting": "selection",
+    "stage": "part",
     "stopping_distribution": "stopping_shape",
     "trial_fractions": "trial_shares",
     "oov_words": "unknown_words",
@@ -42,64 +52,79 @@ IDENTITY_DEFAULTS = {
 }
 
 
-def make_cohort_name(row: Mapping[str, Any], stage: str | None) -> str:
+def make_cohort_name(row: Mapping[str, Any]) -> str:
     """A readable name, also of files: data set, method, k, budget, search accounting, stage.
 
     Composition and a missing stage are left out. Cohorts of one name may differ in other columns:
     `make_cohort_id` tells these apart.
     """
-    epsilon = row["epsilon"]
+    epsilon, stage = row["epsilon"], row["stage"]
     budget = "nonprivate" if epsilon is None else f"eps{epsilon:.15g}"
     name = f"{row['dataset']}.{row['method']}.k{row['k']}.{budget}"
     name = name if row["search_accounting"] == COMPOSITION else f"{name}.{row['search_accounting']}"
     return name if stage is None else f"{name}.{stage.replace(' ', '_')}"
 
 
-def stage_of(settings: str | None) -> str | None:
-    """The search stage of a row, from its column `settings`; None for a search without stages."""
-    stage: str | None = None if settings is None else parse_json(settings).get("part")
-    return stage
+def make_run_id(row: Mapping[str, Any]) -> str:
+    """The identity of a row: of its columns `COHORT`, precision, `OPTIONS`, `POINT` and seed.
 
-
-def make_run_id(row: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """The identity of a row, from its columns `COHORT`, precision, `POINT` and seed.
-
-    settings: the parsed column `settings` (`format_run_options`). Nulls of the row are None.
+    Nulls of the row are None.
     """
-    values = _identity_fields(row, settings) | {name: row[name] for name in (*POINT, "seed")}
+    values = _identity_fields(row) | {name: row[name] for name in (*POINT, "seed")}
     return _digest(values)[:20]
 
 
 def make_cohort_id(row: Mapping[str, Any]) -> str:
-    """The identity of a row's cohort, also among cohorts of one name; `settings` as stored."""
-    text = row["settings"]
-    return _digest(_identity_fields(row, {} if text is None else parse_json(text)))[:12]
+    """The identity of a row's cohort, also among cohorts of one name."""
+    return _digest(_identity_fields(row))[:12]
 
 
-def format_run_options(settings: Mapping[str, Any]) -> str:
-    """The column `settings`: configured values that have no other column, as JSON.
-
-    Keys: settings (the method's options), model, grid_runs (N), evaluate_every, final_activation,
-    loss, randomness, and stopping_distribution (null without random stopping). Texts: words,
-    oov_words, and vocabulary where it is not the default. If set: schedule, averaging. Linear
-    scaling: part (the stage), trial_fractions. User-defined data sets: data_version, public,
-    budget_runs (the number of runs that share the epsilon; null for public data).
-
-    OsoError for a value that JSON does not preserve.
-    """
-    try:
-        text = json.dumps(settings, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise OsoError(f"settings: cannot be stored as JSON ({error})") from None
-    if parse_json(text) != settings:
-        raise OsoError(f"settings: JSON would change their values ({text})")
+def format_method_options(options: Mapping[str, Any]) -> str:
+    """The column `method_options`; OsoError for a value that its text does not preserve."""
+    text = ", ".join(f"{name}={options[name]}" for name in sorted(options))
+    if repr(parse_method_options(text)) != repr({name: options[name] for name in sorted(options)}):
+        raise OsoError(f"method options: {text[:80]!r}; must be numbers, true or false, or words")
     return text
 
 
-def _identity_fields(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+@cache
+def parse_method_options(text: str) -> dict[str, Any]:
+    """The method's options from the column `method_options`."""
+    pairs = (pair.partition("=") for pair in text.split(", ") if text)
+    return {name: _parse_option(value) for name, _, value in pairs}
+
+
+def _parse_option(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def format_trial_fractions(fractions: Sequence[float]) -> str:
+    """The column `trial_fractions`."""
+    return ", ".join(map(repr, fractions))
+
+
+def parse_trial_fractions(text: str) -> tuple[float, ...]:
+    """The fractions of epsilon from the column `trial_fractions`."""
+    return tuple(map(float, text.split(", ")))
+
+
+def _identity_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: row[name] for name in (*COHORT, "precision")}
-    # The model determines the number of words.
-    fields |= {name: value for name, value in settings.items() if name != "words"}
+    fields |= {name: row[name] for name in OPTIONS if row[name] is not None}
+    fields |= {name: int(fields[name]) for name in _INTEGERS if name in fields}
+    if "method_options" in fields:
+        fields["method_options"] = parse_method_options(fields["method_options"])
+    if "trial_fractions" in fields:
+        fields["trial_fractions"] = parse_trial_fractions(fields["trial_fractions"])
+    if "data_version" in fields:  # null is a fact about user-defined data sets, too
+        fields |= {"budget_runs": fields.get("budget_runs"), "public": row["budget_runs"] is None}
     return {
         STORED_NAMES.get(name, name): value
         for name, value in fields.items()

@@ -18,6 +18,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
+from oso_dp.study.identity import POINT
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
@@ -130,26 +131,13 @@ def make_row(
 ) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
-        "dataset": cohort.dataset,
-        "method": cohort.method,
-        "k": cohort.k,
-        "epsilon": cohort.epsilon,
-        "delta": cohort.delta,
-        "search_accounting": cohort.search_accounting,
+        **cohort.columns,
         "seed": run.seed,
-        "learning_rate": run.learning_rate,
-        "threshold": run.threshold,
-        "quantile": run.quantile,
-        "momentum": cohort.momentum,
+        **{name: getattr(run, name) for name in POINT},
         "noise_multiplier": cohort.noise_multiplier if cohort.is_private else None,
         "query_noise_multiplier": cohort.query_noise_multiplier,
         "sampling": PoissonSampling.name,
-        "examples": cohort.examples,
-        "batch_size": cohort.batch_size,
-        "epochs": cohort.epochs,
         "steps": cohort.steps,
-        "precision": cohort.precision,
-        "settings": cohort.run_options,
         "rng_version": RNG_VERSION,
         "status": outcome.status,
         "diverged_at": outcome.diverged_at,
