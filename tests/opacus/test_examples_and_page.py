@@ -1,7 +1,10 @@
-"""The scripts of examples/: one line apart, and both run."""
+"""The scripts of examples/, and docs/user/opacus.md."""
 
 import csv
+import dataclasses
 import gzip
+import json
+import re
 import runpy
 import warnings
 from difflib import ndiff
@@ -10,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+from oso_dp.methods import find_method
 
 
 @pytest.fixture
@@ -27,7 +32,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_scripts_differ_in_one_line(repo: Path) -> None:
+def test_scripts_differ_in_one_line(repo: Path) -> None:
     plain, online = (
         (repo / "examples" / f"mnist_{name}.py").read_text().splitlines()
         for name in ("opacus", "online")
@@ -42,7 +47,7 @@ def test_the_scripts_differ_in_one_line(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["opacus", "online"])
-def test_a_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> None:
+def test_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> None:
     for module in ("opacus.privacy_engine", "oso_dp.opacus.privacy_engine"):  # a long search
         monkeypatch.setattr(f"{module}.get_noise_multiplier", lambda **arguments: 1.0)
     with warnings.catch_warnings():
@@ -59,7 +64,28 @@ def test_a_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> N
     assert (len(thresholds) > 1) == (name == "online")
 
 
-def test_a_folder_without_the_data_is_named(repo: Path, tmp_path: Path) -> None:
+def test_folder_without_the_data_is_named(repo: Path, tmp_path: Path) -> None:
     main = runpy.run_path(str(repo / "examples/mnist_online.py"))["main"]
     with pytest.raises(SystemExit, match=r"train-images-idx3-ubyte.gz: not found"):
         main([str(tmp_path)])
+
+
+def test_defaults_are_the_methods(repo: Path) -> None:
+    text = (repo / "docs/user/opacus.md").read_text()
+    stated = dict(re.findall(r"^\| `(\w+)` \| .+ \| ([0-9.]+) \|$", text, flags=re.M))
+    fields = dataclasses.fields(find_method("online").Options)
+    defaults = {field.name: field.default for field in fields if field.name != "initial_threshold"}
+    assert {name: float(value) for name, value in stated.items()} == defaults
+
+
+def test_accuracies_are_those_that_were_measured(repo: Path) -> None:
+    text = (repo / "docs/user/opacus.md").read_text()
+    folder = repo / "docs/opacus"
+    rows = list(csv.DictReader((folder / "mnist_runs.csv").read_text().splitlines()))
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    assert runs == list(json.loads((folder / "mnist_runs.json").read_text()))
+    for run in runs:
+        own = [row for row in rows if row["run"] == run]
+        scores = ", ".join(f"{100 * float(r['accuracy']):.1f}" for r in own if r["accuracy"])
+        last = f"{float(own[-1]['threshold']):.3g} | {float(own[-1]['factor']):.3g}"
+        assert f"| {' | '.join(run.split())} | {scores} | {last} |" in text
