@@ -1,4 +1,4 @@
-"""A command that gets a signal ends at once: one line, status 130, no process behind it."""
+"""A command that gets a signal ends at once; a training job ends after its step."""
 
 import os
 import signal
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.errors import SignalReceived
+from oso_dp.cli import shutdown as module
+from oso_dp.cli.shutdown import ShutdownMonitor
+from oso_dp.errors import InterruptedByUser, SignalReceived
 from oso_dp.signals import exit_on_signals
+from oso_dp.snakemake_support.study_lock import LOCK_FILE, StudyLock
 
 # A command that says when it is at work, and works for longer than the test.
 AT_WORK = """
@@ -24,7 +27,11 @@ from oso_dp.cli import main
 sys.argv = ["oso", *{arguments!r}]
 main()
 """
+
+
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
 CALIBRATE = ["--epsilon", "3", "--examples", "60000", "--batch-size", "512", "--epochs", "1"]
 
 
@@ -64,17 +71,17 @@ def started(code: str | list[str], **more) -> subprocess.Popen:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    ("module", "owner", "name", "arguments"),
+    ("number", "module", "owner", "name", "arguments"),
     [
         (
+            signal.SIGTERM,
             "oso_dp.accounting.tuning_cost",
             "Search",
             "noise_multiplier",
             ["calibrate", *CALIBRATE, "--runs", "1"],
         ),
-        ("oso_dp.reporting.page", "build", "build_report", ["report", "results"]),
+        (signal.SIGINT, "oso_dp.reporting.page", "build", "build_report", ["report", "results"]),
     ],
 )
 def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name, arguments) -> None:
@@ -90,7 +97,9 @@ def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name,
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
 def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
     """The signal reaches the leader alone, as from `kill` or a scheduler."""
     arguments = ["-m", "oso_dp", "audit", "--method", "online", "--method", "fixed_threshold"]
@@ -133,3 +142,44 @@ def test_what_is_ignored_stays_so_and_all_is_as_before() -> None:
     with exit_on_signals():
         pass
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_end_of_a_step_and_the_next_does_not(number) -> None:
+    before = signal.getsignal(number)
+    leave = ShutdownMonitor()
+    with leave.handle_signals():
+        leave.poll("step 1 of 9")
+        os.kill(os.getpid(), number)
+        with pytest.raises(
+            InterruptedByUser, match=f"^{number.name}: stopped at step 2 of 9; the next"
+        ):
+            leave.poll("step 2 of 9")
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    leader = StudyLock(tmp_path)
+    leader.acquire()
+    monkeypatch.setenv(LOCK_FILE, str(leader.path))
+    leave = ShutdownMonitor()
+    for now[0] in (0.5, 2.0, 4.0):
+        leave.poll("step 1")
+    leader.release()
+    leave.poll("step 2")  # within a second of the last look
+    now[0] = 6.0
+    with pytest.raises(
+        InterruptedByUser, match="the study that started this job has ended: stopped at s"
+    ):
+        leave.poll("step 3")
+
+
+def test_a_job_that_was_started_by_hand_has_no_study_to_outlive(monkeypatch) -> None:
+    monkeypatch.delenv(LOCK_FILE, raising=False)
+    leave = ShutdownMonitor()
+    leave.polled_at -= 60
+    leave.poll("step 1")
