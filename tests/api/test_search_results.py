@@ -1,22 +1,28 @@
-"""What a search says that it cost, where somebody stops it, breaks it, or edits what it saved."""
+"""What a search says and keeps: ledgers, messages, scores."""
 
 import dataclasses
 import json
 import math
 import signal
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from oso_dp import OsoError
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
 from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.api.scoring import NoisyScorer, is_correct
 from oso_dp.api.search import draw_candidates
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.training.task import TensorExamples
 
 RANDOM = {"search_accounting": RANDOM_STOPPING}
 
@@ -236,3 +242,208 @@ def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None
     forged = dataclasses.replace(planned, sampling=PoissonSampling(rate))
     with pytest.raises(OsoError, match="unused_steps: must have the sampling of the ledger"):
         PrivacyCost.from_json(PrivacyCost(made, unused_steps=forged).to_json())
+
+
+MODES = []
+
+
+class Noting(nn.Tanh):
+    """Keeps in which mode it was last asked, the tests' eye on copies of a model."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        MODES[:] = [self.training]
+        return super().forward(inputs)
+
+
+@pytest.fixture
+def scored(search, data):
+    """On private examples; composition."""
+    return search(validation=(data[0][:90], data[1][:90]), epsilon=2.0)
+
+
+def test_what_the_validation_examples_paid_stays_when_training_goes_on(scored, train) -> None:
+    best = scored.best
+    more = train(resume_from=best, batch_size=400, epsilon=3.0)
+    assert more.privacy_cost.scores == best.privacy_cost.scores
+    for name in ("validation_epsilon", "validation_examples", "scored"):
+        assert getattr(more.statement, name) == getattr(best.statement, name)
+    assert 1.99 < more.statement.validation_epsilon <= 2.0
+    assert more.statement.planned_steps == more.ledger.step_count == 2 + 16 // 8
+
+
+def test_each_number_in_words_is_its_own(scored) -> None:
+    statement = replace(scored.best.statement, epsilon=1.25, validation_epsilon=1.75)
+    text = str(statement)
+    assert text.startswith("(1.25, 1e-05)-differential privacy")
+    assert "90 validation examples; each is protected by (1.75, 1e-05)" in text
+    assert f"noise of standard deviation {scored.score_std:.2g}." in text
+
+
+def test_no_number_in_words_is_a_rounder_one(scored) -> None:
+    """Who computes epsilon from what is said finds no less, and no other delta."""
+    numbers = {"epsilon": 1.25, "validation_epsilon": 1.75, "budget": 2.55}
+    rates = {"delta": 1.4e-5, "sampling_rate": 0.0853333}
+    text = str(replace(scored.best.statement, **numbers, **rates))
+    assert "(1.25, 1.4e-05)-differential privacy, by " in text
+    assert "each is protected by (1.75, 1.4e-05)-differential privacy" in text
+    assert "the budget was epsilon 2.55." in text
+    assert "at sampling rate 0.0853333 of 400 examples" in text
+
+
+def test_it_is_said_that_other_trainings_come_on_top(scored, train) -> None:
+    for statement in (scored.best.statement, train(epochs=0.25).statement):
+        assert "their epsilons and deltas add up" in str(statement)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"validation_epsilon": 0.5},
+        {"validation_epsilon": None},
+        {"validation_examples": 0},
+        {"tuning": "included. One training."},
+    ],
+)
+def test_a_statement_must_say_what_the_search_cost(scored, claim) -> None:
+    best = scored.best
+    assert best.statement.describes(best.privacy_cost)
+    assert not replace(best.statement, **claim).describes(best.privacy_cost)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "validation_epsilon"])
+@pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-5, -1e-5])
+def test_a_statement_may_not_be_a_little_off(scored, name, share) -> None:
+    best = scored.best
+    said = {name: getattr(best.statement, name) * (1 - share)}
+    assert not replace(best.statement, **said).describes(best.privacy_cost)
+
+
+def test_public_scores_have_no_noise(search) -> None:
+    made = search({"learning_rate": [0.1]}, initial_threshold=0.7)
+    assert (made.score, made.score_std) == (0.5, 0.0)
+    assert made.trials[0].history.threshold[0] == pytest.approx(0.7)  # given beside the grid
+
+
+def test_a_model_is_scored_at_rest_and_returned_as_it_was(search, data) -> None:
+    modes = set()
+
+    def right(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        modes.update(MODES)
+        return 1.0
+
+    model = nn.Sequential(nn.Linear(6, 4), Noting(), nn.Linear(4, 2))
+    made = search({"learning_rate": [0.1]}, model=model, validation=data, metric=right)
+    assert modes == {False}
+    assert made.best.model.training
+
+
+def test_a_score_that_is_no_number_is_one_line_and_says_what_was_released(search) -> None:
+    with pytest.raises(OsoError, match="score: returned NoneType; must be a number") as error:
+        search({"learning_rate": [0.1, 0.5]}, score=lambda model: None)
+    assert "2 steps of 1 trainings" in error.value.__notes__[0]
+
+
+CPU = torch.device("cpu")
+
+
+def scores_of(targets: Tensor, right, microbatch_size: int | None = None) -> NoisyScorer:
+    examples = TensorExamples(torch.zeros(len(targets), 2), targets)
+    return NoisyScorer(examples, right, 1e-3, Seeded(), CPU, microbatch_size)
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 1, 100, 256, 599, 5000])
+@pytest.mark.parametrize("examples", [1, 256, 257, 600])
+def test_every_example_counts_once(examples: int, microbatch_size: int | None) -> None:
+    """One that counted twice would move the sum by twice what its noise hides."""
+    seen: list[int] = []
+
+    def right(outputs: Tensor, targets: Tensor) -> float:
+        seen.append(int(targets))
+        return float(targets) / examples
+
+    scores = scores_of(torch.arange(examples), right, microbatch_size)
+    found = scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 2)))
+    assert seen == list(range(examples))
+    assert found == pytest.approx((examples - 1) / (2 * examples), abs=8 * scores.std + 1e-6)
+
+
+class NotingScores(nn.Module):
+    """Notes what goes through it, and whether it is at rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1))
+        self.at_rest = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x.sum() + 1
+        self.at_rest.append(not self.training)
+        return x
+
+
+def test_a_model_that_is_scored_learns_nothing_of_it() -> None:
+    """It is released: what the validation examples leave in it has no noise."""
+    inner = NotingScores()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
+    scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
+    scores(SimpleNamespace(run_id="a", model=model))
+    assert float(inner.total) == 0.0
+    assert all(layer.training for layer in model.modules())
+
+
+class Shortening(nn.Module):
+    """Shortens in place what it has, as it is scored."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kept, self.calls = nn.Linear(2, 2), 0
+        self.kept.requires_grad_(kind != "frozen")
+        self.register_buffer("total", torch.ones(2))
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "attribute":
+            self.calls += len(x)
+        changed = self.total if self.kind == "buffer" else self.kept.weight.data
+        if not self.training and self.kind != "attribute":
+            changed *= 0.9
+        return self.kept(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        *(("trained", r"parameter '0\.kept\.weight'"), ("frozen", r"parameter '0\.kept\.weight'")),
+        *(("buffer", r"buffer '0\.total'"), ("attribute", "attribute 'calls' of layer '0'")),
+    ],
+)
+def test_scored_model_that_changes_refused(kind: str, named: str) -> None:
+    """Each example is scored alone: none may meet what another has left."""
+    scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
+    with pytest.raises(OsoError, match=f"model: its forward pass changes {named}"):
+        scores.check(nn.Sequential(Shortening(kind)))
+
+
+class TwoFaced(nn.Module):
+    """Says another class while it is trained."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([[1.0, 0.0] if self.training else [0.0, 1.0]]).expand(len(x), 2)
+
+
+def test_a_model_is_scored_as_it_will_be_used() -> None:
+    """Dropout is off then, whatever the model is in."""
+    targets = torch.ones(50, dtype=torch.int64)
+    share = scores_of(
+        targets, lambda outputs, one: float((outputs.argmax(-1) == one).float().mean())
+    )
+    model = nn.Sequential(nn.Linear(2, 2), TwoFaced()).train()
+    assert share(SimpleNamespace(run_id="a", model=model)) == pytest.approx(1.0, abs=0.1)
+    assert model.training
+
+
+def test_of_one_output_no_class_is_the_likeliest() -> None:
+    """Every example of class 0 would count as right."""
+    scores = scores_of(torch.zeros(9, dtype=torch.int64), is_correct)
+    with pytest.raises(OsoError, match=r"^metric: the default needs outputs"):
+        scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))
