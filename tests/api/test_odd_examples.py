@@ -51,19 +51,12 @@ def test_an_example_is_what_its_own_index_gave(kind: str, dtype: str) -> None:
     assert not absent.any()
 
 
-ODD_TARGETS = {
-    "no number": float("nan"),
-    "infinite": float("inf"),
-    "between two classes": 0.5,
-    "a word": "cat",
-    "nothing": None,
-    "complex": 1j,
-    "beyond all whole numbers": 1e300,
-}
+ODD_TARGETS = [float("nan"), float("inf"), 0.5, "cat", None, 1j, 1e300]
 
 
-@pytest.mark.parametrize("odd", ODD_TARGETS.values(), ids=ODD_TARGETS)
-@pytest.mark.parametrize("at", [1, 7, 399])
+@pytest.mark.parametrize(
+    ("odd", "at"), [*((odd, 7) for odd in ODD_TARGETS), (float("nan"), 1), (None, 399)], ids=str
+)
 def test_an_odd_target_adds_nothing_and_nobody_is_told(odd, at: int, train, data) -> None:
     """The training is the one of its zeros with no weight, to the bit whatever stands there."""
     pairs = pairs_of(data)
@@ -219,8 +212,10 @@ def test_shapes_that_differ_end_the_training(odd: str, train, data) -> None:
         train(data=pairs, loss=loss, batch_size=400, epochs=1)
 
 
-@pytest.mark.parametrize("size", [3, 99, 100, 250])
-@pytest.mark.parametrize("odd", [float("nan"), float("inf"), None, "word"])
+@pytest.mark.parametrize(
+    ("size", "odd"),
+    [(3, float("nan")), (99, float("inf")), (100, None), (250, "word"), (250, float("nan"))],
+)
 def test_dataset_with_mostly_unusable_examples_is_refused(size: int, odd) -> None:
     def training(unusable: int):
         pairs = [(torch.ones(2), 0.5)] * size

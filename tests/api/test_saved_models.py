@@ -15,13 +15,17 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.loop import Training
 
+TRAINED: list = []
+
 
 @pytest.fixture
 def saved(train, tmp_path):
-    made = train(evaluate=lambda model: 0.5, evaluate_every=10)
+    """A training, one for all tests, and its file."""
+    if not TRAINED:
+        TRAINED.append(train(evaluate=lambda model: 0.5, evaluate_every=10))
     path = tmp_path / "a model.oso"
-    made.save(path)
-    return made, path
+    TRAINED[0].save(path)
+    return TRAINED[0], path
 
 
 def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
@@ -89,6 +90,12 @@ def examples(double: bool = False, count: int = EXAMPLES, seed: int = 1) -> tupl
     return (inputs if double else inputs.float()), targets
 
 
+def untried_loader(*tensors: Tensor, batch_size: int = BATCH) -> DataLoader:
+    """With a collate function of its own, so that the model is not tried before it trains."""
+    data = TensorDataset(*tensors)
+    return DataLoader(data, batch_size, collate_fn=lambda rows: default_collate(rows))
+
+
 def loader_of(*tensors: Tensor, batch_size: int = BATCH, seed: int | None = None) -> DataLoader:
     """`seed`: with which its batches come again."""
     generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -130,6 +137,13 @@ def make(
         private = model
     return Made(
         engine, private, private_optimizer, rest[0] if mode == "ghost" else criterion, rest[-1]
+    )
+
+
+def in_pieces(made: Made, most: int) -> BatchMemoryManager:
+    """The loader's batches in pieces of so many examples."""
+    return BatchMemoryManager(
+        data_loader=made.loader, max_physical_batch_size=most, optimizer=made.optimizer
     )
 
 

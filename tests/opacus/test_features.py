@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from opacus.utils.batch_memory_manager import BatchMemoryManager
 from tests.opacus.helpers import (
     MODES,
     QUIET,
     Made,
     Recorded,
     examples,
+    in_pieces,
     loader_of,
     make,
     network,
@@ -44,9 +44,7 @@ def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
     for pieces in (False, True):
         made = double(method, mode, loader=loader_of(*examples(double=True), seed=4))
         if pieces:
-            manager = BatchMemoryManager(
-                data_loader=made.loader, max_physical_batch_size=5, optimizer=made.optimizer
-            )
+            manager = in_pieces(made, 5)
             with manager as loader:
                 batches = list(loader)
                 queue = list(made.optimizer._step_skip_queue)

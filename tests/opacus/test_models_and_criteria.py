@@ -17,6 +17,7 @@ from tests.opacus.helpers import (
     make,
     network,
     refused,
+    untried_loader,
 )
 from tests.opacus.layers import CASES
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from torch.nn.utils.rnn import (
     pack_sequence,
     pad_packed_sequence,
 )
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from oso_dp.opacus.gradient_origins import GradientOrigins, depend_on_parameters
 
@@ -212,8 +213,7 @@ class Half(nn.Module):
 @pytest.mark.parametrize("mode", MODES)
 def test_call_without_its_backward_pass_is_told(mode: str) -> None:
     """Else the layer's gradient would be missing, and it would move by noise alone."""
-    data = TensorDataset(*examples())
-    loader = DataLoader(data, batch_size=12, collate_fn=lambda rows: default_collate(rows))
+    loader = untried_loader(*examples())
     refused(
         lambda: make(mode=mode, model=Half(), loader=loader).step(*examples(count=4)),
         "training mode has no backward pass",
@@ -267,8 +267,7 @@ def nested(layer: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize(("trained", "depth"), [(True, 0), (False, 1)])
 @pytest.mark.parametrize(
     "write", [limited_rows, limited_bags, normalised_rows, added, through_data]
 )
@@ -282,17 +281,16 @@ def test_forward_that_changes_parameters_is_refused(write, depth, trained, mode)
     assert torch.equal(table, next(p for p in model.parameters() if len(p) == 20))
 
 
-def untried() -> DataLoader:
-    data = TensorDataset(WORDS, CLASSES)
-    return DataLoader(data, batch_size=8, collate_fn=lambda rows: default_collate(rows))
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("write", [limited_rows, limited_bags, normalised_rows, added])
 def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode) -> None:
     """In its first call, by how often each parameter was written to."""
-    made = make(mode=mode, model=nested(Words(write, trained)), loader=untried())
+    made = make(
+        mode=mode,
+        model=nested(Words(write, trained)),
+        loader=untried_loader(WORDS, CLASSES, batch_size=8),
+    )
     refused(lambda: made.model(WORDS[:4]), r"module: .* changes parameter '1\.0\.0\.table'")
     assert made.optimizer.ledger.step_count == 0
 
@@ -307,7 +305,7 @@ def test_nested_max_norm_is_refused(inside, kind, mode) -> None:
     """By its layer's name, also where nothing is tried."""
     model = nn.Sequential(inside(kind(20, 4, max_norm=1.0)), nn.Linear(4, 3))
     refused(
-        lambda: make(mode=mode, model=model, loader=untried()),
+        lambda: make(mode=mode, model=model, loader=untried_loader(WORDS, CLASSES, batch_size=8)),
         r"module: layer '0\.[\d.]+' \(.*\): max_norm changes",
     )
 
@@ -390,12 +388,11 @@ BUFFERS: dict[str, Callable[[], Callable[[int], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", BUFFERS)
-def test_data_set_that_fills_one_buffer_is_refused(name: str, mode: str) -> None:
+def test_data_set_that_fills_one_buffer_is_refused(name: str) -> None:
     loader = DataLoader(Fetched(BUFFERS[name]()), batch_size=12)
     refused(
-        lambda: make(mode=mode, loader=loader),
+        lambda: make(loader=loader),
         "data_loader: the data set returns each example in the same tensor",
     )
 
@@ -665,8 +662,17 @@ def on_its_own(made: Made, model: nn.Module, penalty: Callable, batch: Any) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backward", [behind, before, on_its_own])
-@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize(
+    ("penalty", "backward"),
+    [
+        *((penalty, behind) for penalty in PENALTIES),
+        *(
+            (penalty, other)
+            for penalty in (squares, a_part_aside)
+            for other in (before, on_its_own)
+        ),
+    ],
+)
 def test_penalty_is_refused(penalty, backward, mode) -> None:
     model = network()
     made = make(mode=mode, model=model)

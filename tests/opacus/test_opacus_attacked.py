@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from opacus.data_loader import DPDataLoader
-from opacus.utils.batch_memory_manager import BatchMemoryManager
 from tests.opacus.helpers import (
     MODES,
     NOT_TRIED,
@@ -14,6 +13,7 @@ from tests.opacus.helpers import (
     Made,
     Recorded,
     examples,
+    in_pieces,
     loader_of,
     make,
     network,
@@ -227,9 +227,7 @@ def test_loop_left_early_leaves_nothing_behind(mode) -> None:
             loader=loader_of(inputs, targets, batch_size=12),
         )  # fmt: skip
         for fetch, take in ((fetched, taken), (None, 12)):
-            with BatchMemoryManager(
-                data_loader=made.loader, max_physical_batch_size=4, optimizer=made.optimizer
-            ) as loader:
+            with in_pieces(made, 4) as loader:
                 for place, batch in enumerate(islice(loader, fetch)):
                     if place < take:
                         made.step(*batch)

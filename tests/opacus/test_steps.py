@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from opacus.utils.batch_memory_manager import BatchMemoryManager
 from tests.opacus.helpers import (
     MODES,
     NOT_TRIED,
@@ -16,6 +15,7 @@ from tests.opacus.helpers import (
     Made,
     Recorded,
     examples,
+    in_pieces,
     loader_of,
     make,
     network,
@@ -186,9 +186,7 @@ def test_pieces_of_one_batch_take_one(rate) -> None:
     made = make()
     made.loader.batch_sampler.sample_rate = rate
     for _ in range(2):
-        with BatchMemoryManager(
-            data_loader=made.loader, max_physical_batch_size=7, optimizer=made.optimizer
-        ) as loader:
+        with in_pieces(made, 7) as loader:
             train(made, loader)
     assert made.optimizer.ledger.step_count == 20
     refused(lambda: made.step(*examples(count=5)), WITHOUT.format(21, 20))
@@ -259,9 +257,7 @@ def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -
         if not pieces:
             train_on(made, made.loader, view)
             return
-        with BatchMemoryManager(
-            data_loader=made.loader, max_physical_batch_size=7, optimizer=made.optimizer
-        ) as loader:
+        with in_pieces(made, 7) as loader:
             train_on(made, loader, view)
 
     refused(run, ROWS, made)
@@ -292,9 +288,7 @@ def test_whoever_takes_the_batches_as_they_come_is_never_refused(workers: int, m
         if most is None:
             train_on(made, made.loader, as_they_are)
             return
-        with BatchMemoryManager(
-            data_loader=made.loader, max_physical_batch_size=most, optimizer=made.optimizer
-        ) as loader:
+        with in_pieces(made, most) as loader:
             train_on(made, loader, as_they_are)
 
     loop()

@@ -68,17 +68,6 @@ def test_configurations(place, how, other, as_json, command, folder, oso, monkey
     assert content(folder) == before
 
 
-@EXAMPLES
-@given(at=st.integers(0, len(STUDY) - 1), length=st.integers(0, 9), new=st.text(max_size=4))
-def test_configurations_with_other_characters(at, length, new, folder, oso, monkeypatch) -> None:
-    monkeypatch.chdir(folder)
-    text = STUDY[:at] + new + STUDY[at + length :]
-    (folder / "bad.yaml").write_text(text, encoding="utf-8", errors="surrogatepass")
-    before = content(folder)
-    answers_well(oso("plan", "--config", "bad.yaml"), "bad.yaml")
-    assert content(folder) == before
-
-
 READERS = {
     "train": ["train", "--cohort", COHORT, "--data", "bad.json.npz", "--output", "new"],
     "account": ["account", "nothing"],
@@ -101,24 +90,6 @@ def test_plans(data, how, other, reader, folder, oso, monkeypatch) -> None:
     if json.loads((folder / "bad.json").read_text()) != plan:
         answers_well(outcome, "bad.json")
         assert "nothing" not in outcome[2]
-    assert content(folder) == before
-
-
-@EXAMPLES
-@given(data=st.data(), at=st.integers(0, 10**6), length=st.integers(0, 40))
-def test_files_that_lack_some_bytes(data, at, length, folder, oso, monkeypatch) -> None:
-    monkeypatch.chdir(folder)
-    names = ["plan.json", "part/runs.parquet", "part/evaluations.parquet"]
-    name = data.draw(st.sampled_from(names))
-    whole = (folder / name).read_bytes()
-    at %= len(whole)
-    shutil.rmtree(folder / "bad", ignore_errors=True)
-    shutil.copytree(folder / "part", folder / "bad")
-    (folder / "bad.json").write_bytes((folder / "plan.json").read_bytes())
-    spoiled = folder / name.replace("part/", "bad/").replace("plan", "bad")
-    spoiled.write_bytes(whole[:at] + whole[at + length :])
-    before = content(folder)
-    answers_well(oso("collect", "bad", "--store", "store", "--plan", "bad.json"), "bad")
     assert content(folder) == before
 
 
