@@ -151,9 +151,7 @@ def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_what_the_steps_cost_that_were_made_is_said_by_the_accountant_that_was_named(
-    train, accountant, capsys
-) -> None:
+def test_steps_made_are_priced_by_named_accountant(train, accountant, capsys) -> None:
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant, "progress": True}
     made = train(**HOW["interrupted"], **whole)
     cost = format_spent_epsilon(compute_epsilon([made.ledger], 1e-5, accountant))
@@ -165,9 +163,7 @@ def test_what_the_steps_cost_that_were_made_is_said_by_the_accountant_that_was_n
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_validation_examples_are_priced_by_the_accountant_that_was_named(
-    search, data, accountant
-) -> None:
+def test_validation_is_priced_by_named_accountant(search, data, accountant) -> None:
     best = search(validation=data, accountant=accountant).best
     spent = best.statement.validation_epsilon
     assert spent == pytest.approx(compute_epsilon([best.privacy_cost.scores], 1e-5, accountant))

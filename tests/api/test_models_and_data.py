@@ -116,7 +116,7 @@ class Words(nn.Module):
         return self.layer(self.vectors(words).mean(dim=1))
 
 
-def test_made_up_examples_that_a_model_does_not_take_are_one_line(train, data) -> None:
+def test_refused_made_up_examples_are_one_line(train, data) -> None:
     """Normal numbers, some of them below zero: no places in a vocabulary of 40."""
     given = torch.randint(0, 40, data[0].shape).float(), data[1]
     with pytest.raises(OsoError, match="model, loss: fail on made-up examples: index") as error:
@@ -141,7 +141,7 @@ WORDS = torch.tensor([[3, 0, 2], [0, 9, 1], [5, 9, 0]])
 
 
 @pytest.mark.parametrize(("place", "word"), [((2, 0), 10), ((0, 1), -1), ((1, 2), 400)])
-def test_a_word_that_the_model_does_not_know_is_told_before_it_trains(place, word: int) -> None:
+def test_unknown_word_is_refused_before_training(place, word: int) -> None:
     own = UserModel(nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2)))
     words, targets = WORDS.clone(), torch.tensor([0, 1, 0])
     own.check_inputs(TensorExamples(words, targets))
@@ -166,7 +166,7 @@ class Columns(nn.Module):
         return self.tables[0](inputs[:, 0]) + self.tables[1](inputs[:, 1])
 
 
-def test_what_each_place_may_hold_is_another_matter_and_no_example_is_made_up_to_refuse() -> None:
+def test_columns_with_other_words_are_taken() -> None:
     own = UserModel(Columns())
     own.check_inputs(TensorExamples(torch.tensor([[3, 4], [1, 29]]), torch.tensor([0, 1])))
     with pytest.raises(OsoError, match="inputs are integers from 1 to 29"):
@@ -224,7 +224,7 @@ def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
     torch.testing.assert_close(weights(other), weights(first), rtol=1e-5, atol=1e-6)
 
 
-def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(train) -> None:
+def test_auto_dog_takes_no_schedule(train) -> None:
     with pytest.raises(
         OsoError, match="schedule: 'linear'; must be 'constant' for method 'auto_dog'"
     ):
@@ -249,7 +249,7 @@ def test_a_table_is_taken_without_a_warning(train, data, dtype) -> None:
     assert torch.equal(weights(first), weights(other))
 
 
-def test_a_row_that_is_not_finite_adds_nothing_and_nobody_is_told(train, data) -> None:
+def test_nan_row_adds_nothing(train, data) -> None:
     """Tensors are looked through before; a training that ended at a row would tell of the row."""
     pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
     pairs[7] = (pairs[7][0] * torch.nan, 1)
@@ -258,7 +258,7 @@ def test_a_row_that_is_not_finite_adds_nothing_and_nobody_is_told(train, data) -
     assert weights(spoilt).isfinite().all()
 
 
-def test_a_batch_of_nobody_of_a_data_set_is_a_step_like_any_other(train, data) -> None:
+def test_empty_batch_is_a_step(train, data) -> None:
     """An error would tell that it was empty."""
 
     class Pairs:

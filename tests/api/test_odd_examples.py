@@ -57,7 +57,7 @@ ODD_TARGETS = [float("nan"), float("inf"), 0.5, "cat", None, 1j, 1e300]
 @pytest.mark.parametrize(
     ("odd", "at"), [*((odd, 7) for odd in ODD_TARGETS), (float("nan"), 1), (None, 399)], ids=str
 )
-def test_an_odd_target_adds_nothing_and_nobody_is_told(odd, at: int, train, data) -> None:
+def test_odd_target_adds_nothing(odd, at: int, train, data) -> None:
     """The training is the one of its zeros with no weight, to the bit whatever stands there."""
     pairs = pairs_of(data)
     pairs[at] = pairs[at][0], odd

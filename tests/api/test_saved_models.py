@@ -59,7 +59,7 @@ def test_what_is_loaded_is_held_to_its_own_accountant(train, model, tmp_path, ac
         load_private(path, model)
 
 
-def test_of_a_training_that_diverged_there_is_nothing_to_go_on_from(train, model, tmp_path) -> None:
+def test_diverged_training_is_not_resumed(train, model, tmp_path) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     made.save(tmp_path / "gone")
     back = load_private(tmp_path / "gone", model)

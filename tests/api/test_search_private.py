@@ -146,9 +146,7 @@ def spied(monkeypatch) -> list[float]:
     return began
 
 
-def test_however_many_trainings_are_drawn_each_has_batches_and_noise_of_its_own(
-    search, monkeypatch
-) -> None:
+def test_drawn_trainings_share_no_noise(search, monkeypatch) -> None:
     """Of one point, too: equal draws of one seed are other trainings."""
     names, train = [], Trainer.__call__
 
@@ -162,9 +160,7 @@ def test_however_many_trainings_are_drawn_each_has_batches_and_noise_of_its_own(
     assert len(names) == len(set(names)) == 70
 
 
-def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
-    search, monkeypatch, capsys, tmp_path
-) -> None:
+def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_path) -> None:
     """Of 40 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
     began = spied(monkeypatch)
     size, left = {}, []
@@ -188,9 +184,7 @@ def test_random_stopping_draws_anew_and_says_nothing_but_the_best(
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_random_stopping_shows_no_training_however_long_it_is(
-    terminal, search, monkeypatch, capsys
-) -> None:
+def test_random_stopping_shows_no_training(terminal, search, monkeypatch, capsys) -> None:
     """How many there were is the secret that its price rests on."""
     monkeypatch.setattr(progress_bar.sys.stderr, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
@@ -265,7 +259,7 @@ def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatc
     assert 2.99 < made.best.epsilon <= 3.0
 
 
-def test_a_training_that_is_broken_off_counts_as_if_it_had_ended(search, monkeypatch) -> None:
+def test_training_broken_off_counts_whole(search, monkeypatch) -> None:
     """Another Ctrl-C leaves no ledger of it; what came before is not lost."""
     right, began = Trainer.__call__, []
 
@@ -297,7 +291,7 @@ def test_the_first_training_that_is_broken_off_ends_the_search(search, monkeypat
         search()
 
 
-def test_an_interrupted_search_by_random_stopping_releases_nothing(search) -> None:
+def test_interrupted_random_stopping_releases_nothing(search) -> None:
     steps = []
 
     def evaluate(model) -> float:
@@ -325,7 +319,7 @@ def test_a_grid_may_hold_arrays(search, kind) -> None:
 
 
 @pytest.mark.parametrize("gave", [None, "high", [1, 2]])
-def test_a_score_that_is_none_says_so_and_what_was_released(search, gave) -> None:
+def test_score_must_be_a_number(search, gave) -> None:
     with pytest.raises(OsoError, match=r"score: returned .*; must be a number") as error:
         search(score=lambda model: gave)
     assert "were released before" in error.value.__notes__[0]

@@ -69,9 +69,7 @@ def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place:
 
 
 @pytest.mark.parametrize("place", [1, 5])
-def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
-    search, monkeypatch, place
-) -> None:
+def test_random_stopping_errors_tell_no_count(search, monkeypatch, place) -> None:
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 7)
     with pytest.raises(KeyError) as error:
         search(**RANDOM, evaluate=failing_at(place))
@@ -186,9 +184,7 @@ def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta)
 
 
 @pytest.mark.parametrize(("mean", "shape"), [(4, "logarithmic"), (6, "geometric")])
-def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
-    search, monkeypatch, mean, shape
-) -> None:
+def test_number_of_trainings_is_drawn_as_paid(search, monkeypatch, mean, shape) -> None:
     asked = []
     monkeypatch.setattr(
         "oso_dp.api.search.draw_number_of_runs", lambda *how: asked.append(how) or 1
@@ -210,7 +206,7 @@ def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source)
     assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())
 
 
-def test_a_best_that_ended_early_does_not_make_the_others_cheaper(search) -> None:
+def test_early_best_makes_nothing_cheaper(search) -> None:
     """How many steps the others took is not released, and they may have taken all."""
     grid = {"learning_rate": [1e38, 2e38]}
     with pytest.warns(UserWarning, match="score: no training of this search has one"):
@@ -219,9 +215,7 @@ def test_a_best_that_ended_early_does_not_make_the_others_cheaper(search) -> Non
     assert 2.99 < best.epsilon <= 3.0
 
 
-def test_without_a_seed_nothing_of_a_search_can_be_computed_again(
-    search, data, monkeypatch
-) -> None:
+def test_unseeded_search_cannot_be_repeated(search, data, monkeypatch) -> None:
     """Neither the number of trainings, nor the scores' noise: a name leaves with the best."""
 
     def refuse(*asked, **more):

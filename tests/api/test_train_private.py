@@ -160,9 +160,7 @@ def test_pieces_change_memory_only(train) -> None:
 
 
 @pytest.mark.parametrize("microbatch_size", [7, 40])
-def test_no_more_than_a_piece_goes_through_the_model_at_once(
-    train, monkeypatch, microbatch_size
-) -> None:
+def test_model_sees_one_microbatch_at_once(train, monkeypatch, microbatch_size) -> None:
     """Else memory would grow with the batch."""
     longest, call = [], GradientEngine.__call__
 
@@ -239,7 +237,7 @@ def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_what_is_left_is_spent_by_the_accountant_that_was_named(train, accountant) -> None:
+def test_rest_is_spent_by_named_accountant(train, accountant) -> None:
     """By another one there would be more noise than the budget asks for, or less."""
     whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
     more = train(resume_from=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
@@ -286,7 +284,7 @@ def test_an_error_of_the_users_says_what_was_released(train) -> None:
 
 
 @pytest.mark.parametrize("gave", [None, "half", [0.5], torch.zeros(2)])
-def test_an_evaluation_that_is_no_number_says_so_and_what_was_released(train, gave) -> None:
+def test_evaluation_must_be_a_number(train, gave) -> None:
     with pytest.raises(OsoError, match=r"evaluate: returned .*; must be a number") as error:
         train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
     assert error.value.__notes__[0].startswith("1 steps were released before this error;")
@@ -306,7 +304,7 @@ def test_what_a_loss_ignores_is_no_class_that_is_refused(train, data) -> None:
     assert train(data=(data[0], targets), batch_size=400).status == "finished"
 
 
-def test_a_training_that_diverges_says_so_and_gives_no_broken_weights(train, model) -> None:
+def test_diverged_training_keeps_weights(train, model) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"
     assert torch.equal(flat(made.model), flat(model))
@@ -335,7 +333,7 @@ def test_the_loop_is_the_studys(monkeypatch, train) -> None:
     assert training.task.randomness == "system"
 
 
-def test_without_a_number_of_steps_it_is_evaluated_at_its_end_alone(train) -> None:
+def test_evaluation_is_at_the_end_by_default(train) -> None:
     """Also where it goes on: its steps are counted from before."""
     usual = {"batch_size": 400, "epsilon": 3.0, "evaluate": lambda model: 0.5}
     first = train(epochs=3, **usual)
@@ -396,9 +394,7 @@ def test_a_run_of_the_method_needs_what_it_searches() -> None:
     assert Run("a", 0, 1.0, None, None).threshold is None
 
 
-def test_whole_numbers_are_starting_values_like_others_and_may_be_gone_on_from(
-    train, search
-) -> None:
+def test_whole_numbers_are_starting_values(train, search) -> None:
     """As in a grid's `[0.1, 1]`."""
     best = search(grid={"learning_rate": [1, 2]}, method="online").best
     more = train(resume_from=best, batch_size=400, epsilon=6.0, epochs=1)
@@ -422,7 +418,7 @@ def test_statement_of_two_trainings_names_both_noises(train) -> None:
     ) in str(made.statement)
 
 
-def test_what_goes_on_from_two_lengths_of_one_training_shares_no_stream(train, monkeypatch) -> None:
+def test_resumed_trainings_share_no_stream(train, monkeypatch) -> None:
     first = [
         train(**SEEDED, epsilon=epsilon, epochs=epochs, batch_size=400)
         for epsilon, epochs in ((1.0, 2), (1.1, 3))
@@ -439,7 +435,7 @@ def test_what_goes_on_from_two_lengths_of_one_training_shares_no_stream(train, m
 
 
 @pytest.mark.parametrize(("examples", "rate"), [(2000, 512 / 2000), (400, 1.0)])
-def test_where_no_size_is_said_a_batch_has_512_examples_or_all(train, examples, rate) -> None:
+def test_batch_size_is_512_or_all(train, examples, rate) -> None:
     data = torch.zeros(examples, 6), torch.zeros(examples, dtype=torch.long)
     made = train(data=data, batch_size=None, epochs=0.1)
     assert made.statement.sampling_rate == rate

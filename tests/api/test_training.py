@@ -145,7 +145,7 @@ GIVEN = {
         if schedule == "constant" or find_method(method).supports_schedule
     ],
 )
-def test_a_step_is_as_long_as_its_rate_times_what_was_released(
+def test_step_is_rate_times_released_gradient(
     method: str, schedule: str, train, monkeypatch
 ) -> None:
     lengths, released = [], []
@@ -219,9 +219,7 @@ def test_a_terminal_has_a_bar(clock, capsys, monkeypatch) -> None:
 FOUR_STEPS = {"batch_size": 400, "epochs": 4}
 
 
-def test_a_model_that_was_trained_on_a_gpu_loads_without_one(
-    train, model, tmp_path, monkeypatch
-) -> None:
+def test_model_trained_on_gpu_loads_without(train, model, tmp_path, monkeypatch) -> None:
     """A file whose tensors say that they were there, as older files do."""
     made = train(**FOUR_STEPS)
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")

@@ -78,7 +78,7 @@ def test_each_bound_is_printed_beside_its_claim(oso) -> None:
         (finding("no_clip", 1.0), "online, no_clip: NOT SEEN"),
     ],
 )
-def test_a_wrong_direction_is_exit_status_1_and_the_file_is_kept(
+def test_wrong_verdict_is_exit_status_1(
     oso, tmp_path: Path, wrong: AuditFinding, line: str
 ) -> None:
     path = tmp_path / "audit.csv"

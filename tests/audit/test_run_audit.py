@@ -178,9 +178,7 @@ def test_what_cannot_be_audited_is_refused() -> None:
         ("no_clip", 1.1, 1.1, 0.0, "seen"),
     ],
 )
-def test_each_bound_is_held_against_the_claim_of_its_own_experiment(
-    fault, one_run, gaussian, many_runs, verdict
-) -> None:
+def test_bounds_are_compared_with_own_claims(fault, one_run, gaussian, many_runs, verdict) -> None:
     finding = AuditFinding(
         "online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1
     )

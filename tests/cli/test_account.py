@@ -219,9 +219,7 @@ def test_every_data_set_that_is_not_public_has_its_statement(tmp_path, oso) -> N
 
 
 @pytest.mark.parametrize("spoiled", [0.5, 0.9])
-def test_whichever_of_two_searches_of_a_name_is_above_its_budget_is_not_collected(
-    spoiled, tmp_path, oso
-) -> None:
+def test_search_above_budget_is_not_collected(spoiled, tmp_path, oso) -> None:
     """They differ in their momentum."""
     parts = []
     for momentum in (0.5, 0.9):

@@ -514,9 +514,7 @@ def test_a_studys_table_rounds_all_noise_up(capsys) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_each_data_set_of_a_study_whose_delta_is_too_large_is_named(
-    oso, asked, repo, tmp_path, order: int
-) -> None:
+def test_data_sets_with_large_delta_are_named(oso, asked, repo, tmp_path, order: int) -> None:
     """Not the first alone: here the smaller one, before or behind it."""
     sections = {
         "mnist": "{model: cnn, epsilons: [3], seconds_per_step: 0.1}",
@@ -595,9 +593,7 @@ def test_a_delta_that_promises_nothing_is_said_to(oso, asked, command, delta, ho
 
 
 @pytest.mark.parametrize("share", [0.9, 1.1])
-def test_of_a_studys_data_sets_those_are_named_whose_delta_is_too_large(
-    oso, asked, repo, tmp_path, share: float
-) -> None:
+def test_study_with_large_delta_is_told(oso, asked, repo, tmp_path, share: float) -> None:
     examples = DATASETS["glyphs"].examples
     delta = f"delta: {share / examples:.9f}"
     (tmp_path / "study.yaml").write_text((repo / "config/ci/smoke.yaml").read_text() + delta)

@@ -69,9 +69,7 @@ def test_stored_runs_are_not_trained_again(oso, collected) -> None:
     assert oso("collect", "part", "--store", "store")[1] == "store: 2 runs, 12 evaluations\n"
 
 
-def test_a_store_that_is_not_there_is_a_typing_error_unless_it_is_said_to_be_new(
-    oso, collected
-) -> None:
+def test_missing_store_is_refused_unless_allowed(oso, collected) -> None:
     (collected / "empty").mkdir()
     for name in ("stroe", "empty"):
         refused(

@@ -136,9 +136,7 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
-    oso, offer, tmp_path, monkeypatch, order: int
-) -> None:
+def test_each_data_set_has_its_statement(oso, offer, tmp_path, monkeypatch, order: int) -> None:
     """Another study has trained on the second one alone."""
     (known,) = offer().glob("*.dist-info/entry_points.txt")
     text = known.read_text()
@@ -190,18 +188,14 @@ def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
         ),
     ],
 )
-def test_what_cannot_be_trained_is_refused_when_it_is_prepared(
-    offer, oso, place, declared, message
-) -> None:
+def test_untrainable_data_set_is_not_prepared(offer, oso, place, declared, message) -> None:
     offer(**declared)
     refused(prepare(oso), message)
     assert not (place / "data.npz").exists()
 
 
 @pytest.mark.parametrize("declared", [{"version": "'2'"}, {"examples": "50"}, {"public": "True"}])
-def test_what_is_declared_otherwise_since_the_plan_is_not_trained_on(
-    offer, oso, place, declared
-) -> None:
+def test_data_set_changed_since_plan_is_refused(offer, oso, place, declared) -> None:
     planned(oso)
     assert prepare(oso)[0] == 0
     offer(**declared)

@@ -48,9 +48,7 @@ def test_a_number_that_was_changed_fails(oso, collected) -> None:
     assert held("store") == before
 
 
-def test_other_code_may_change_the_last_digits_and_not_the_result(
-    oso, collected, monkeypatch
-) -> None:
+def test_other_code_may_change_last_digits(oso, collected, monkeypatch) -> None:
     monkeypatch.setattr(job, "code_hash", lambda: "0" * 12)
     change(collected / "store", "evaluations", "loss", lambda loss: loss * (1 + 1e-6))
     status, said, _ = oso("verify", "store", *ALL)
@@ -81,9 +79,7 @@ def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
         assert part in error
 
 
-def test_a_data_set_that_cannot_be_had_is_left_out_and_said(
-    oso, repo, tmp_path, monkeypatch
-) -> None:
+def test_unavailable_data_set_is_skipped(oso, repo, tmp_path, monkeypatch) -> None:
     """Nobody but us has the part of AG News; whoever names it is told that it is missing."""
     seen = []
 
@@ -169,9 +165,7 @@ def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_
 
 
 @pytest.mark.parametrize("texts", [(BEYOND, NOT_EQUAL), (BEYOND, BEYOND), (NOT_EQUAL, WITHIN)])
-def test_rows_that_came_out_otherwise_are_counted_whatever_is_wrong(
-    texts, oso, collected, monkeypatch
-) -> None:
+def test_all_differing_rows_are_counted(texts, oso, collected, monkeypatch) -> None:
     judged = [("a row", Comparison("a", text, 0.5, 0.6)) for text in texts]
     monkeypatch.setattr(rerun, "verify", lambda *_: iter(judged))
     status, said, error = oso("verify", "store", *ALL)

@@ -309,9 +309,7 @@ def set_first(array, value):
         ("test", lambda a: a[:500], "test examples: 500"),
     ],
 )
-def test_values_that_the_catalogue_does_not_know_are_refused(
-    name, change, says, glyphs, tmp_path
-) -> None:
+def test_values_outside_the_catalogue_are_refused(name, change, says, glyphs, tmp_path) -> None:
     arrays, provenance = load_arrays(glyphs)
     both = {"both_inputs": ("train_inputs", "test_inputs")}
     names = both.get(name) or ([name] if "_" in name else [f"{name}_inputs", f"{name}_targets"])

@@ -56,9 +56,7 @@ def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
         ({"colour": "1"}, "cannot be loaded"),
     ],
 )
-def test_what_does_not_fit_is_one_line_and_leaves_no_file(
-    offer, tmp_path, changes, message
-) -> None:
+def test_unfit_data_set_leaves_no_file(offer, tmp_path, changes, message) -> None:
     offer(**changes)
     with pytest.raises(OsoError, match=message) as raised:
         prepare_dataset("patients", tmp_path / "x.npz")

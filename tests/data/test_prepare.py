@@ -79,9 +79,7 @@ def test_downloads_go_beside_the_output(tiny, make_tiny, tiny_mnist, monkeypatch
         ({"classes": 9}, "largest target: 9; must be 8"),
     ],
 )
-def test_arrays_that_the_study_did_not_plan_with_are_not_written(
-    tiny_mnist, monkeypatch, tmp_path, change, message
-):
+def test_unplanned_arrays_are_not_written(tiny_mnist, monkeypatch, tmp_path, change, message):
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], **change))
     with pytest.raises(OsoError, match=message):
         prepare_dataset("mnist", tmp_path / "x.npz", tiny_mnist)
@@ -232,9 +230,7 @@ DAMAGES = [value for name, value in list(globals().items()) if name.startswith("
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("place", ["data_dir", "cache"])
-def test_a_damaged_file_is_refused_by_name_and_left_untouched(
-    tiny, make_tiny, tmp_path, damage, place, opened
-):
+def test_damaged_file_is_refused_and_kept(tiny, make_tiny, tmp_path, damage, place, opened):
     mirror = tiny.write(tmp_path / "mirror")  # sound, and not to be used instead
     source = make_tiny(mirrors=(f"http://127.0.0.1:1/{mirror}",)).source
     folder = tiny.write(tmp_path / place)
@@ -269,9 +265,7 @@ def test_a_bomb_is_not_unpacked(tiny, tmp_path):
         tracemalloc.stop()
 
 
-def test_a_missing_file_is_named_and_not_downloaded_behind_ones_back(
-    tiny, make_tiny, tmp_path, opened
-):
+def test_missing_local_file_is_not_downloaded(tiny, make_tiny, tmp_path, opened):
     mirror = tiny.write(tmp_path / "mirror")
     folder = tiny.write(tmp_path / "local")
     (folder / "train_labels.gz").unlink()

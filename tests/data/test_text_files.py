@@ -126,9 +126,7 @@ def test_the_part_is_prepared(partial):
 @pytest.mark.parametrize("words", [15, 25])
 @pytest.mark.parametrize("oov_words", ["zeros", "skipped"])
 @pytest.mark.parametrize("vocabulary", ["subset", "complete"])
-def test_the_part_is_prepared_as_it_is_asked_for(
-    words, oov_words, vocabulary, monkeypatch, tmp_path
-):
+def test_part_is_prepared_as_asked(words, oov_words, vocabulary, monkeypatch, tmp_path):
     """The file says so: other inputs would pass for these."""
     monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
     made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)

@@ -23,7 +23,7 @@ def jumping(monkeypatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
 
 
-def test_a_job_keeps_its_numbers_its_checkpoints_and_its_seconds(
+def test_job_ignores_the_wall_clock(
     arrays, make_task, make_run, tmp_path, jumping, monkeypatch
 ) -> None:
     monkeypatch.setattr(loop, "CHECKPOINT_TIME_FRACTION", float("inf"))

@@ -136,9 +136,7 @@ def test_float32_agrees_until_a_product_is_within_rounding_of_zero(mode, arrays)
     assert steps[:agreed, 1:3].max() < 1e-5
 
 
-def test_auto_s_agrees_with_the_study_but_for_its_threshold(
-    arrays, in_float64, monkeypatch
-) -> None:
+def test_auto_s_agrees_with_the_study(arrays, in_float64, monkeypatch) -> None:
     """Its study has C = 1; here max_grad_norm scales a step, as its users expect of Opacus."""
     monkeypatch.setattr("tests.opacus.test_against_engine.THRESHOLD", 1.0)
     monkeypatch.setattr("tests.opacus.test_against_engine.RUN", Run("a", 0, RHO, 1.0, None))

@@ -617,13 +617,13 @@ def sgd(model: nn.Module, layers: list[nn.Module], **changed: dict) -> torch.opt
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mixing", range(GROUPS))
-def test_layer_that_mixes_examples_is_refused_in_whichever_group_it_is(mixing, mode) -> None:
+def test_mixing_layer_is_refused_in_any_group(mixing, mode) -> None:
     model = Branches(mixing)
     refused(lambda: make(mode=mode, model=model, optimizer=sgd(model, list(model.layers))), MIXES)
 
 
 @pytest.mark.parametrize("place", range(GROUPS))
-def test_parameter_of_another_module_is_refused_in_whichever_group_it_is(place) -> None:
+def test_foreign_parameter_is_refused_in_any_group(place) -> None:
     model = Branches(-1)
     layers = [*model.layers]
     layers[place] = nn.Linear(6, 3)
@@ -635,7 +635,7 @@ def test_parameter_of_another_module_is_refused_in_whichever_group_it_is(place) 
 
 @pytest.mark.parametrize("how", [{"weight_decay": 0.01}, {"momentum": 0.9, "nesterov": True}])
 @pytest.mark.parametrize("place", range(GROUPS))
-def test_one_group_that_is_not_plain_keeps_the_rate_from_adapting(place, how) -> None:
+def test_one_other_group_stops_adapting_rate(place, how) -> None:
     """Equation (21) is derived for plain steps of all parameters."""
     model = Branches(-1)
     made = make(model=model, optimizer=sgd(model, list(model.layers), **{f"_{place}": how}))
@@ -683,7 +683,7 @@ def test_norms_and_sums_have_float32s_digits_at_least(of, taken) -> None:
 
 
 @pytest.mark.parametrize("place", range(GROUPS))
-def test_what_is_frozen_stays_in_whichever_group_it_is(place) -> None:
+def test_frozen_group_stays(place) -> None:
     """An earlier pass left it a gradient that nobody sanitized."""
     model = Branches(-1)
     model(examples(count=3)[0]).sum().backward()

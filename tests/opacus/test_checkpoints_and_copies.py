@@ -70,7 +70,7 @@ def test_state_of_another_run_takes_no_steps_out_either(there: int) -> None:
     assert second.engine.accountant.history == [(1.0, 0.1, there)]
 
 
-def test_what_was_released_after_a_state_was_loaded_counts_too() -> None:
+def test_steps_after_loading_count() -> None:
     first, second = trained(3), trained(0)
     load(second, saved(first))
     second.step(*examples(count=7))
@@ -80,7 +80,7 @@ def test_what_was_released_after_a_state_was_loaded_counts_too() -> None:
     )
 
 
-def test_new_optimizer_goes_on_from_any_state_until_it_takes_a_step() -> None:
+def test_new_optimizer_loads_any_state() -> None:
     first, second = trained(3), trained(0)
     load(second, saved(trained(2)))
     file = saved(first)

@@ -184,7 +184,7 @@ def test_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
         (lambda p: torch.optim.Adagrad(p, lr=0.01), False),
     ],
 )
-def test_rate_adapts_where_equation_21_is_derived_and_c_everywhere(build, moves) -> None:
+def test_rate_adapts_for_plain_sgd_only(build, moves) -> None:
     model = network()
     made = make(model=model, optimizer=build(model.parameters()))
     before = parameters_of(made.optimizer)
@@ -249,7 +249,7 @@ def test_checkpoint_brings_everything_back(method, mode) -> None:
         (lambda d: d.update(param_groups=[]), "state_dict: "),
     ],
 )
-def test_checkpoint_of_something_else_is_refused_and_changes_nothing(spoil, message) -> None:
+def test_other_checkpoint_is_refused(spoil, message) -> None:
     made, other = make(), make()
     for one, steps in ((made, 3), (other, 5)):
         for _ in range(steps):

@@ -95,7 +95,7 @@ class Packed(nn.Module):
 
 
 @pytest.mark.parametrize("lengths", [[3, 2, 1], [9, 1], [1, 1, 1, 1], [2, 2, 2, 1, 1, 1]])
-def test_packed_sequences_are_as_many_as_they_are_whatever_their_lengths(lengths) -> None:
+def test_packed_sequences_are_counted(lengths) -> None:
     """As many as that, rows i must be: the number of places is another."""
     made = make(model=Packed(), loader=DataLoader(Named(), batch_size=4))
     sequences = [torch.randn(length, 6) for length in lengths]
@@ -132,9 +132,7 @@ class OwnNorm(nn.BatchNorm1d):
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("tracks", [True, False])
 @pytest.mark.parametrize("kind", [OwnNorm, nn.SyncBatchNorm])
-def test_what_is_made_of_batch_norm_is_refused_by_name_also_where_nothing_is_tried(
-    kind, tracks, affine
-) -> None:
+def test_untried_batch_norms_are_refused(kind, tracks, affine) -> None:
     norm = kind(2, affine=affine, track_running_stats=tracks)
     loader = DataLoader(Named(), batch_size=4)
     refused(
@@ -172,7 +170,7 @@ class Straight:
         return losses if self.reduction == "none" else losses.mean()
 
 
-def test_criterion_that_mixes_in_its_backward_pass_alone_is_refused() -> None:
+def test_criterion_mixing_in_backward_is_refused() -> None:
     made = make(mode="ghost", criterion=Straight())
     refused(lambda: made.step(*examples(count=4)), LEANS)
     assert made.optimizer.ledger.step_count == 0
@@ -486,7 +484,7 @@ DONE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("how", DONE)
-def test_each_loss_and_each_gradient_is_that_of_the_plain_numbers(how, reduction) -> None:
+def test_ghost_losses_are_plain_numbers(how, reduction) -> None:
     """At a threshold that clips nobody, or another multiple of a gradient would look the same."""
     inputs, targets = examples(double=True, count=6)
     made = make(
@@ -517,9 +515,7 @@ def weighted(kind: type[nn.Module], classes: int) -> nn.Module:
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss])
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])
-def test_mean_that_is_weighted_by_class_is_refused_whichever_loss_it_is(
-    mode, kind, classes
-) -> None:
+def test_class_weighted_means_are_refused(mode, kind, classes) -> None:
     """NLLLoss divides by the others' weights, too; one more example would move everybody's."""
     inputs: Tensor = examples(count=20)[0]
     loader = loader_of(inputs, torch.zeros(20).long(), batch_size=4)
@@ -600,7 +596,7 @@ class Opening(nn.Module):
         return self.last(held.inputs)
 
 
-def test_criterion_is_tried_where_nobody_knows_the_batches_size_too() -> None:
+def test_criterion_is_tried_without_batch_size() -> None:
     made = make(mode="ghost", model=Opening(), criterion=ByTheOthers())
     inputs, targets = examples(count=4)
     refused(lambda: made.criterion(made.model(Held(inputs)), targets), LEANS)

@@ -155,7 +155,7 @@ def test_losses_of_two_calls_are_refused(mode, frozen, wrap_model) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -> None:
+def test_places_are_not_taken_for_examples(mode) -> None:
     data = TensorDataset(*examples())
     loader = DataLoader(data, batch_size=12, collate_fn=lambda rows: default_collate(rows[:]))
     made = make(mode=mode, model=Places(), loader=loader)
@@ -175,7 +175,7 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
         (Drawing, None),
     ],
 )
-def test_model_that_remembers_or_draws_and_mixes_is_refused(build, message, mode) -> None:
+def test_mixing_or_stateful_models_are_refused(build, message, mode) -> None:
     if message is None:
         make(mode=mode, model=build())
         return
@@ -250,7 +250,7 @@ def drawn_by(made: Made) -> tuple[list[float], list[list[int]]]:
     return noise.tolist(), list(made.loader.batch_sampler)
 
 
-def test_trainings_of_one_script_share_neither_noise_nor_batches() -> None:
+def test_trainings_share_no_noise_or_batches() -> None:
     """With equal noise, the difference of what two of them release would be exact; nor does a seed
     that is set within the loop repeat anything."""
     made = begun(5, 3)
@@ -283,7 +283,7 @@ def test_generators_that_are_given_repeat_noise_and_batches() -> None:
     assert first[1] != other[1]
 
 
-def test_noise_and_batches_have_seeds_of_their_own_and_wide_ones() -> None:
+def test_noise_and_batches_have_wide_seeds() -> None:
     made = begun(5, 20)
     generators = [one.optimizer.noise.generator for one in made]
     generators += [one.loader.batch_sampler.generator for one in made]
@@ -341,9 +341,7 @@ def test_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(
-    given, monkeypatch
-) -> None:
+def test_each_worker_draws_its_own_batches(given, monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
     drawn, steps = [], 2000  # a share lies within a fifth of its mean, by six standard deviations
     for rank in (0, 1):

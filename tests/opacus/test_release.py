@@ -69,7 +69,7 @@ def test_each_sum_has_its_noise(method, mode, settings, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_noise_multipliers_cost_nu_together_and_stand_in_both_ledgers(mode) -> None:
+def test_noise_multipliers_cost_nu_together(mode) -> None:
     nu = 0.8
     noise = Recorded()
     made = make(mode=mode, noise_multiplier=nu, query_noise_ratio=RATIO, noise=noise)
@@ -283,7 +283,7 @@ def test_state_dict_holds_no_exact_sum() -> None:
     assert isinstance(made.model, nn.Module)
 
 
-def test_half_a_batch_of_before_does_not_go_into_a_resumed_runs_first(monkeypatch) -> None:
+def test_resumed_run_drops_half_a_batch(monkeypatch) -> None:
     """Its examples would count twice, and clipped at another C."""
     saved, batch, sums = make(noise=Recorded()).optimizer.state_dict(), examples(count=1), []
     for left in (False, True):

@@ -176,9 +176,7 @@ def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypa
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", ENGINES)
-def test_every_sum_of_every_step_has_secure_noise_also_after_a_checkpoint(
-    method, mode, monkeypatch
-) -> None:
+def test_every_sum_has_secure_noise(method, mode, monkeypatch) -> None:
     drawn, real = [], mechanism._generate_noise
 
     def noted(deviation, reference, generator, secure_mode):

@@ -279,7 +279,7 @@ def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("most", [None, 3])
-def test_whoever_takes_the_batches_as_they_come_is_never_refused(workers: int, most) -> None:
+def test_batches_as_they_come_are_taken(workers: int, most) -> None:
     """Also from workers who fetch ahead, in pieces, in loops that are left or begin in between."""
     data = TensorDataset(*examples(count=400))
     made = make(loader=DataLoader(data, batch_size=4, num_workers=workers))
@@ -399,7 +399,7 @@ def test_of_the_loader_that_was_returned_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("left", ["forward", "backward"])
-def test_loop_left_in_the_middle_of_a_step_does_not_stop_the_next_one(mode, left) -> None:
+def test_loop_left_in_a_step_goes_on(mode, left) -> None:
     made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
     inputs, targets = next(iter(made.loader))
     loss = made.criterion(made.model(inputs), targets)

@@ -97,9 +97,7 @@ def test_nobody_takes_a_step_wrapped_or_not(name, mode, wrap_model) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("places", "count"), [(5, 5), (7, 4)])
-def test_with_the_batch_second_the_sums_are_those_of_each_example_alone(
-    places, count, mode
-) -> None:
+def test_sums_with_batch_second_are_right(places, count, mode) -> None:
     class Second(nn.Module):
         """Of [T, N, 6]: a layer over the places, and their mean."""
 
@@ -143,7 +141,7 @@ def test_with_the_batch_second_the_sums_are_those_of_each_example_alone(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_parameter_without_gradient_has_its_noise_and_a_frozen_one_stays(mode) -> None:
+def test_unused_parameter_has_noise(mode) -> None:
     case = CASES["unused"]
     model = case.model()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -266,7 +264,7 @@ def added(held: PerSampleGradients, threshold: float) -> list[float]:
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("build", [a_sequence, a_wide_sequence, a_text, an_image])
-def test_places_that_cancel_add_no_more_than_the_threshold(
+def test_cancelling_places_stay_within_threshold(
     build: Callable[[float, torch.Generator], tuple[nn.Module, Tensor, Tensor]], scale: float
 ) -> None:
     for seed in range(8):
@@ -318,7 +316,7 @@ def test_huge_factor_beside_a_tiny_one_adds_nothing() -> None:
             assert added(gradients, threshold) == [0.0, 0.0]
 
 
-def test_what_is_measured_of_an_ordinary_batch_is_the_norm() -> None:
+def test_ordinary_norms_are_exact() -> None:
     """What the bounds add is far below anything that clipping could notice."""
     random = torch.Generator().manual_seed(0)
     inputs, errors = (torch.randn(9, 64, 200, generator=random) for _ in range(2))
@@ -363,7 +361,7 @@ def test_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -> 
 
 @pytest.mark.parametrize("places", [2, 10, 1000])
 @pytest.mark.parametrize("kind", ["sequence", "text"])
-def test_places_that_cancel_are_as_long_as_rounding_may_leave(kind, places: int) -> None:
+def test_cancelling_places_count_rounding(kind, places: int) -> None:
     """Of so many places as there are: (T + 1) 2^-24 of the sum of their norms."""
     outputs = torch.ones(3, places, 1)
     outputs[:, 1::2] = -1.0
@@ -378,7 +376,7 @@ def test_places_that_cancel_are_as_long_as_rounding_may_leave(kind, places: int)
 
 @pytest.mark.parametrize("rest", [1e-2, 1e-4, 1e-5, 3e-6])
 @pytest.mark.parametrize("kind", ["sequence", "text"])
-def test_what_is_left_of_places_that_nearly_cancel_is_not_measured_too_small(kind, rest) -> None:
+def test_nearly_cancelling_places_are_not_too_short(kind, rest) -> None:
     """Squares in float32 are off by 2^-24 of all places' product, and their root by far more."""
     random = torch.Generator().manual_seed(0)
     places = torch.randn(200, 32, 20, generator=random)
@@ -417,7 +415,7 @@ def test_every_parameter_is_measured_and_summed(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 70])
 @pytest.mark.parametrize("place", ["first", "last"])
-def test_example_that_is_no_number_in_one_parameter_is_dropped_in_all(count, place) -> None:
+def test_nan_in_one_parameter_drops_example(count, place) -> None:
     torch.manual_seed(0)
     values = [torch.randn(4, 2) for _ in range(count)]
     values[0 if place == "first" else -1][2, 1] = math.nan

@@ -61,9 +61,7 @@ def test_where_this_package_is_not_installed_nothing_is_said_of_extras(monkeypat
         raise ModuleNotFoundError("No module", name="jinja2")
 
 
-def test_every_module_that_the_package_imports_comes_with_it_or_with_an_extra(
-    repo: Path, project
-) -> None:
+def test_imports_are_dependencies_or_extras(repo: Path, project) -> None:
     core = {
         optional_dependencies.package_of(line.split(">")[0]) for line in project["dependencies"]
     }

@@ -44,9 +44,7 @@ def test_the_sdist_holds_what_the_wheel_is_made_of_and_no_tests(sdist: Path) -> 
                      "setup.cfg"}  # fmt: skip
 
 
-def test_the_wheel_carries_every_file_of_the_package_and_nothing_else(
-    repo: Path, wheel: Path
-) -> None:
+def test_wheel_holds_exactly_the_package(repo: Path, wheel: Path) -> None:
     package = repo / "src" / "oso_dp"
     ours = {
         f"oso_dp/{path.relative_to(package).as_posix()}"
@@ -68,9 +66,7 @@ def test_the_wheel_carries_every_file_of_the_package_and_nothing_else(
 
 
 @pytest.mark.nightly
-def test_a_new_user_gets_the_library_and_is_told_of_the_rest(
-    repo: Path, wheel: Path, tmp_path: Path
-) -> None:
+def test_fresh_install_has_the_library(repo: Path, wheel: Path, tmp_path: Path) -> None:
     project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
     environment = Environment(tmp_path / "fresh", project["dependencies"])
     environment.install(wheel)

@@ -114,9 +114,7 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
     assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
 
 
-def test_what_python_compiles_is_kept_also_where_the_environment_forbids_it(
-    checkout: Checkout,
-) -> None:
+def test_compiled_files_are_kept(checkout: Checkout) -> None:
     calls = checkout.make("setup", PYTHONDONTWRITEBYTECODE="1")[1]
     assert calls
     assert not [call for call in calls if call.endswith("compiling each time")]
@@ -128,9 +126,7 @@ def test_a_second_setup_does_nothing(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("name", ["requirements.in", "requirements.lock", "pyproject.toml"])
-def test_a_changed_requirement_is_installed_into_the_same_venv(
-    checkout: Checkout, name: str
-) -> None:
+def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None:
     checkout.make("setup")
     later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
     os.utime(checkout.folder / name, (later, later))
@@ -194,9 +190,7 @@ def test_a_venv_that_was_made_by_hand_is_used_and_never_cleared(checkout: Checko
 
 
 @pytest.mark.parametrize("broken", ["moved", "no python", "no activate", "a file", "a link"])
-def test_a_venv_that_was_made_by_hand_and_does_not_work_is_refused(
-    checkout: Checkout, broken: str
-) -> None:
+def test_broken_venv_of_users_is_refused(checkout: Checkout, broken: str) -> None:
     """It does not work here: but whose it is and what is in it, make does not know."""
     elsewhere = checkout.folder.parent / "elsewhere"
     venv = make_by_hand(checkout, elsewhere if broken == "moved" else None)
@@ -216,9 +210,7 @@ def test_a_venv_that_was_made_by_hand_and_does_not_work_is_refused(
     assert sorted(checkout.folder.rglob("*")) + sorted(elsewhere.rglob("*")) == before
 
 
-def test_a_venv_that_was_made_by_hand_is_not_cleared_once_it_was_used_and_moved(
-    checkout: Checkout,
-) -> None:
+def test_moved_venv_of_users_is_kept(checkout: Checkout) -> None:
     make_by_hand(checkout)
     assert checkout.make("setup")[0] == 0
     shutil.copytree(checkout.folder, checkout.folder.parent / "copy")
@@ -245,9 +237,7 @@ def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
     ],
     ids=["old", "without venv", "absent"],
 )
-def test_an_unfit_python_is_refused_in_one_line(
-    checkout: Checkout, setting: str | None, says: str
-) -> None:
+def test_unfit_python_is_refused(checkout: Checkout, setting: str | None, says: str) -> None:
     if setting is None:
         checkout.python.unlink()
     else:

@@ -79,9 +79,7 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
     ("direction", "microbatch_size", "first"),
     [(True, None, 0), (True, None, 2), (True, 200, 0), (False, None, 0), (False, 200, 1)],
 )
-def test_a_runs_answers_do_not_depend_on_its_company(
-    problem, direction, microbatch_size, first
-) -> None:
+def test_answers_do_not_depend_on_company(problem, direction, microbatch_size, first) -> None:
     """Over steps in which the batches need different widths: the last bits of products show it.
 
     first: of the runs that are asked for together, as where they go in groups.

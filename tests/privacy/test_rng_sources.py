@@ -72,7 +72,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
     assert len(np.unique(numbers)) == len(numbers)
 
 
-def test_however_long_a_training_and_large_a_model_no_key_comes_again() -> None:
+def test_no_stream_key_comes_again() -> None:
     """Equal noise of two steps, or of two parts of one vector, cancels in a difference."""
     whose = "run", "noise/clipped_gradient/1"
     steps = {rng_sources.StreamKey(*whose, step, 0).digest for step in range(1, 200_001)}

@@ -103,9 +103,7 @@ def test_too_little_noise_is_not_trained_with_whoever_planned_it(share, place, o
     assert not (place / "new").exists()
 
 
-def test_of_a_plans_cohorts_it_is_the_one_to_be_trained_that_has_to_keep_its_budget(
-    place, oso
-) -> None:
+def test_trained_cohort_must_keep_its_budget(place, oso) -> None:
     """Not the first: here the one at epsilon = 9 alone has too little noise."""
     text = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]")
     plan = make_plan(parse_config(read_yaml(text, "x"), "x"))
@@ -235,9 +233,7 @@ NAMES = [f"{kind}.{column} {value!r}" for kind, column, value, _ in CASES]
 
 
 @pytest.mark.parametrize(("kind", "column", "value", "said"), CASES, ids=NAMES)
-def test_a_value_that_cannot_be_is_taken_by_no_command(
-    kind, column, value, said, place, oso
-) -> None:
+def test_impossible_value_is_refused_by_commands(kind, column, value, said, place, oso) -> None:
     rows = read(place / "part", kind)
     rows[0][column] = value
     write(place / "part", kind, rows)

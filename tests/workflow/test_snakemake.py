@@ -89,9 +89,7 @@ def prices(repo, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("further", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_the_smallest_study_from_nothing_to_a_page(
-    snakemake, prices, tmp_path, monkeypatch, further
-) -> None:
+def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch, further) -> None:
     """In folders named with blanks, quotes, commands, options; and ~ is home to everybody."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     store, page = tmp_path / RESULTS, tmp_path / "home" / REPORT / "index.html"
@@ -186,9 +184,7 @@ def test_texts_have_a_file_for_each_way_of_preparing_them(snakemake) -> None:
         ("methods={onlin: {}}", ["onlin", "adam_wosm"]),
     ],
 )
-def test_a_bad_configuration_stops_everything_in_one_line(
-    snakemake, tmp_path, change, parts
-) -> None:
+def test_bad_configuration_stops_in_one_line(snakemake, tmp_path, change, parts) -> None:
     done = snakemake("ci/smoke", "--config", change)
     assert done.returncode == 1
     assert len(said(done)) == 1
@@ -375,9 +371,7 @@ randomness: system
 
 
 @pytest.mark.nightly
-def test_each_job_finds_the_package_and_the_runs_share_one_epsilon(
-    offer, repo, tmp_path, monkeypatch
-) -> None:
+def test_user_data_study_shares_one_epsilon(offer, repo, tmp_path, monkeypatch) -> None:
     paths = [str(offer()), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     (tmp_path / "study.yaml").write_text(STUDY)
