@@ -24,9 +24,6 @@ from oso_dp.study.config import load_config
 MNIST = ("--delta", "1e-5", "--examples", 60000, "--batch-size", 512, "--epochs", 10)
 
 
-NINE_STOPPED = ("--runs", 9, "--search-accounting", "random-stopping")
-
-
 def test_the_noise_of_a_search(oso) -> None:
     status, output, _ = oso("calibrate", "--epsilon", 3, *MNIST, "--runs", 9)
     assert status == 0

@@ -139,13 +139,6 @@ def silent_in_the_middle(answer: Answer) -> None:
     answer.wait()
 
 
-def dripping_head(answer: Answer) -> None:
-    """A letter now and then, each in time for the next."""
-    answer.wfile.write(b"HTTP/1.0 200 OK\r\n")
-    while answer.wait(0.02):
-        answer.wfile.write(b"X")
-
-
 def dripping(answer: Answer) -> None:
     """Some bytes now and then."""
     rest = answer.head_of_all()

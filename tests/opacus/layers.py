@@ -139,8 +139,6 @@ CASES = {
     "lstm": Case(lambda: Sequences(DPLSTM(4, 5, batch_first=True), 5), (5,), 7),
     "attention": Case(lambda: Sequences(Attention(), 4), (5,), 7),
 }
-# By mode, which cases are refused, and by which words.
-REFUSED: dict[str, dict[str, str]] = {"hooks": {}, "functorch": {}, "ghost": {}}
 
 
 def alone(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def test_fifty_steps_agree_with_the_study(name, mode, momentum, arrays, in_float
     assert differences.max() < 1e-9
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize("mode", ["functorch", "ghost"])
 def test_float32_agrees_until_a_product_is_within_rounding_of_zero(mode, arrays) -> None:
     """From there on a sign may be another in each, and C and rho another by a factor."""
     steps = torch.tensor(follow("online", mode, 0.9, arrays))

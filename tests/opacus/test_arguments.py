@@ -589,9 +589,6 @@ def test_frozen_parts_need_no_optimizer() -> None:
 GROUPS = 3
 
 
-Changed = Callable[[list[dict]], None]
-
-
 class Branches(nn.Module):
     """Layers side by side, of which one takes its neighbours' examples along."""
 

@@ -277,8 +277,7 @@ def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
     refused(in_pairs, ROWS, made)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("most", [None, 3])
+@pytest.mark.parametrize(("workers", "most"), [(0, None), (0, 3), (2, 3)])
 def test_batches_as_they_come_are_taken(workers: int, most) -> None:
     """Also from workers who fetch ahead, in pieces, in loops that are left or begin in between."""
     data = TensorDataset(*examples(count=400))

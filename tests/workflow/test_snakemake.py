@@ -147,13 +147,15 @@ def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch,
     assert set(read_results(parts).runs["seed"]) == {1}
 
 
-def test_the_papers_study_is_counted_in_seconds(snakemake) -> None:
-    began = time.monotonic()
+def test_papers_study_is_counted_in_seconds(snakemake) -> None:
+    """Of a processor, since other work may run beside it."""
+    before = os.times()
     ahead = snakemake("paper", "--dry-run", "--quiet")
-    seconds = time.monotonic() - began
+    after = os.times()
     assert ahead.returncode == 0, ahead.stdout
     assert "18,120 private runs in 144 cohorts and 315 NoDP runs in 9" in ahead.stdout
-    assert seconds < 30  # 4 to 8 s alone on 2 cores; here other tests may run beside it
+    used = after.children_user + after.children_system
+    assert used - before.children_user - before.children_system < 30  # 4 to 8 s
 
 
 @pytest.mark.nightly
