@@ -8,22 +8,23 @@ from torch import nn
 
 from oso_dp import search_private, train_private
 from oso_dp.api.budget import remaining_noise_multiplier
+from oso_dp.privacy.ledger import Ledger
 
 N = 400
 
 
 @cache
-def priced(sampling, steps, epsilon, delta, accountant):
-    """As `remaining_noise_multiplier` for a first training; takes two seconds, so it is cached."""
-    return remaining_noise_multiplier(sampling, steps, epsilon, delta, accountant)
+def priced(sampling, steps, epsilon, delta, accountant, *spent):
+    """As `remaining_noise_multiplier`, whose search takes up to two seconds; `spent`: ledgers."""
+    ledgers = [Ledger.from_json(text) for text in spent]
+    return remaining_noise_multiplier(sampling, steps, epsilon, delta, accountant, ledgers)
 
 
 @pytest.fixture(autouse=True)
 def no_price_is_computed_twice(monkeypatch):
-    def price(*asked):
-        if any(ledger.steps for ledger in (asked[5] if len(asked) > 5 else ())):
-            return remaining_noise_multiplier(*asked)
-        return priced(*asked[:5])
+    def price(sampling, steps, epsilon, delta, accountant, ledgers=()):
+        spent = [ledger.to_json() for ledger in ledgers]
+        return priced(sampling, steps, epsilon, delta, accountant, *spent)
 
     monkeypatch.setattr("oso_dp.api.train.remaining_noise_multiplier", price)
     monkeypatch.setattr("oso_dp.api.search.remaining_noise_multiplier", price)

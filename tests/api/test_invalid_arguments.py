@@ -20,6 +20,7 @@ from oso_dp import OsoError
 from oso_dp.training.loop import Training
 
 TAKE_STEP = Training.take_step
+EARLIER: list = []  # one training for all tests that go on from it
 
 
 def refuse_step(self) -> None:
@@ -260,10 +261,11 @@ class TestAfter:
 
     @pytest.fixture
     def earlier(self, train, monkeypatch):
-        monkeypatch.setattr(Training, "take_step", TAKE_STEP)
-        made = train(epochs=0.25)
-        monkeypatch.setattr(Training, "take_step", refuse_step)
-        return made
+        if not EARLIER:
+            monkeypatch.setattr(Training, "take_step", TAKE_STEP)
+            EARLIER.append(train(epochs=0.25))
+            monkeypatch.setattr(Training, "take_step", refuse_step)
+        return EARLIER[0]
 
     def test_a_spent_budget(self, train, earlier) -> None:
         message = refusal(train, resume_from=earlier)
