@@ -42,13 +42,13 @@ from oso_dp.accounting.tuning_cost import (
 )
 from oso_dp.analysis.dataset_accounts import account_datasets, counts_to_total
 from oso_dp.analysis.grid_account import (
-    BUDGET_TOLERANCE,
     GridAccount,
     full_run_ledger,
     pad_to_full_run,
 )
 from oso_dp.analysis.grouping import POINT
 from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
@@ -235,7 +235,7 @@ def _account_grid(rows: pd.DataFrame) -> GridAccount:
         spent=spent,
         ledgers=whole,
         search_accounting=first["search_accounting"],
-        ambiguity=not known and least <= float(first["epsilon"]) * BUDGET_TOLERANCE,
+        ambiguity=not known and least <= float(first["epsilon"]) * (1 + ROUNDING),
     )
 
 

@@ -7,8 +7,9 @@ runs count with what they reached before diverging, and are counted as diverged.
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.grouping import CELL, DEFAULT_MOMENTUM, POINT, VARIANT, metric_directions
+from oso_dp.analysis.grouping import CELL, POINT, VARIANT, metric_directions
 from oso_dp.analysis.variant_label import variant_labels
+from oso_dp.defaults import MOMENTUM
 from oso_dp.paper.tables import PAPER_EPOCHS
 
 
@@ -36,7 +37,7 @@ def main_variants(points: pd.DataFrame) -> pd.DataFrame:
     values.
     """
     plain = points["variant"] == ""
-    default = points["momentum"].isna() | np.isclose(points["momentum"], DEFAULT_MOMENTUM)
+    default = points["momentum"].isna() | np.isclose(points["momentum"], MOMENTUM)
     ranked = points.assign(default=4 * plain + 2 * default + (points["epochs"] == PAPER_EPOCHS))
     ranked["variant_runs"] = ranked.groupby("variant_key")["runs"].transform("sum")
     ranked = ranked.sort_values(

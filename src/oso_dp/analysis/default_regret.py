@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.analysis.budget_strategies import DEFAULT, budget_strategies
-from oso_dp.analysis.equivalence_tests import MARGINS, RATIO_DATASETS, SEEDS_NEEDED
+from oso_dp.analysis.equivalence_tests import SEEDS_NEEDED, compares_ratios, margin_of
 from oso_dp.analysis.grouping import COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import metric_direction
@@ -35,14 +35,14 @@ def max_regret(study: ResultSet) -> pd.DataFrame:
     """
     rows = budget_strategies(study)
     rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()]
-    rows = rows[rows["dataset"].isin(MARGINS)]
+    rows = rows[rows["dataset"].map(margin_of) > 0]
     rows = _select_comparable(rows)
     rows = rows[rows.groupby(_CELL_KEY)["method"].transform("size") > 1]
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
-    ratio = rows["dataset"].isin(RATIO_DATASETS)
+    ratio = rows["dataset"].map(compares_ratios).astype(bool)
     values = rows["mean"].mask(ratio, np.log(rows["mean"].where(ratio)))
-    score = rows["metric"].map(metric_direction) * values / rows["dataset"].map(MARGINS)
+    score = rows["metric"].map(metric_direction) * values / rows["dataset"].map(margin_of)
     best = score.groupby([rows[name] for name in _CELL_KEY]).transform("max")
     rows = rows.assign(loss=best - score)
     places = len(rows[_CELL_KEY].drop_duplicates())

@@ -4,7 +4,7 @@ docs/reproduction/verdicts.md gives the reasons. A value needs `SEEDS_NEEDED` se
 consistent with another if the 90 % interval of their difference lies inside the data set's margin
 (two one-sided tests at 5 %). Else it is better or worse if the difference is significant after the
 correction for all values that are judged together (Benjamini and Hochberg, 5 %). Else it is
-undecided. Values of `RATIO_DATASETS` are compared as logarithms, so that their margin is a factor.
+undecided. Where the margin is a factor, values are compared as logarithms.
 
 The 95 % interval of a difference of means is Welch's: from both standard deviations (n - 1) and
 both numbers of seeds. A single seed has no standard deviation: it takes the one of the other side,
@@ -18,35 +18,33 @@ from dataclasses import dataclass
 from scipy.special import stdtr, stdtrit
 from scipy.stats import false_discovery_control
 
-from oso_dp.data.catalogue import DATASETS
+from oso_dp.data.catalogue import DATASETS, DatasetSpec
 
 LEVEL = 0.95  # of a reported interval
 EQUIVALENCE_LEVEL = 0.90  # of the interval that must lie inside the margin
 FALSE_DISCOVERY_RATE = 0.05
 SEEDS_NEEDED = 3
 
-# Accuracies: half of Online's printed gain over FixedThreshold, in the median over a data set's
-# grids and in the printed unit. The last two have no printed values and take the margin of the
-# similar data set. Fashion-MNIST: as many of the paper's standard deviations as MNIST's margin,
-# relative to the value.
-MARGINS = {
-    "mnist": 1.3,
-    "fashion_mnist": math.log(1.2),
-    "ag_news": 0.4,
-    "ag_news_partial": 0.4,
-    "glyphs": 1.3,
-}
 
-# Their values differ up to fiftyfold between budgets, and standard deviations grow with them.
-RATIO_DATASETS = frozenset({"fashion_mnist"})
+def margin_of(dataset: str) -> float:
+    """The data set's equivalence margin, of logarithms if it is a factor; 0 without a margin.
+
+    With margin 0 no two values are consistent, but one may still be better than another.
+    """
+    spec = DATASETS.get(dataset)
+    if spec is None or spec.margin is None:
+        return 0.0
+    return math.log(spec.margin) if spec.margin_is_factor else spec.margin
 
 
-def _margin_text(name: str) -> str:
-    ratio = name in RATIO_DATASETS
-    return f"a factor of {math.exp(MARGINS[name]):g}" if ratio else f"±{MARGINS[name]:g}"
+def compares_ratios(dataset: str) -> bool:
+    """Whether values are compared as logarithms, so that the margin is a factor."""
+    return dataset in DATASETS and DATASETS[dataset].margin_is_factor
 
 
-_TITLES = [(name, DATASETS[name].title) for name in ("mnist", "fashion_mnist", "ag_news")]
+def _margin_text(spec: DatasetSpec) -> str:
+    return f"a factor of {spec.margin:g}" if spec.margin_is_factor else f"±{spec.margin:g}"
+
 
 CONSISTENT = "consistent"
 BETTER = "better"
@@ -65,7 +63,7 @@ INCOMPLETE = "incomplete grid"
 VALUE_RULE = (
     f"Verdict: “{UNDECIDED}” with fewer than {SEEDS_NEEDED} seeds; “{CONSISTENT}” where the 90 % "
     "interval of ours − paper (Welch's) lies inside the data set's equivalence margin ("
-    + ", ".join(f"{_margin_text(name)} on {title}" for name, title in _TITLES)
+    + ", ".join(f"{_margin_text(s)} on {s.title}" for s in DATASETS.values() if s.in_paper)
     + f"); else “{BETTER}” or “{WORSE}” where the difference is significant at 5 % after Benjamini "
     f"and Hochberg's correction for all printed values that are judged (not “{WORSE}” where the "
     f"grid is incomplete and lacks the paper's point); else “{UNDECIDED}”."
@@ -125,20 +123,12 @@ def make_comparison(
     return Comparison(one, other, margin_of(dataset), higher_is_better)
 
 
-def margin_of(dataset: str) -> float:
-    """The data set's equivalence margin; 0 for a user-defined data set.
-
-    With margin 0 no two values are consistent, but one may still be better than another.
-    """
-    return MARGINS.get(dataset, 0.0)
-
-
 def scale_to_margin(dataset: str, sample: Sample) -> Sample:
-    """The sample on the scale of the data set's margin: the logarithm for `RATIO_DATASETS`.
+    """The sample on the scale of the data set's margin: the logarithm if it is a factor.
 
     The logarithm's standard deviation is the value's divided by its mean.
     """
-    if dataset not in RATIO_DATASETS:
+    if not compares_ratios(dataset):
         return sample
     return Sample(math.log(sample.mean), sample.std / sample.mean, sample.seeds)
 
@@ -146,7 +136,7 @@ def scale_to_margin(dataset: str, sample: Sample) -> Sample:
 def margin_near(dataset: str, value: float) -> float:
     """The data set's margin in the printed unit, at a value."""
     margin = margin_of(dataset)
-    return value * math.expm1(margin) if dataset in RATIO_DATASETS else margin
+    return value * math.expm1(margin) if compares_ratios(dataset) else margin
 
 
 def difference(pairs: Sequence[tuple[Sample, Sample]], level: float = LEVEL) -> Difference | None:

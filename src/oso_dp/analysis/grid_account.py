@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-
-BUDGET_TOLERANCE = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class GridAccount:
 
     @property
     def is_within_budget(self) -> bool:
-        return self.spent <= self.epsilon * BUDGET_TOLERANCE
+        return self.spent <= self.epsilon * (1 + ROUNDING)
 
     @property
     def budget_status(self) -> str:

@@ -33,7 +33,6 @@ VARIANT = [
 # Values are compared only if they agree on these: each changes a value by as much as the method,
 # an untuned start or the search strategy does.
 COMPARABLE_ON = ["precision", "epochs", "delta"]
-DEFAULT_MOMENTUM = 0.9
 _DIGITS = 9  # significant digits: a grid value computed on two machines may differ in its last bit
 
 

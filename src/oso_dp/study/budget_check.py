@@ -11,11 +11,10 @@ from importlib.util import find_spec
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.trial_fractions import FINAL_STAGE
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.linear_scaling import make_linear_scaling_search
-
-_SLACK = 1 + 1e-6  # relative; plans round their noise up
 
 
 def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
@@ -33,7 +32,7 @@ def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
             continue
         search, budget = _search(cohort, cohort.epsilon, cohort.delta)
         spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
-        if spent > budget * _SLACK:
+        if spent > budget * (1 + ROUNDING):
             raise OsoError(
                 f"{cohort.name}: noise_multiplier: {cohort.noise_multiplier:g}; would cost epsilon "
                 f"{format_spent_epsilon(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} "
@@ -49,9 +48,7 @@ def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search
             return stages.final_stage(stages.noise_multipliers(epsilon, delta)[:-1]), epsilon
         fraction = stages.trial_fractions[stages.stages.index(cohort.stage)]
         return stages.trial_stage, fraction * epsilon
-    eta = (
-        1.0 if cohort.stopping_distribution is None else STOPPING_ETA[cohort.stopping_distribution]
-    )
+    eta = STOPPING_ETA[cohort.stopping_distribution or STOPPING_DISTRIBUTION]
     search = Search(
         cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, eta
     )

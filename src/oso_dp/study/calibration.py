@@ -7,11 +7,11 @@ from functools import cache
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SINGLE
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.config import StudyConfig, parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
 from oso_dp.study.linear_scaling import make_linear_scaling_search
 
 
@@ -80,7 +80,7 @@ def _with_accounting(
     is_scaling = search_accounting == LINEAR_SCALING
     other = {
         "search_accounting": search_accounting,
-        "stopping_distribution": DEFAULT_STOPPING_DISTRIBUTION,
+        "stopping_distribution": STOPPING_DISTRIBUTION,
         "trial_fractions": [*trial_fractions] if is_scaling and trial_fractions else None,
     }
     return parse_config(config.model_dump() | other, f"search_accounting {search_accounting}")

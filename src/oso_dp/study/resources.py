@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 
 from oso_dp.data.plugins import USER_MODEL
+from oso_dp.models import MODELS
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.study.config import MODELS, StudyConfig
+from oso_dp.study.config import StudyConfig
 from oso_dp.study.workload import estimate_seconds
 
 _PROGRAM = 1_000  # MB: Python with its packages, 400; two processes of Snakemake, 170 each; batches
@@ -23,7 +24,7 @@ _START = 10  # minutes
 def estimate_memory_mb(config: StudyConfig, cohort: Cohort, attempt: int = 1) -> int:
     """Main memory in MiB."""
     info = config.info(cohort.dataset)
-    shape = info.input_shape if cohort.model == USER_MODEL else MODELS[cohort.model][0]
+    shape = info.input_shape if cohort.model == USER_MODEL else MODELS[cohort.model].input_shape
     numbers = math.prod(shape) * (info.examples + info.test_examples)
     arrays = math.ceil(_OF_ARRAYS * 4 * numbers / 2**20)
     return attempt * (_PROGRAM + arrays + _ON_A_GPU * count_gpus(config))
