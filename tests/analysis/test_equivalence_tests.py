@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.equivalence_tests import (
+from oso_dp.analysis.verdicts import (
     SEEDS_NEEDED,
     Comparison,
     Sample,
     difference,
     judge,
+    judge_cells,
     make_comparison,
     margin_of,
     p_value,
