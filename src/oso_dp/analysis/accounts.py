@@ -46,8 +46,13 @@ import pandas as pd
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
-from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    FINAL_STAGE,
+    LINEAR_SCALING,
+    RANDOM_STOPPING,
+    SINGLE,
+)
 from oso_dp.accounting.tuning_cost import (
     STOPPING_ETA,
     Search,

@@ -34,11 +34,9 @@ from oso_dp.api.trainer import Trainer, TrainingResult
 from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.poisson_subset import uniform_below
 from oso_dp.privacy.rng_sources import RandomSource, get_source
-from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.user_loss import Loss
-from oso_dp.training.user_model import UserModel
+from oso_dp.privacy.sampling import PoissonSampling, uniform_below
+from oso_dp.training.user_model import Loss, UserModel
 
 
 @dataclass

@@ -14,8 +14,12 @@ from oso_dp.accounting.formatting import (
     format_noise_multiplier,
     format_spent_epsilon,
 )
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    RANDOM_STOPPING,
+    TRIAL_FRACTIONS,
+    find_fraction_error,
+)
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, QUERY_NOISE_RATIO, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
