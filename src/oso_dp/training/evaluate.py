@@ -1,13 +1,26 @@
 """Evaluation on the test set, which is public: not recorded in the ledger, without noise."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import LOSSES, METRICS
+
+
+@dataclass
+class Outcome:
+    """What came out of one run."""
+
+    run_id: str
+    status: str = "running"  # then finished or diverged
+    diverged_at: int | None = None
+    ledger: str = ""
+    wall_seconds: float = 0.0
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
 
 # Examples per forward pass. Small batches keep the activations of convolutions in the CPU's cache
 # (a quarter less time than with 500); accelerators need large ones.
