@@ -456,7 +456,7 @@ def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source) -> 
 def test_a_late_step_is_released_once(late: int, again: int) -> None:
     mechanism = Mechanism(["a"], 200, 100)
     released_at(mechanism, late, [])
-    with pytest.raises(ValueError, match=f"step: {again}; was released_at before"):
+    with pytest.raises(ValueError, match=f"step: {again}; was released before"):
         released_at(mechanism, again, [])
     released_at(mechanism, late + 1, [])
 

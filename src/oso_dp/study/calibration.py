@@ -4,10 +4,13 @@ The digests of a plan show that it was not edited. The check recomputes epsilon 
 training uses. It needs dp_accounting, which a campaign's machine may lack.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
@@ -16,9 +19,11 @@ from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Cohort, PlannedCohort
-from oso_dp.study.config import StudyConfig, parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.linear_scaling import make_linear_scaling_search
+
+if TYPE_CHECKING:
+    from oso_dp.study.config import StudyConfig
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ def _with_accounting(
     config: StudyConfig, search_accounting: str, trial_fractions: Sequence[float] | None
 ) -> StudyConfig:
     """The study with another search accounting, and so with other cohorts."""
+    from oso_dp.study.config import parse_config  # it needs pydantic
+
     is_scaling = search_accounting == LINEAR_SCALING
     other = {
         "search_accounting": search_accounting,

@@ -69,10 +69,12 @@ def _folder(value: str) -> str:
         raise ValueError("no such user; write the full path") from None
 
 
+_MODELS = [*(name for name in MODELS if name != "linear"), USER_MODEL]  # that is the audit's
+
+
 def _model(value: str) -> str:
-    known = [*MODELS, USER_MODEL]
-    if value not in known:
-        raise ValueError(f"must be one of {', '.join(known)}")
+    if value not in _MODELS:
+        raise ValueError(f"must be one of {', '.join(_MODELS)}")
     return value
 
 
@@ -90,7 +92,7 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     """One data set of the study."""
 
-    model: Annotated[str, AfterValidator(_model)]
+    model: Annotated[str, AfterValidator(_model), Field(json_schema_extra={"enum": [*_MODELS]})]
     epsilons: list[Epsilon] = Field(
         min_length=1,
         description="Budgets, one for each grid; if not public, one for all runs.",
