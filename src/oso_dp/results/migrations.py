@@ -29,6 +29,7 @@ from oso_dp.study.identity import (
 
 _COLUMNS = {stored: name for name, stored in STORED_NAMES.items()}
 _UNKNOWN: Mapping[str, Any] = dict.fromkeys(OPTIONS)
+_DECLARED = {"data_version", "public", "budget_runs"}  # of a user-defined data set
 
 
 def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
@@ -58,9 +59,19 @@ def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
 
 @cache
 def _parse_options(text: str) -> Mapping[str, Any]:
-    """The options from their JSON text; all null if some were not stored."""
+    """The options from their JSON text; all null if some were not stored.
+
+    ValueError for a declaration about the data that contradicts itself, or that no identity covers:
+    the run would pass as one on public data.
+    """
     stored = {_COLUMNS.get(name, name): value for name, value in parse_json(text).items()}
-    if not {*BASIC_OPTIONS} <= stored.keys():
+    is_complete = {*BASIC_OPTIONS} <= stored.keys()
+    if _DECLARED & stored.keys():
+        is_public = stored.get("budget_runs") is None
+        is_named = isinstance(stored.get("data_version"), str)
+        if not (is_complete and is_named and stored.get("public") is is_public):
+            raise ValueError("data_version, public, budget_runs")
+    if not is_complete:
         return _UNKNOWN
     fractions = stored.get("trial_fractions")
     return {
