@@ -7,7 +7,7 @@ from tests.opacus.layers import CASES, REFUSED, alone
 from torch import nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients.protocol import CHUNK_BYTES
+from oso_dp.gradients.layer_gradients import CHUNK_BYTES
 
 NOT_TRIED = "ignore:module. not checked whether"
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
