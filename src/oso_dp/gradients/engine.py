@@ -12,7 +12,7 @@ example's gradient does not depend on its batch.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -23,7 +23,7 @@ from oso_dp.gradients.forward_backward import (
     CONVOLUTIONS,
     BatchedLayer,
     compute_layer_gradients,
-    compute_outputs,
+    patched_forward,
 )
 from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES, check_layer, is_opaque
 from oso_dp.gradients.layer_gradients import (
@@ -54,24 +54,14 @@ class GradientEngine:
     ) -> None:
         self.model, self.loss, self.precision = model, loss, precision
         self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        self.size = sum(sizes)  # P
-        ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
-        self._slices = {
-            name: slice(a, b) for name, (a, b) in zip(self.shapes, pairwise(ends), strict=True)
-        }
+        self.size = sum(shape.numel() for shape in self.shapes.values())  # P
         self.layers = _find_layers(model)
-        direct_parameters = {
-            name: dict(layer.named_parameters(recurse=is_opaque(layer)))
-            for name, layer in self.layers.items()
-        }
-        self.layer_parameters = {
-            name: list(parameters) for name, parameters in direct_parameters.items()
-        }
-        self.layer_sizes = {
-            name: sum(parameter.numel() for parameter in parameters.values())
-            for name, parameters in direct_parameters.items()
-        }
+        self.layer_parameters: dict[str, list[str]] = {}  # names of each layer's own parameters
+        self.layer_sizes: dict[str, int] = {}  # how many numbers they are
+        for name, layer in self.layers.items():
+            own = dict(layer.named_parameters(recurse=is_opaque(layer)))
+            self.layer_parameters[name] = list(own)
+            self.layer_sizes[name] = sum(parameter.numel() for parameter in own.values())
         if sum(self.layer_sizes.values()) != self.size:
             raise OsoError("model: two layers share a parameter; parameters must not be shared")
         for name, layer in model.named_modules():
@@ -90,29 +80,34 @@ class GradientEngine:
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The model's outputs with these parameters [P]."""
         layers = self.batched_layers(flat[None])
-        with self.precision.products(flat.device):
-            outputs = compute_outputs(self.model, layers, self.views(flat), inputs)
+
+        def forward(name: str, *args: Any, **kwargs: Any) -> Any:
+            call = layers[name].bind(args, kwargs)
+            return call.returned(layers[name].outputs(call))
+
+        with self.precision.products(flat.device), patched_forward(layers, forward):
+            outputs = torch.func.functional_call(self.model, self.views(flat), (inputs,))
         return outputs.to(flat.dtype) if self.precision.low else outputs
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vectors [..., P]."""
-        return {
-            name: flat[..., part].view((*flat.shape[:-1], *self.shapes[name]))
-            for name, part in self._slices.items()
-        }
+        views, start = {}, 0
+        for name, shape in self.shapes.items():
+            part = flat[..., start : start + shape.numel()]
+            views[name] = part.view((*flat.shape[:-1], *shape))
+            start += shape.numel()
+        return views
 
     def batched_layers(self, flat: Tensor) -> dict[str, BatchedLayer]:
         """The layers with parameters, by name, at flat [R, P]."""
         views, layers = self.views(flat), {}
         for name, layer in self.layers.items():
             prefix = f"{name}." if name else ""
-            inside = {
-                key.removeprefix(prefix): values
-                for key, values in views.items()
-                if key.startswith(prefix)
+            below = {
+                key.removeprefix(prefix): views[key] for key in views if key.startswith(prefix)
             }
-            direct_parameters = {key: inside.pop(key) for key in self.layer_parameters[name]}
-            layers[name] = BatchedLayer(layer, direct_parameters, inside, self.precision)
+            own = {key: below.pop(key) for key in self.layer_parameters[name]}
+            layers[name] = BatchedLayer(layer, own, below, self.precision)
         return layers
 
     def chunk_size(self, inputs: Tensor) -> int | None:
@@ -254,8 +249,8 @@ def _find_layers(model: nn.Module) -> dict[str, nn.Module]:
     layers: dict[str, nn.Module] = {}
     whole: tuple[str, ...] = ()
     for name, layer in model.named_modules():
-        direct_parameters = next(layer.parameters(recurse=False), None) is not None
-        if direct_parameters and not name.startswith(whole):
+        has_parameters = next(layer.parameters(recurse=False), None) is not None
+        if has_parameters and not name.startswith(whole):
             layers[name] = layer
             if is_opaque(layer):
                 whole += (f"{name}." if name else "",)

@@ -170,23 +170,6 @@ def patched_forward(layers: Mapping[str, BatchedLayer], call: Callable[..., Any]
             layer.module.__dict__.pop("forward", None)
 
 
-def compute_outputs(
-    model: nn.Module,
-    layers: Mapping[str, BatchedLayer],
-    parameters: Mapping[str, Tensor],
-    inputs: Tensor,
-) -> Tensor:
-    """The model's outputs for inputs [N, ...] of one run, without per-sample gradients."""
-
-    def forward(name: str, *args: Any, **kwargs: Any) -> Any:
-        call = layers[name].bind(args, kwargs)
-        return call.returned(layers[name].outputs(call))
-
-    with patched_forward(layers, forward):
-        outputs: Tensor = torch.func.functional_call(model, dict(parameters), (inputs,))
-    return outputs
-
-
 def compute_layer_gradients(
     model: nn.Module,
     loss: Loss,

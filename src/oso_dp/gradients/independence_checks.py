@@ -55,26 +55,20 @@ def check_model(
     as in `check_independence`, which runs for each number in `classes`.
     """
     try:
-        _check_in_best_type(engine, flat, inputs, targets, classes)
+        # Of the structure, so without the rounding of a low precision. Copies: buffers change.
+        exact = GradientEngine(copy.deepcopy(engine.model).double(), _as_float64(engine.loss))
+        if _computes_in_float64(exact, flat.double(), inputs, targets):
+            for number in classes:
+                check_independence(exact, flat.double(), inputs, targets, classes=number)
+            return
+        rounded, flat = GradientEngine(copy.deepcopy(engine.model), engine.loss), flat.float()
+        for number in classes:
+            _check_rounded(rounded, flat, inputs, targets, number)
     except (OsoError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model or a loss may raise any exception
         line = " ".join(str(error).split())
         raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
-
-
-def _check_in_best_type(
-    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, classes: Sequence[int]
-) -> None:
-    # Of the model's structure, so without the rounding of a low precision. Copies: buffers change.
-    exact = GradientEngine(copy.deepcopy(engine.model).double(), _as_float64(engine.loss))
-    if _computes_in_float64(exact, flat.double(), inputs, targets):
-        for number in classes:
-            check_independence(exact, flat.double(), inputs, targets, classes=number)
-        return
-    rounded, flat = GradientEngine(copy.deepcopy(engine.model), engine.loss), flat.float()
-    for number in classes:
-        _check_rounded(rounded, flat, inputs, targets, number)
 
 
 def _check_rounded(

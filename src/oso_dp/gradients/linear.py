@@ -8,7 +8,6 @@ depends on the layer and T alone, never on the batch.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -81,23 +80,20 @@ def _add_all(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta
 
 
 def _add_disjoint(onto: Tensor, weights: Tensor, errors: Tensor, inputs: Tensor, beta: int) -> None:
-    """The same of one run, where no example has weight in two sums."""
-    for number in range(weights.shape[1]):
-        weight, error, of_input = _with_weight(weights[0, number, :, None], errors[0], inputs[0])
-        onto[0, number].addmm_((weight * error).T, of_input, beta=beta)
+    """The same of one run, where no example has weight in two sums: of those with weight alone."""
+    for total, column in zip(onto[0], weights[0, :, :, None], strict=True):
+        owned = column[:, 0].nonzero().flatten()
+        weight, error, of_input = column, errors[0], inputs[0]
+        if len(owned) <= _MOST * len(column):
+            weight, error, of_input = (
+                rows.index_select(0, owned) for rows in (weight, error, of_input)
+            )
+        total.addmm_((weight * error).T, of_input, beta=beta)
 
 
 def are_disjoint(weights: Tensor) -> bool:
     """Whether no example has weight in two sums, [R, J, B]."""
     return int(weights.count_nonzero(dim=1).max()) <= 1
-
-
-def _with_weight(weight: Tensor, *values: Tensor) -> Sequence[Tensor]:
-    """The rows of each whose weight, [B, 1], is not zero; all, if most have weight."""
-    owned = weight[:, 0].nonzero().flatten()
-    if len(owned) > _MOST * len(weight):
-        return weight, *values
-    return [rows.index_select(0, owned) for rows in (weight, *values)]
 
 
 def kernels_are_small(layer: nn.Linear, inputs: Tensor) -> bool:
