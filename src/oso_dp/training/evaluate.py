@@ -53,7 +53,7 @@ class Evaluator:
     def __init__(self, code: GradientEngine, inputs: Tensor, targets: Tensor, metric: str) -> None:
         self.code, self.inputs, self.targets = code, inputs, targets
         self.loss, self.metric = LOSSES[metric], METRICS[metric]
-        self.batch = BATCH_MICROBATCHED if code.microbatch_size(inputs) else BATCH
+        self.batch = BATCH_MICROBATCHED if code.chunk_size(inputs) else BATCH
         if inputs.device.type != "cpu":
             self.batch = BATCH_ACCELERATOR
         self.class_of: Tensor | None = None
