@@ -1,4 +1,4 @@
-"""What a hostile reading of this room brought to light, each as a test of its own."""
+"""Attacks on the drop-in that reviews found, each as a test."""
 
 from itertools import chain, islice
 

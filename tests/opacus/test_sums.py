@@ -9,7 +9,7 @@ from tests.opacus.helpers import MODES, NOT_TRIED, QUIET, Recorded, loader_of, m
 from tests.opacus.layers import CASES, alone
 from torch import Tensor, nn
 
-from oso_dp.gradients.protocol import CHUNK_BYTES
+from oso_dp.gradients.layer_gradients import CHUNK_BYTES
 from oso_dp.opacus.model_hooks import RULES
 from oso_dp.opacus.optimizer import ONE_RUN
 from oso_dp.opacus.per_sample_gradients import (

@@ -18,7 +18,6 @@ from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noisy_mean import NoisyMean
-from oso_dp.privacy.poisson_subset import uniform_below
 from oso_dp.privacy.queries import (
     ClippedDirection,
     ClippedGradient,
@@ -27,7 +26,7 @@ from oso_dp.privacy.queries import (
     UnclippedCount,
 )
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
-from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.privacy.sampling import PoissonSampling, uniform_below
 
 
 def size_of(mechanism: Mechanism, step: int) -> int:

@@ -15,9 +15,9 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.batch_rng import BLOCK
-from oso_dp.privacy.groups import LayerGroup
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.noise_composition import LayerGroup
 from oso_dp.privacy.queries import (
     QUERIES,
     AutomaticGradient,

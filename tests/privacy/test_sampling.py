@@ -24,10 +24,15 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy import philox
 from oso_dp.privacy.batch_rng import BLOCK, NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
-from oso_dp.privacy.poisson_subset import draw_binomial, draw_subset, uniform_below
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.rng_sources import RandomSource, Seeded, SystemEntropy
-from oso_dp.privacy.sampling import PoissonSampling, count_steps
+from oso_dp.privacy.sampling import (
+    PoissonSampling,
+    count_steps,
+    draw_binomial,
+    draw_subset,
+    uniform_below,
+)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])

@@ -11,8 +11,8 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.trajectories import trajectories
+from oso_dp.analysis.cells import trajectories
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import every_plan, styles
 from oso_dp.reporting.figures.dot_plot import draw_dots
 from oso_dp.reporting.figures.figures_03_to_11 import draw_metric, metric_plan

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.noise_tables import metric_against_noise
 from oso_dp.analysis.random_stopping import outcomes
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.reporting.figures import every_plan, layout, styles
 from oso_dp.reporting.figures.figures_03_to_11 import metric_plan

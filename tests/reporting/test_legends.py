@@ -11,9 +11,9 @@ from tests.reporting.drawing_helpers import LAID, every_kind, hollow, marks
 
 from oso_dp import labels
 from oso_dp.analysis.budget_strategies import budget_strategies
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.untuned_runs import with_alternatives
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import every_plan, styles
 from oso_dp.reporting.figures.budget_strategies import draw_strategies
 from oso_dp.reporting.figures.figure_01 import draw_cosine

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better, is_logarithmic
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables

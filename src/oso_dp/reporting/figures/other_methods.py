@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.figures.captions import incomplete_note

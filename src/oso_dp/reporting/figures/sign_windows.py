@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
+from oso_dp.analysis.adaptation_signs import SIGN_PRODUCTS, sign_windows
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.sign_windows import SIGN_PRODUCTS, sign_windows
 from oso_dp.reporting.figures import layout, styles
 from oso_dp.reporting.figures.figure_spec import FigureSpec
 

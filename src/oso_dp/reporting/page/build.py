@@ -6,7 +6,7 @@ from pathlib import Path
 from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.plan_tables import read_study_plans
+from oso_dp.analysis.result_set import read_study_plans
 from oso_dp.output_paths import check_folder
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.figures import every_plan, write_figures

@@ -8,9 +8,9 @@ import jinja2
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import claim_tests, equivalence_tests
+from oso_dp.analysis import claim_tests, verdicts
 from oso_dp.analysis.study_statement import make_stored_statements
-from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.analysis.verdicts import verdict_matrix
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.figures.figure_spec import WrittenFigure
@@ -94,13 +94,13 @@ def render(
                 *(
                     RULE_NOTE,
                     SEEDS_NOTE,
-                    equivalence_tests.VALUE_RULE,
-                    equivalence_tests.POINT_RULE,
+                    verdicts.VALUE_RULE,
+                    verdicts.POINT_RULE,
                 ),
                 *labels.DATASET_NOTES.values(),
             },
-            value_rule=equivalence_tests.VALUE_RULE,
-            point_rule=equivalence_tests.POINT_RULE,
+            value_rule=verdicts.VALUE_RULE,
+            point_rule=verdicts.POINT_RULE,
             statement=statement(sources.accounts),
             promises=[
                 str(promise).splitlines()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.paper.tables import PaperTable, find_table, paper_tables
 from oso_dp.reporting.figures.figure_spec import WrittenFigure
 from oso_dp.reporting.page.summary_text import best_method_text

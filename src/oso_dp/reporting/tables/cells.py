@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.contributing_runs import cell_key, contributing_runs
+from oso_dp.analysis.cells import cell_key, contributing_runs
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import SEEDS
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.paper.tables import DATASETS, paper_tables
 from oso_dp.reporting.context import ReportContext

@@ -3,9 +3,9 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cell_verdicts import judge_cells
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.paper.tables import (
     DATASETS,
     find_table,

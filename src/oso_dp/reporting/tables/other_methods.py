@@ -5,12 +5,11 @@ import math
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis import verdicts
 from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.equivalence_tests import Comparison, Difference, Sample
-from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT, are_comparable
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable
+from oso_dp.analysis.verdicts import Comparison, Difference, Sample, judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS
@@ -96,7 +95,7 @@ _ONLINE = ["mean", "std", "seeds", *COMPARABLE_ON, "variant", "grid_points", "gr
 
 def _mark_incomplete(verdict: str, row: dict) -> bool:
     """Whether points that were not run could reverse the verdict."""
-    end = {equivalence_tests.WORSE: "", equivalence_tests.BETTER: "_online"}.get(verdict)
+    end = {verdicts.WORSE: "", verdicts.BETTER: "_online"}.get(verdict)
     if end is None:
         return False
     size = row[f"grid_size{end}"]  # missing if the grid's size is unknown
@@ -110,7 +109,7 @@ def _compared(data: pd.DataFrame) -> list[Comparison | None]:
     and on the paper's data sets if runs are shorter than the paper's.
     """
     return [
-        equivalence_tests.make_comparison(
+        verdicts.make_comparison(
             row["dataset"], *_compare_with_online(row), is_higher_better(row["metric"])
         )
         if row["status"] == "run"
@@ -130,7 +129,7 @@ def _compare_with_online(row: dict) -> tuple[Sample, Sample]:
 
 
 def _gap(row: dict) -> Difference | None:
-    return equivalence_tests.difference([_compare_with_online(row)])
+    return verdicts.difference([_compare_with_online(row)])
 
 
 def _shown(difference: float, half: float) -> str:
@@ -139,5 +138,5 @@ def _shown(difference: float, half: float) -> str:
 
 def _against_online(compared: list[Comparison | None]) -> list[str]:
     """A verdict for each cell against Online's; all are judged together."""
-    judged = iter(equivalence_tests.judge([pair for pair in compared if pair is not None]))
+    judged = iter(verdicts.judge([pair for pair in compared if pair is not None]))
     return [labels.DASH if pair is None else next(judged) for pair in compared]

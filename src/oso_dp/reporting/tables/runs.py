@@ -3,8 +3,8 @@
 import pandas as pd
 
 from oso_dp import labels
+from oso_dp.analysis.cells import count_variants
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.run_counts import count_variants
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
 

@@ -5,11 +5,11 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.data.catalogue import DATASETS
-from oso_dp.models import build_model, parameter_count
+from oso_dp.models import build_model, fitting_models, parameter_count
 from oso_dp.paper.tables import paper_setups
 from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.table_format import Table
-from oso_dp.study.config import MODELS, StudyConfig
+from oso_dp.study.config import StudyConfig
 
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
 
@@ -59,7 +59,7 @@ def _counted(study: ResultSet, dataset: str) -> dict[str, int]:
     if info is None:
         rows = study.runs.loc[study.runs["dataset"] == dataset, ["examples", "batch_size"]]
         return {name: int(column.mode()[0]) for name, column in rows.items()}
-    model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
+    model = fitting_models([info.input_shape], info.metric)[0]
     used = study.runs.loc[study.runs["dataset"] == dataset, "batch_size"]
     default = StudyConfig.model_fields["batch_size"].default
     return {

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.contributing_runs import cell_key
-from oso_dp.analysis.equivalence_tests import POINT_RULE, VALUE_RULE
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.cells import cell_key
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.verdict_matrix import MOMENTUM_CALIBRATION_CELL
+from oso_dp.analysis.verdicts import MOMENTUM_CALIBRATION_CELL, POINT_RULE, VALUE_RULE, judge_cells
 from oso_dp.paper.tables import (
     DATASETS,
     PaperTable,
@@ -133,7 +131,7 @@ def _line(cell: pd.Series, prefix: str) -> list[str]:
 
 def _verdict(cell: pd.Series) -> str:
     verdict = cell["verdict"]
-    if verdict == equivalence_tests.NO_VALUE:
+    if verdict == verdicts.NO_VALUE:
         verdict = cell["point_verdict"]
     return verdict_text(cell, verdict) + (
         MARK if cell_key(cell) == MOMENTUM_CALIBRATION_CELL else ""
@@ -195,7 +193,7 @@ def _reading_notes(data: pd.DataFrame) -> list[str]:
 def _details(row: pd.Series) -> dict[str, str]:
     """One row with the details of a cell of the paper."""
     verdict = row["verdict"]
-    if verdict == equivalence_tests.NO_VALUE:
+    if verdict == verdicts.NO_VALUE:
         verdict = row["point_verdict"]
     return {
         **method_columns(row),

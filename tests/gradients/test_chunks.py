@@ -1,4 +1,4 @@
-"""A batch of several portions: each layer's norms and sums are those of all its examples."""
+"""A batch of several chunks: each layer's norms and sums are those of all its examples."""
 
 import math
 
@@ -8,15 +8,15 @@ from tests.gradients.layer_cases import CASES, alone, prepare
 from tests.gradients.test_layer_rules import endless
 
 from oso_dp.gradients import GradientEngine
-from oso_dp.gradients.engine import MICROBATCH_SIZE
+from oso_dp.gradients.engine import CHUNK_SIZE
 
-SIZE, BATCH = 4, 10  # two portions and a half
+SIZE, BATCH = 4, 10  # two chunks and a half
 
 
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_sums_over_portions_are_those_of_each_example(name, runs, monkeypatch) -> None:
-    monkeypatch.setattr(GradientEngine, "microbatch_size", lambda self, inputs: SIZE)
+def test_sums_over_chunks_are_those_of_each_example(name, runs, monkeypatch) -> None:
+    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: SIZE)
     given = prepare(name, runs=runs, batch=BATCH)
     mine, right = given.code(*given[1:]), alone(given)
     weights = torch.rand(runs, 2, BATCH, dtype=torch.float64)
@@ -27,11 +27,11 @@ def test_sums_over_portions_are_those_of_each_example(name, runs, monkeypatch) -
 
 @pytest.mark.parametrize("at", [(0, 0), (1, 5), (2, 9)])
 @pytest.mark.parametrize("name", CASES)
-def test_an_example_that_is_not_finite_counts_for_nothing_in_any_portion(
+def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
     name, at, monkeypatch
 ) -> None:
-    """In bfloat16, whose last portion is filled up, too."""
-    monkeypatch.setitem(MICROBATCH_SIZE, "cpu", SIZE)
+    """In bfloat16, whose last chunk is filled up, too."""
+    monkeypatch.setitem(CHUNK_SIZE, "cpu", SIZE)
     given = prepare(name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless)
     code, flats, inputs, targets = given
     weights, expected = torch.rand(3, 2, BATCH), 0
