@@ -34,7 +34,9 @@ def max_regret(study: ResultSet) -> pd.DataFrame:
     have three seeds.
     """
     rows = budget_strategies(study)
-    rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()]
+    rows = rows[
+        (rows["strategy"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()
+    ]
     rows = rows[rows["dataset"].isin(MARGINS)]
     rows = _select_comparable(rows)
     rows = rows[rows.groupby(_CELL_KEY)["method"].transform("size") > 1]

@@ -1,12 +1,19 @@
-"""Format a table as Markdown, CSV and LaTeX."""
+"""What a table is, and its formats Markdown, CSV and LaTeX.
 
-from collections.abc import Iterable, Mapping
+A `TableSpec` has columns, each with a label, a source and a format, and makes a `Table` of rows.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import pandas as pd
 
+from oso_dp import labels
+from oso_dp.analysis.accounts import GridAccount
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.labels import DASH
 from oso_dp.reporting.report_folder import ReportFolder
 
@@ -59,9 +66,72 @@ class Table:
     hovers: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ReportContext:
+    """A study's results, with derived values that several tables and the page share."""
+
+    study: ResultSet
+    accounts: Sequence[GridAccount]
+    claims: pd.DataFrame  # see `oso_dp.analysis.claims.judge_claims`
+    pictures: Sequence[str]  # names of the drawn figures
+
+
 def text(value: Any) -> str:
     """A cell as text; a dash for a missing value."""
     return DASH if pd.isna(value) else str(value)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of text cells."""
+
+    label: str | tuple[str, str]  # two: the group of columns, and the column
+    source: str | Callable[[dict[str, Any]], Any]  # a column of the rows, or a function of a row
+    format: Callable[[Any], str] = text
+
+    def cell(self, row: dict[str, Any]) -> str:
+        value = row[self.source] if isinstance(self.source, str) else self.source(row)
+        return self.format(value)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table without its rows."""
+
+    name: str  # file name without suffix
+    title: str
+    columns: Sequence[Column]
+    notes: Sequence[str] = ()
+
+    def fill(self, data: pd.DataFrame, **page: Any) -> Table:
+        """The table of these rows; page: further fields of `Table`, or other notes."""
+        notes = tuple(page.pop("notes", self.notes))
+        return Table(self.name, self.title, data, format_cells(data, self.columns), notes, **page)
+
+
+def format_cells(data: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
+    """The text cells of the rows."""
+    cells = [[column.cell(row) for column in columns] for row in data.to_dict("records")]
+    names: list[Any] = [column.label for column in columns]
+    grouped = any(isinstance(name, tuple) for name in names)
+    pairs = [name if isinstance(name, tuple) else ("", name) for name in names]
+    return pd.DataFrame(cells, columns=pd.MultiIndex.from_tuples(pairs) if grouped else names)
+
+
+def number(digits: str = ".4g") -> Callable[[Any], str]:
+    """The format of a number; a dash if it is missing."""
+    return partial(labels.format_number, digits=digits)
+
+
+def mean_std(mean: str = "mean", std: str = "std") -> Callable[[dict[str, Any]], str]:
+    """The source of a mean with its standard deviation."""
+    return lambda row: labels.format_mean_std(row[mean], row[std])
+
+
+DATASET = Column("data set", "dataset", labels.dataset_short)
+K = Column("k", "k")
+EPSILON = Column("ε", "epsilon", labels.format_budget)
+METHOD = Column("method", lambda row: labels.variant_method_label(row["method"], row["variant"]))
 
 
 def headings(printed: pd.DataFrame) -> list[list[tuple[str, int]]]:
