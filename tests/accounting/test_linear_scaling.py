@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from oso_dp.accounting.linear_scaling import LinearScalingSearch, final_noise_multiplier
-from oso_dp.accounting.trial_fractions import find_fraction_error, make_stages
+from oso_dp.accounting.search_accounting import find_fraction_error, make_stages
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling

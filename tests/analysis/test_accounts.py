@@ -27,7 +27,7 @@ from oso_dp.analysis.accounts import (
     check_grid_sizes,
     most_expensive,
 )
-from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
+from oso_dp.analysis.accounts import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling

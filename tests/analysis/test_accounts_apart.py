@@ -22,7 +22,7 @@ from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 from tests.stores import named, options
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
-from oso_dp.analysis import accounts, linear_scaling_accounts
+from oso_dp.analysis import accounts
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.identity import OPTIONS
@@ -67,7 +67,7 @@ SCALED |= {name: {name: value} for name, value in SCALED_OPTIONS.items()}
 
 def test_every_column_that_tells_searches_apart_is_tried() -> None:
     assert OTHERS.keys() == {*accounts._RUN_KEY}
-    assert SCALED.keys() == {*linear_scaling_accounts._SEARCH} - {*OPTIONS} | {*SCALED_OPTIONS}
+    assert SCALED.keys() == {*accounts._SEARCH} - {*OPTIONS} | {*SCALED_OPTIONS}
 
 
 @pytest.mark.parametrize("column", OTHERS)

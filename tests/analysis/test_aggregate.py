@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.value_helpers import run_values
 
-from oso_dp.analysis.aggregate import cross_select_points, grid_points, select_best_points
-from oso_dp.analysis.checkpoint_selection import (
+from oso_dp.analysis.values import cross_select_points, grid_points, select_best_points
+from oso_dp.analysis.values import (
     CHECKPOINT_RULES,
     checkpoints_by_rule,
     select_checkpoints,
 )
-from oso_dp.analysis.grouping import POINT, add_keys
-from oso_dp.analysis.run_counts import count_variants
-from oso_dp.analysis.trajectories import average_over_seeds, trajectories
+from oso_dp.analysis.values import POINT, add_keys
+from oso_dp.analysis.cells import count_variants
+from oso_dp.analysis.cells import average_over_seeds, trajectories
 from oso_dp.errors import OsoError
 
 

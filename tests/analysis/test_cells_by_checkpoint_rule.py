@@ -7,7 +7,7 @@ import pytest
 from tests.analysis.claim_helpers import papers_point
 
 from oso_dp.analysis import cells
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.verdicts import judge_cells
 
 
 @pytest.mark.parametrize(

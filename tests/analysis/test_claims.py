@@ -9,7 +9,7 @@ from tests.analysis.claim_helpers import papers_point
 
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.analysis import claims
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claim_tests import (
     CELLS,
     FAILS,

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from tests.analysis.claim_helpers import cells
 
-from oso_dp.analysis.cell_verdicts import is_complete_grid, is_incomplete_grid, judge_cells
+from oso_dp.analysis.verdicts import is_complete_grid, is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length
 from oso_dp.analysis.claim_tests import (
     HOLDS,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oso_dp.analysis.accounts import account_grids
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.study.grid import default_grid_size
 
 WHERE = {"dataset": "glyphs", "method": "fixed_quantile", "k": 2}

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from oso_dp.analysis.default_regret import max_regret
-from oso_dp.analysis.equivalence_tests import MARGINS
+from oso_dp.analysis.budget_strategies import max_regret
+from oso_dp.analysis.verdicts import MARGINS
 from oso_dp.reporting.update_docs import budgets
 
 ALONE = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 1}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.equivalence_tests import (
+from oso_dp.analysis.verdicts import judge_cells
+from oso_dp.analysis.verdicts import (
     MARGINS,
     SEEDS_NEEDED,
     Comparison,

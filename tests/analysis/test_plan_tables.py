@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oso_dp.analysis.plan_tables import grid_sizes, read_paper_plan
+from oso_dp.analysis.result_set import grid_sizes, read_paper_plan
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, write_plan
 

@@ -22,7 +22,7 @@ from oso_dp.analysis.claim_tests import (
     compare_methods,
 )
 from oso_dp.analysis.claims import CLAIMS, FROZEN_RATE, FROZEN_THRESHOLD, PRESET
-from oso_dp.analysis.equivalence_tests import Difference
+from oso_dp.analysis.verdicts import Difference
 from oso_dp.paper.tables import paper_results
 
 

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from tests.analysis.value_helpers import run_values
 
-from oso_dp.analysis.aggregate import (
+from oso_dp.analysis.values import (
     cross_select_points,
     grid_points,
     main_variants,
     select_best_points,
 )
-from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
+from oso_dp.analysis.values import checkpoints_by_rule, select_checkpoints
 from oso_dp.analysis.claim_tests import ClaimData, compare_methods
-from oso_dp.analysis.cost_claims import compare_step_times
-from oso_dp.analysis.equivalence_tests import (
+from oso_dp.analysis.claims import compare_step_times
+from oso_dp.analysis.verdicts import (
     Comparison,
     Sample,
     average_over_grids,
@@ -25,7 +25,7 @@ from oso_dp.analysis.equivalence_tests import (
     judge,
     p_value,
 )
-from oso_dp.analysis.grouping import add_keys
+from oso_dp.analysis.values import add_keys
 
 
 def points_of(store):

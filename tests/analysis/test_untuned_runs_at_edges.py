@@ -9,7 +9,7 @@ from tests.analysis.test_untuned_runs import SEARCH, fill
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED, ClaimData
 from oso_dp.analysis.claims import CLAIMS
 from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
-from oso_dp.analysis.variant_label import variant_label
+from oso_dp.analysis.values import variant_label
 from oso_dp.reporting.tables.budget_strategies import untuned_runs_table
 
 

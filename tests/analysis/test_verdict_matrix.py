@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.verdict_matrix import MOMENTUM_CALIBRATION_CELL, verdict_matrix
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import judge_cells
+from oso_dp.analysis.verdicts import MOMENTUM_CALIBRATION_CELL, verdict_matrix
 from oso_dp.paper.tables import paper_results, paper_tables
 
 KEY = ["dataset", "k", "epsilon", "method"]
@@ -25,7 +25,7 @@ def test_it_holds_every_private_cell_of_the_paper_once(store, study):
     assert sorted(matrix[KEY].itertuples(index=False, name=None)) == sorted(
         paper[KEY].itertuples(index=False, name=None)
     )
-    assert set(matrix["verdict"]) == {equivalence_tests.NOT_RUN}
+    assert set(matrix["verdict"]) == {verdicts.NOT_RUN}
     assert set(matrix["seeds"]) == {0}
 
 
@@ -37,12 +37,12 @@ def test_each_verdict_is_the_one_of_its_table(store, study):
     store.add(k=7, values=(0.9,))  # a table without values: the point is judged
     of = study(store)
     matrix = verdict_matrix(of)
-    assert row(matrix)["verdict"] == equivalence_tests.CONSISTENT
+    assert row(matrix)["verdict"] == verdicts.CONSISTENT
     assert row(matrix)["seeds"] == 3
-    assert row(matrix, method="adam_wosm")["verdict"] == equivalence_tests.WORSE
-    assert row(matrix, method="fixed_quantile")["verdict"] == equivalence_tests.UNDECIDED
+    assert row(matrix, method="adam_wosm")["verdict"] == verdicts.WORSE
+    assert row(matrix, method="fixed_quantile")["verdict"] == verdicts.UNDECIDED
     assert row(matrix, method="fixed_quantile")["seeds"] == 1
-    assert row(matrix, k=7)["verdict"] == equivalence_tests.INCOMPLETE
+    assert row(matrix, k=7)["verdict"] == verdicts.INCOMPLETE
     for table in paper_tables():
         cells = judge_cells(of, table.dataset, table.k).dropna(subset="epsilon")
         mine = matrix[matrix["table"] == table.number].set_index(["epsilon", "method"])

@@ -51,7 +51,7 @@ def test_every_plan_that_is_named_counts(store, oso) -> None:
 @pytest.mark.parametrize(("spent", "said"), [(2.99996, "3.0000"), (3.00001, "3.0001")])
 def test_what_was_spent_is_never_said_to_be_less(spent, said, store, oso, monkeypatch) -> None:
     monkeypatch.setattr("oso_dp.analysis.accounts.compute_epsilon", lambda *_: spent)
-    monkeypatch.setattr("oso_dp.analysis.grid_account.compute_epsilon", lambda *_: spent)
+    monkeypatch.setattr("oso_dp.analysis.accounts.compute_epsilon", lambda *_: spent)
     status, output, _ = oso("account", store, "--plan", "plan.json")
     assert (status == 0) == (spent < 3)
     assert output.count(f" {said} ") == (3 if spent < 3 else 1)  # rdp, pld, prv

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from oso_dp.analysis.adaptation_signs import count_adaptation_signs
-from oso_dp.analysis.aggregate import grid_points
-from oso_dp.analysis.checkpoint_selection import select_checkpoints
-from oso_dp.analysis.equivalence_tests import (
+from oso_dp.analysis.values import grid_points
+from oso_dp.analysis.values import select_checkpoints
+from oso_dp.analysis.verdicts import (
     Sample,
     average_over_grids,
     difference,

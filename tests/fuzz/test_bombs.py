@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import read_paper_plan
 from oso_dp.analysis.side_measurements import read_vocabulary_coverage
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.mutations import ODD, spoiled, spoiled_values
 
-from oso_dp.analysis.plan_tables import read_paper_plan, read_study_plans
+from oso_dp.analysis.result_set import read_paper_plan, read_study_plans
 from oso_dp.analysis.search_costs import KEY, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE_COLUMNS,

@@ -7,7 +7,7 @@ import torch
 from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.groups import LayerGroup
+from oso_dp.privacy.noise_composition import LayerGroup
 from oso_dp.privacy.queries import (
     SMALLEST_THRESHOLD,
     AdaptiveGradient,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from oso_dp.models.flatten import Flatten
+from oso_dp.models.layers import Flatten
 
 
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from oso_dp.models.max_pool import StrideOneMaxPool
+from oso_dp.models.layers import StrideOneMaxPool
 
 
 def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

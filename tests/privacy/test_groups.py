@@ -12,7 +12,7 @@ from torch import nn
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import LOSSES
-from oso_dp.privacy.groups import LayerGroup, equal_thresholds, proportional_noise
+from oso_dp.privacy.noise_composition import LayerGroup, equal_thresholds, proportional_noise
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount

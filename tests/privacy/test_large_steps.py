@@ -9,7 +9,7 @@ from tests.privacy.test_long_streams import STEPS
 from oso_dp.privacy import philox
 from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.poisson_subset import uniform_below
+from oso_dp.privacy.sampling import uniform_below
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from oso_dp.privacy.poisson_subset import draw_binomial, draw_subset, uniform_below
+from oso_dp.privacy.sampling import draw_binomial, draw_subset, uniform_below
 from oso_dp.privacy.rng_sources import RandomSource, Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
 

@@ -12,7 +12,7 @@ from tests.privacy.helpers import Given
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.errors import OsoError
-from oso_dp.privacy.groups import LayerGroup
+from oso_dp.privacy.noise_composition import LayerGroup
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Query, UnclippedCount

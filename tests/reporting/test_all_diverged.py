@@ -2,12 +2,12 @@
 
 import pytest
 
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length
 from oso_dp.analysis.claim_tests import ClaimData
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.analysis.verdicts import verdict_matrix
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.page import summary_text
 from oso_dp.reporting.page.build import make_sections
@@ -36,7 +36,7 @@ def lost(diverged):
 
 def test_judged_cells_all_diverged_are_diverged(lost) -> None:
     assert [*lost["status"]] == ["diverged"] * 2
-    assert [*lost["verdict"]] == [equivalence_tests.DIVERGED] * 2
+    assert [*lost["verdict"]] == [verdicts.DIVERGED] * 2
 
 
 def test_headline_all_diverged_cells_count_run(diverged, lost) -> None:

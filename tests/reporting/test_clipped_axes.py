@@ -8,7 +8,7 @@ import pytest
 from tests.reporting.drawing_helpers import outside
 from tests.reporting.test_scales import GUESS, WAY
 
-from oso_dp.analysis.trajectories import trajectories
+from oso_dp.analysis.cells import trajectories
 from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
 from oso_dp.reporting.figures.budget_strategies import strategies_chart
 from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart

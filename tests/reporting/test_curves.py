@@ -2,7 +2,7 @@
 
 import pytest
 
-from oso_dp.analysis.trajectories import trajectories
+from oso_dp.analysis.cells import trajectories
 from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 
 

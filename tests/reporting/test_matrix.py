@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import verdict_matrix
 from oso_dp.reporting.page.matrix import GLYPHS, legend, make_blocks
 
 
@@ -18,12 +18,12 @@ def some(store, study):
 
 
 def test_every_verdict_has_a_sign():
-    constants = [value for name, value in vars(equivalence_tests).items() if name.isupper()]
+    constants = [value for name, value in vars(verdicts).items() if name.isupper()]
     words = {value for value in constants if isinstance(value, str)}
     assert words - {
-        equivalence_tests.NO_VALUE,
-        equivalence_tests.VALUE_RULE,
-        equivalence_tests.POINT_RULE,
+        verdicts.NO_VALUE,
+        verdicts.VALUE_RULE,
+        verdicts.POINT_RULE,
     } == set(GLYPHS)
 
 
@@ -58,26 +58,26 @@ def test_the_legend_explains_what_is_there_and_nothing_else(some):
 
 def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
     """Of a value and of a point alike: what agrees with the paper is green, and nothing else."""
-    agrees = {equivalence_tests.CONSISTENT, equivalence_tests.SAME, equivalence_tests.AS_GOOD}
+    agrees = {verdicts.CONSISTENT, verdicts.SAME, verdicts.AS_GOOD}
     open_ = {
-        equivalence_tests.UNDECIDED: "open",
-        equivalence_tests.INCOMPLETE: "open",
-        equivalence_tests.NOT_RUN: "idle",
+        verdicts.UNDECIDED: "open",
+        verdicts.INCOMPLETE: "open",
+        verdicts.NOT_RUN: "idle",
     }
     for word, (_, look) in GLYPHS.items():
         assert look == ("yes" if word in agrees else open_.get(word, "no")), word
-    signs = {word: sign for word, (sign, _) in GLYPHS.items() if word != equivalence_tests.SAME}
+    signs = {word: sign for word, (sign, _) in GLYPHS.items() if word != verdicts.SAME}
     assert len(set(signs.values())) == len(signs)
-    assert (signs[equivalence_tests.BETTER], signs[equivalence_tests.WORSE]) == ("+", "−")
+    assert (signs[verdicts.BETTER], signs[verdicts.WORSE]) == ("+", "−")
 
 
 def test_the_legend_says_of_each_sign_what_it_means(some):
     for word, said in (
-        (equivalence_tests.BETTER, "+ better than printed"),
-        (equivalence_tests.WORSE, "− worse than printed"),
-        (equivalence_tests.TRAINS, "t trains, where the paper's runs diverge"),
-        (equivalence_tests.AS_GOOD, "≈ another best point, as good"),
-        (equivalence_tests.OTHER, "≠ another best point, better"),
-        (equivalence_tests.SAME, "= the same best point"),
+        (verdicts.BETTER, "+ better than printed"),
+        (verdicts.WORSE, "− worse than printed"),
+        (verdicts.TRAINS, "t trains, where the paper's runs diverge"),
+        (verdicts.AS_GOOD, "≈ another best point, as good"),
+        (verdicts.OTHER, "≠ another best point, better"),
+        (verdicts.SAME, "= the same best point"),
     ):
         assert legend(some.assign(verdict=word)).startswith(said)

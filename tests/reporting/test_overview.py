@@ -5,8 +5,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.equivalence_tests import margin_near
+from oso_dp.analysis.verdicts import judge_cells
+from oso_dp.analysis.verdicts import margin_near
 from oso_dp.reporting.figures.chart import colours
 from oso_dp.reporting.figures.overview import figures
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.reporting.conftest import comparison_tables
 
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.tables.study import runs_table
 
 

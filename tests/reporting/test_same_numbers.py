@@ -13,7 +13,7 @@ import pytest
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.plan_tables import read_study_plans
+from oso_dp.analysis.result_set import read_study_plans
 from oso_dp.reporting.figures import chart, every_figure, files
 from oso_dp.reporting.figures.chart import FigureSpec
 from oso_dp.reporting.figures.files import WrittenFigure

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.reporting.conftest import comparison_tables
 
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import judge_cells
+from oso_dp.analysis.result_set import read_paper_plan
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.tables.cells import paper_table
@@ -51,9 +51,9 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
 @pytest.mark.parametrize(
     ("at_papers_point", "value", "said"),
     [
-        (False, 0.80, equivalence_tests.UNDECIDED),
-        (True, 0.80, equivalence_tests.WORSE),
-        (False, 0.99, equivalence_tests.BETTER),
+        (False, 0.80, verdicts.UNDECIDED),
+        (True, 0.80, verdicts.WORSE),
+        (False, 0.99, verdicts.BETTER),
     ],
 )
 def test_a_part_of_a_grid_is_not_called_worse(store, study, at_papers_point, value, said) -> None:
@@ -218,7 +218,7 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
 
 
 @pytest.mark.parametrize(
-    ("lead", "verdict"), [(0.05, equivalence_tests.BETTER), (0.0, equivalence_tests.UNDECIDED)]
+    ("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)]
 )
 def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, store, study):
     """They have no margin of equivalence: what is clearly better is said to be, and no more."""
@@ -257,9 +257,9 @@ def test_runs_that_diverged_later_have_diverged_all_the_same(store, study):
         cells = judge_cells(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
         return cells.loc[(1.0, "fixed_quantile"), "verdict"]
 
-    assert verdict() == equivalence_tests.TRAINS
+    assert verdict() == verdicts.TRAINS
     store.runs[0] |= {"status": "diverged", "diverged_at": 120}
-    assert verdict() == equivalence_tests.CONSISTENT
+    assert verdict() == verdicts.CONSISTENT
 
 
 def test_budgets_that_are_not_those_printed_are_said_beside_the_table(paper_store, study):

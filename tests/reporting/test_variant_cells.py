@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claim_tests import UNDECIDED
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.untuned_runs import win_ranges
@@ -69,9 +69,9 @@ def test_only_the_plain_one_is_held_against_the_paper(variant, store, study) -> 
     made = study(fill(store, variant))
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
     assert cell["verdict"] == (
-        equivalence_tests.UNDECIDED if variant else equivalence_tests.CONSISTENT
+        verdicts.UNDECIDED if variant else verdicts.CONSISTENT
     )
-    assert (cell["point_verdict"] == equivalence_tests.UNDECIDED) == bool(variant)
+    assert (cell["point_verdict"] == verdicts.UNDECIDED) == bool(variant)
     assert ("median absolute difference" in agreement_text(made)[0]) == (variant is None)
 
 

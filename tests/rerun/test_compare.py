@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from oso_dp.rerun import rerun
-from oso_dp.rerun.compare import (
+from oso_dp.rerun.rerun import (
     BEYOND,
     CHANGED,
     EQUAL,

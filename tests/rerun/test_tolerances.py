@@ -3,7 +3,7 @@
 import pytest
 from tests.rerun.test_compare import ROW, evaluated
 
-from oso_dp.rerun.compare import BEYOND, EQUAL, MAX_FRACTION, OTHER_RNG, compare_run, is_near
+from oso_dp.rerun.rerun import BEYOND, EQUAL, MAX_FRACTION, OTHER_RNG, compare_run, is_near
 
 
 @pytest.mark.parametrize("stored", [0.001, 0.02, 0.5])

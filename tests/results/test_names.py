@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import read_paper_plan
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name
 from oso_dp.results.collect import collect

@@ -8,7 +8,7 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.scheduler.priorities import list_jobs, rank_runs, read_priorities
-from oso_dp.study.paper_points import paper_best_runs
+from oso_dp.study.grid import paper_best_runs
 from oso_dp.study.plan import make_plan_with_noise
 
 

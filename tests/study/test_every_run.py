@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan

@@ -6,7 +6,7 @@ import pytest
 
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.paper_points import paper_best_runs
+from oso_dp.study.grid import paper_best_runs
 from oso_dp.study.plan import read_plan
 
 

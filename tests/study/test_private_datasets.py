@@ -12,13 +12,13 @@ from oso_dp.analysis.study_statement import make_planned_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
 from oso_dp.study.private_datasets import check_one_budget
-from oso_dp.study.resources import estimate_memory_mb
+from oso_dp.study.workload import estimate_memory_mb
 
 STUDY: dict[str, Any] = {
     "name": "test",

@@ -4,7 +4,7 @@ import pytest
 
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes
+from oso_dp.study.workload import count_gpus, estimate_memory_mb, estimate_minutes
 
 
 @pytest.fixture(scope="module")

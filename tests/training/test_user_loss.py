@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp import OsoError, search_private, train_private
-from oso_dp.training.user_loss import check_loss
+from oso_dp.training.user_model import check_loss
 
 OUTPUTS, TARGETS = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
 MODEL = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))

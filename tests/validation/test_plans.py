@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, make_plan_with_noise, read_plan, write_plan
 from oso_dp.study.strict_yaml import read_yaml

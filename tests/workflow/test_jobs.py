@@ -11,7 +11,7 @@ import yaml
 
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.resources import estimate_memory_mb, estimate_minutes
+from oso_dp.study.workload import estimate_memory_mb, estimate_minutes
 
 # More than ten shards of a cohort, a GPU, texts, and data sets of different size.
 STUDY = {

@@ -19,7 +19,7 @@ from oso_dp.results.conflicts import check_same_search
 from oso_dp.results.conflicts import check_budget_unspent, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.resources import count_gpus, estimate_memory_mb, estimate_minutes
+from oso_dp.study.workload import count_gpus, estimate_memory_mb, estimate_minutes
 from oso_dp.study.plan import load_plans
 from oso_dp.study.workload import estimate_seconds, estimate_workload
 from oso_dp.snakemake_support.preflight import (

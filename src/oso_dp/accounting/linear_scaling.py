@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
-from oso_dp.accounting.trial_fractions import (
+from oso_dp.accounting.search_accounting import (
     TRIAL_FRACTIONS,
     find_fraction_error,
     format_fractions,

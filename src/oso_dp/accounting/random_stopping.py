@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.poisson_subset import Words
+from oso_dp.privacy.sampling import Words
 
 _MAX_POISSON_RUNS = 700  # exp(-746) is 0 in float64, which would make all probabilities 0
 Values = npt.NDArray[np.float64]

@@ -40,15 +40,15 @@ from oso_dp.accounting.tuning_cost import (
     compute_random_stopping_epsilon,
     infer_stopping_distribution,
 )
-from oso_dp.analysis.dataset_accounts import account_datasets, counts_to_total
-from oso_dp.analysis.grid_account import (
+from oso_dp.analysis.accounts import account_datasets, counts_to_total
+from oso_dp.analysis.accounts import (
     BUDGET_TOLERANCE,
     GridAccount,
     full_run_ledger,
     pad_to_full_run,
 )
-from oso_dp.analysis.grouping import POINT
-from oso_dp.analysis.linear_scaling_accounts import account_linear_scaling
+from oso_dp.analysis.values import POINT
+from oso_dp.analysis.accounts import account_linear_scaling
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling

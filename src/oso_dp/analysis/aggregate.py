@@ -7,8 +7,8 @@ runs count with what they reached before diverging, and are counted as diverged.
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.grouping import CELL, DEFAULT_MOMENTUM, POINT, VARIANT, metric_directions
-from oso_dp.analysis.variant_label import variant_labels
+from oso_dp.analysis.values import CELL, DEFAULT_MOMENTUM, POINT, VARIANT, metric_directions
+from oso_dp.analysis.values import variant_labels
 from oso_dp.paper.tables import PAPER_EPOCHS
 
 

@@ -18,13 +18,13 @@ from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.cells import has_paper_length, make_cells
-from oso_dp.analysis.checkpoint_selection import select_checkpoints
-from oso_dp.analysis.equivalence_tests import SEEDS_NEEDED, Sample, difference
-from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, are_comparable
+from oso_dp.analysis.values import select_checkpoints
+from oso_dp.analysis.verdicts import SEEDS_NEEDED, Sample, difference
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, are_comparable
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.values import sort_as_paper
 from oso_dp.analysis.untuned_runs import untuned_points
-from oso_dp.analysis.variant_label import variant_label
+from oso_dp.analysis.values import variant_label
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import metric_direction
 from oso_dp.study.default_points import DEFAULTS, DefaultConfig

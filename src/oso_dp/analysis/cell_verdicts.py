@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis import verdicts
 from oso_dp.analysis.cells import COLUMNS, POINT_TOLERANCE, TablePanel, has_paper_length, make_cells
-from oso_dp.analysis.equivalence_tests import Comparison, Sample
+from oso_dp.analysis.verdicts import Comparison, Sample
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import SEEDS
@@ -40,15 +40,15 @@ def _judge_frame(frame: pd.DataFrame) -> pd.DataFrame:
     places = [
         place
         for place, (value, row) in enumerate(zip(values, rows, strict=True))
-        if value == equivalence_tests.UNDECIDED and has_paper_length(row["dataset"], row["epochs"])
+        if value == verdicts.UNDECIDED and has_paper_length(row["dataset"], row["epochs"])
     ]
     places = [place for place in places if not rows[place]["variant"]]
-    together = equivalence_tests.judge([_comparison(rows[place]) for place in places])
+    together = verdicts.judge([_comparison(rows[place]) for place in places])
     for place, verdict in zip(places, together, strict=True):
         row = rows[place]
-        short = verdict == equivalence_tests.WORSE and not is_comparable_with_paper(row)
-        values[place] = equivalence_tests.UNDECIDED if short else verdict
-        gap = equivalence_tests.difference([_compare_with_paper(row)])
+        short = verdict == verdicts.WORSE and not is_comparable_with_paper(row)
+        values[place] = verdicts.UNDECIDED if short else verdict
+        gap = verdicts.difference([_compare_with_paper(row)])
         halves[place] = math.nan if gap is None else gap.half
     words = {"verdict": values, "point_verdict": [point for _, point in pairs]}
     columns = {name: np.array(column, dtype=object) for name, column in words.items()}
@@ -70,40 +70,40 @@ def _compare_with_paper(row: Mapping) -> tuple[Sample, Sample]:
 
 def _comparison(row: Mapping) -> Comparison:
     better = is_higher_better(row["metric"])
-    return equivalence_tests.make_comparison(row["dataset"], *_compare_with_paper(row), better)
+    return verdicts.make_comparison(row["dataset"], *_compare_with_paper(row), better)
 
 
 def _verdicts(row: Mapping) -> tuple[str, str]:
     """On the value, and on the hyperparameters."""
     if row["status"] == "not run":
-        return equivalence_tests.NOT_RUN, equivalence_tests.NOT_RUN
+        return verdicts.NOT_RUN, verdicts.NOT_RUN
     if row["variant"]:  # another method than the paper's
-        return equivalence_tests.UNDECIDED, equivalence_tests.UNDECIDED
+        return verdicts.UNDECIDED, verdicts.UNDECIDED
     if row["paper_diverged"]:
         if row["diverged"] < row["runs"]:
-            return equivalence_tests.TRAINS, equivalence_tests.TRAINS
+            return verdicts.TRAINS, verdicts.TRAINS
         complete = is_complete_grid(row)
-        return (equivalence_tests.CONSISTENT if complete else equivalence_tests.INCOMPLETE,) * 2
+        return (verdicts.CONSISTENT if complete else verdicts.INCOMPLETE,) * 2
     if row["status"] == "diverged":
-        return equivalence_tests.DIVERGED, equivalence_tests.DIVERGED
+        return verdicts.DIVERGED, verdicts.DIVERGED
     if pd.isna(row["paper_mean"]):
-        return equivalence_tests.NO_VALUE, _point_verdict(row)
-    return equivalence_tests.UNDECIDED, _point_verdict(row)  # until all values are judged
+        return verdicts.NO_VALUE, _point_verdict(row)
+    return verdicts.UNDECIDED, _point_verdict(row)  # until all values are judged
 
 
 def _point_verdict(row: Mapping) -> str:
     if not is_complete_grid(row):
-        return equivalence_tests.INCOMPLETE
+        return verdicts.INCOMPLETE
     names = labels.searched_axes(row["method"])
     if all(np.isclose(row[n], row[f"paper_{n}"], rtol=POINT_TOLERANCE, atol=0) for n in names):
-        return equivalence_tests.SAME
+        return verdicts.SAME
     if pd.isna(row["at_paper_mean"]):  # all its runs diverged
-        return equivalence_tests.OTHER
+        return verdicts.OTHER
     there = Sample(row["at_paper_mean"], row["at_paper_std"], int(row["at_paper_seeds"]))
-    gap = equivalence_tests.difference([(there, Sample.of(row))])
+    gap = verdicts.difference([(there, Sample.of(row))])
     if gap is None:
-        return equivalence_tests.UNDECIDED
-    return equivalence_tests.AS_GOOD if gap.low <= 0 <= gap.high else equivalence_tests.OTHER
+        return verdicts.UNDECIDED
+    return verdicts.AS_GOOD if gap.low <= 0 <= gap.high else verdicts.OTHER
 
 
 def is_incomplete_grid(row: Mapping) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.aggregate import main_variants
-from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT
+from oso_dp.analysis.values import main_variants
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS

@@ -13,7 +13,7 @@ A rule also decides on which test examples the grid's best point is selected:
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.grouping import metric_directions
+from oso_dp.analysis.values import metric_directions
 from oso_dp.errors import OsoError
 from oso_dp.results.schema import SPLITS
 

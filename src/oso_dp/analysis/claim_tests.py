@@ -24,7 +24,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.cells import has_paper_length
-from oso_dp.analysis.equivalence_tests import (
+from oso_dp.analysis.verdicts import (
     RATIO_DATASETS,
     Difference,
     Sample,
@@ -33,7 +33,7 @@ from oso_dp.analysis.equivalence_tests import (
     margin_of,
     scale_to_margin,
 )
-from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.metrics import metric_direction
 from oso_dp.paper.tables import paper_results
 

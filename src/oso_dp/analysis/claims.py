@@ -6,7 +6,7 @@ from functools import cache
 import pandas as pd
 
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.claim_tests import (
     CELLS,
@@ -21,10 +21,10 @@ from oso_dp.analysis.claim_tests import (
     always_diverges,
     compare_methods,
 )
-from oso_dp.analysis.cost_claims import compare_gradient_noise, compare_step_times
+from oso_dp.analysis.claims import compare_gradient_noise, compare_step_times
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.threshold_claim import prominent_optimum
+from oso_dp.analysis.claims import prominent_optimum
 from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.grouping import CELL
+from oso_dp.analysis.values import CELL
 from oso_dp.analysis.result_set import ResultSet
 
 # Data set, k, epsilon (None without privacy), method.

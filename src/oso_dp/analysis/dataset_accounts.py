@@ -11,7 +11,7 @@ by the user.
 import pandas as pd
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
+from oso_dp.analysis.accounts import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.results.checks import check_identity, parse_ledger, protected, records
 

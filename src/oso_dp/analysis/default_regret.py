@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from oso_dp.analysis.budget_strategies import DEFAULT, budget_strategies
-from oso_dp.analysis.equivalence_tests import MARGINS, RATIO_DATASETS, SEEDS_NEEDED
-from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.verdicts import MARGINS, RATIO_DATASETS, SEEDS_NEEDED
+from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import metric_direction
 

@@ -13,9 +13,9 @@ import pandas as pd
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
-from oso_dp.accounting.trial_fractions import FINAL_STAGE
-from oso_dp.analysis.grid_account import GridAccount, full_run_ledger, pad_to_full_run
-from oso_dp.analysis.grouping import POINT
+from oso_dp.accounting.search_accounting import FINAL_STAGE
+from oso_dp.analysis.accounts import GridAccount, full_run_ledger, pad_to_full_run
+from oso_dp.analysis.values import POINT
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.checks import check_identity, parse_ledger, records

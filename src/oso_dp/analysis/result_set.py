@@ -9,15 +9,15 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.aggregate import (
+from oso_dp.analysis.values import (
     cross_select_points,
     grid_points,
     main_variants,
     select_best_points,
 )
-from oso_dp.analysis.checkpoint_selection import checkpoints_by_rule, select_checkpoints
-from oso_dp.analysis.grouping import add_keys
-from oso_dp.analysis.plan_tables import grid_sizes
+from oso_dp.analysis.values import checkpoints_by_rule, select_checkpoints
+from oso_dp.analysis.values import add_keys
+from oso_dp.analysis.result_set import grid_sizes
 from oso_dp.analysis.side_measurements import no_step_times
 from oso_dp.methods import method_names
 from oso_dp.results.checks import shared_budgets

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from oso_dp.analysis.grouping import CELL, VARIANT
+from oso_dp.analysis.values import CELL, VARIANT
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.row_order import sort_as_paper
+from oso_dp.analysis.values import sort_as_paper
 
 
 def count_variants(study: ResultSet) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis.noise_tables import noise_multipliers
-from oso_dp.analysis.plan_tables import read_paper_plan
+from oso_dp.analysis.result_set import read_paper_plan
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular

@@ -18,7 +18,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
     ClaimResult,
 )
-from oso_dp.analysis.equivalence_tests import Difference, Sample, difference
+from oso_dp.analysis.verdicts import Difference, Sample, difference
 
 PROMINENT = 1.1  # times the cosine at an end of the range
 TRUTHS = {"batch": "of the same batch", "data": "of all examples"}  # the reference gradient

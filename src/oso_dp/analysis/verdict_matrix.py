@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
-from oso_dp.analysis.grouping import CELL
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import judge_cells
+from oso_dp.analysis.values import CELL
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.paper.tables import paper_tables
 
@@ -34,5 +34,5 @@ def verdict_matrix(study: ResultSet) -> pd.DataFrame:
 def overall_verdict(cells: pd.DataFrame) -> pd.Series:
     """The verdict on a cell's value, or on its hyperparameters where no value is printed."""
     return cells["verdict"].mask(
-        cells["verdict"] == equivalence_tests.NO_VALUE, cells["point_verdict"]
+        cells["verdict"] == verdicts.NO_VALUE, cells["point_verdict"]
     )

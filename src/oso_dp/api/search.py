@@ -33,10 +33,10 @@ from oso_dp.api.scoring import NoisyScorer, PerExampleMetric, PublicScorer, Scor
 from oso_dp.api.trainer import Trainer, TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.poisson_subset import uniform_below
+from oso_dp.privacy.sampling import uniform_below
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.user_loss import Loss
+from oso_dp.training.user_model import Loss
 from oso_dp.training.user_model import UserModel
 
 

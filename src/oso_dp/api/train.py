@@ -22,7 +22,7 @@ from oso_dp.api.trainer import Trainer
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.cohort import Run
-from oso_dp.training.user_loss import Loss
+from oso_dp.training.user_model import Loss
 from oso_dp.training.user_model import UserModel
 
 

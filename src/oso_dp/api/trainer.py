@@ -30,7 +30,7 @@ from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import StepCallback, Training, advance
 from oso_dp.training.schedule_and_averaging import CONSTANT, rate_factor
 from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
-from oso_dp.training.user_loss import Loss
+from oso_dp.training.user_model import Loss
 from oso_dp.training.user_model import UserModel, check_targets, count_classes
 
 if TYPE_CHECKING:

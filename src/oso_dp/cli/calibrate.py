@@ -7,7 +7,7 @@ import typer
 
 from oso_dp.accounting.formatting import format_noise_multiplier
 from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING
-from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.accounting.search_accounting import FINAL_STAGE
 from oso_dp.cli import calibration_options as options
 from oso_dp.cli.calibration_options import Accountant
 from oso_dp.errors import OsoError

@@ -15,7 +15,7 @@ from oso_dp.accounting.formatting import (
     format_spent_epsilon,
 )
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.trial_fractions import TRIAL_FRACTIONS, find_fraction_error
+from oso_dp.accounting.search_accounting import TRIAL_FRACTIONS, find_fraction_error
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION

@@ -28,7 +28,7 @@ def train(
     from oso_dp.results.conflicts import check_budget_unspent, check_same_search
     from oso_dp.results.read import is_store
     from oso_dp.results.write import check_no_loss, write_table
-    from oso_dp.study.budget_check import check_budget
+    from oso_dp.study.calibration import check_budget
     from oso_dp.study.plan import read_plan
 
     planned = read_plan(plan)

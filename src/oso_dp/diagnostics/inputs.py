@@ -5,7 +5,7 @@ from pathlib import Path
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.validation import load_prepared
 from oso_dp.errors import OsoError
-from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.plan import read_plan
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from oso_dp.errors import OsoError
 from oso_dp.methods.base import State, gradient_step
 from oso_dp.methods.fixed_quantile import FixedQuantile
-from oso_dp.privacy.groups import LayerGroup, equal_thresholds, proportional_noise
+from oso_dp.privacy.noise_composition import LayerGroup, equal_thresholds, proportional_noise
 from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 
 if TYPE_CHECKING:

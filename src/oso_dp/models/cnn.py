@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from oso_dp.models.flatten import Flatten
-from oso_dp.models.max_pool import StrideOneMaxPool
+from oso_dp.models.layers import Flatten
+from oso_dp.models.layers import StrideOneMaxPool
 
 
 def cnn(final_activation: bool = False) -> nn.Module:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing torch is slow, and planning a study does not need
 
     from torch import Tensor
 
-    from oso_dp.privacy.groups import LayerGroup
+    from oso_dp.privacy.noise_composition import LayerGroup
 
 SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e30
 _SMALLEST_WEIGHT = 2.0**-126  # subnormal float32 weights round coarsely and could exceed the bound

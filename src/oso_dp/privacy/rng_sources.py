@@ -29,7 +29,7 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.poisson_subset import Words
+from oso_dp.privacy.sampling import Words
 from oso_dp.privacy.thread_pool import run_in_threads
 
 # The version of the mapping from run id, purpose and step to numbers, on the CPU and accelerators

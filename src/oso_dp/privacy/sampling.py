@@ -6,7 +6,7 @@ data sets differ by one example added or removed (Galli et al. 2024, "Privacy An
 fixed size and shuffled epochs need another accounting and are not supported.
 
 A batch is drawn as a binomial size and a uniformly random subset of that size, which has the same
-distribution (`oso_dp.privacy.poisson_subset`) at a cost proportional to the batch.
+distribution (`oso_dp.privacy.sampling`) at a cost proportional to the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.poisson_subset import Words, draw_binomial, draw_subset
+from oso_dp.privacy.sampling import Words, draw_binomial, draw_subset
 
 if TYPE_CHECKING:
     import numpy as np

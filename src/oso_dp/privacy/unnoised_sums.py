@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from oso_dp.privacy.groups import LayerGroup
+from oso_dp.privacy.noise_composition import LayerGroup
 from oso_dp.privacy.queries import Query, Runs, have_same_components
 
 

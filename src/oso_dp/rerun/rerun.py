@@ -15,11 +15,11 @@ import torch
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
-from oso_dp.rerun.compare import BEYOND, MOVES, Comparison, best_of, compare_run, explain_doubt
+from oso_dp.rerun.rerun import BEYOND, MOVES, Comparison, best_of, compare_run, explain_doubt
 from oso_dp.results.checks import records
 from oso_dp.results.read import Results
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
-from oso_dp.study.from_row import make_run
+from oso_dp.study.cohort import make_run
 from oso_dp.training.job import run_job
 
 _THREADS = re.compile(r"\((\d+) threads?\)$")  # in the column `device`

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SEARCH_ACCOUNTINGS
-from oso_dp.accounting.trial_fractions import find_stage_error
+from oso_dp.accounting.search_accounting import find_stage_error
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.data.catalogue import OOV_WORDS
 from oso_dp.errors import OsoError

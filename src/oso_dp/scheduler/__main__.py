@@ -25,7 +25,7 @@ from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_prioriti
 from oso_dp.scheduler.scheduling import Scheduler
 from oso_dp.scheduler.shard_store import ShardStore, list_stores
 from oso_dp.signals import SignalRecorder
-from oso_dp.study.paper_points import paper_best_runs
+from oso_dp.study.grid import paper_best_runs
 from oso_dp.study.plan import read_plan
 from oso_dp.study.private_datasets import check_one_budget
 from oso_dp.training.provenance import device_name

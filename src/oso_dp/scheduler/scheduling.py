@@ -12,7 +12,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import Selection
 from oso_dp.scheduler.shard_store import Group, ShardStore
-from oso_dp.study.budget_check import check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.trial_fractions import FINAL_STAGE
+from oso_dp.accounting.search_accounting import FINAL_STAGE
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import PlannedCohort

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from oso_dp.accounting.trial_fractions import find_stage_error
+from oso_dp.accounting.search_accounting import find_stage_error
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.privacy.sampling import PoissonSampling, count_steps

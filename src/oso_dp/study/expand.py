@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING, SINGLE
-from oso_dp.accounting.trial_fractions import make_stages
+from oso_dp.accounting.search_accounting import make_stages
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
 from oso_dp.study.grid import make_candidates
 from oso_dp.study.identity import POINT
 from oso_dp.study.linear_scaling import resolve_trial_fractions
-from oso_dp.study.paper_points import nearest_to_papers_best
+from oso_dp.study.grid import nearest_to_papers_best
 from oso_dp.study.private_datasets import with_one_budget
 
 if TYPE_CHECKING:

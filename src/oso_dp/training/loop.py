@@ -25,7 +25,7 @@ from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
 from oso_dp.study.cohort import Run
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
-from oso_dp.training.outcome import Outcome
+from oso_dp.training.evaluate import Outcome
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
 from oso_dp.training.task import StudyTask, TrainConfig, TrainingProblem
 from oso_dp.training.user_task import make_user_problem

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, Precision, check_forward_is_pure
 from oso_dp.training.task import Examples
-from oso_dp.training.user_loss import Loss, check_loss, make_per_example
+from oso_dp.training.user_model import Loss, check_loss, make_per_example
 
 _MAX_TARGETS_CHECKED = 50
 

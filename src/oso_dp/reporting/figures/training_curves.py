@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from oso_dp import labels
 from oso_dp.analysis.cells import has_paper_length
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.trajectories import average_over_seeds, trajectories
+from oso_dp.analysis.cells import average_over_seeds, trajectories
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures.chart import (

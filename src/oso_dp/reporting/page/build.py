@@ -12,16 +12,16 @@ import jinja2
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import claim_tests, equivalence_tests
+from oso_dp.analysis import claim_tests, verdicts
 from oso_dp.analysis.accounts import account_grids, check_budgets
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.plan_tables import read_study_plans
+from oso_dp.analysis.result_set import read_study_plans
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.study_statement import make_stored_statements
-from oso_dp.analysis.verdict_matrix import verdict_matrix
+from oso_dp.analysis.verdicts import verdict_matrix
 from oso_dp.output_paths import check_folder
 from oso_dp.paper.tables import DATASETS, PaperTable, find_table, paper_tables
 from oso_dp.reporting.figures import every_figure
@@ -208,11 +208,11 @@ def render(
             # Notes that the page has once, in other words or in an appendix.
             said_elsewhere={
                 *(RULE_NOTE, SEEDS_NOTE),
-                *(equivalence_tests.VALUE_RULE, equivalence_tests.POINT_RULE),
+                *(verdicts.VALUE_RULE, verdicts.POINT_RULE),
                 *labels.DATASET_NOTES.values(),
             },
-            value_rule=equivalence_tests.VALUE_RULE,
-            point_rule=equivalence_tests.POINT_RULE,
+            value_rule=verdicts.VALUE_RULE,
+            point_rule=verdicts.POINT_RULE,
             statement=statement(context.accounts),
             promises=[
                 str(promise).splitlines()

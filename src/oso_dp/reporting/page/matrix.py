@@ -5,34 +5,34 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import equivalence_tests
+from oso_dp.analysis import verdicts
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.tables.cells import MARK, anchor
 
 # verdict -> glyph and CSS class
 GLYPHS = {
-    equivalence_tests.CONSISTENT: ("=", "yes"),
-    equivalence_tests.BETTER: ("+", "no"),
-    equivalence_tests.WORSE: ("−", "no"),
-    equivalence_tests.UNDECIDED: ("?", "open"),
-    equivalence_tests.DIVERGED: ("×", "no"),
-    equivalence_tests.TRAINS: ("t", "no"),
-    equivalence_tests.SAME: ("=", "yes"),
-    equivalence_tests.AS_GOOD: ("≈", "yes"),
-    equivalence_tests.OTHER: ("≠", "no"),
-    equivalence_tests.INCOMPLETE: ("p", "open"),
-    equivalence_tests.NOT_RUN: ("·", "idle"),
+    verdicts.CONSISTENT: ("=", "yes"),
+    verdicts.BETTER: ("+", "no"),
+    verdicts.WORSE: ("−", "no"),
+    verdicts.UNDECIDED: ("?", "open"),
+    verdicts.DIVERGED: ("×", "no"),
+    verdicts.TRAINS: ("t", "no"),
+    verdicts.SAME: ("=", "yes"),
+    verdicts.AS_GOOD: ("≈", "yes"),
+    verdicts.OTHER: ("≠", "no"),
+    verdicts.INCOMPLETE: ("p", "open"),
+    verdicts.NOT_RUN: ("·", "idle"),
 }
 _MEANINGS = {
-    equivalence_tests.CONSISTENT: "consistent with the printed value",
-    equivalence_tests.BETTER: "better than printed",
-    equivalence_tests.WORSE: "worse than printed",
-    equivalence_tests.DIVERGED: "all runs diverged",
-    equivalence_tests.TRAINS: "trains, where the paper's runs diverge",
-    equivalence_tests.SAME: "the same best point (k = 7 has no values)",
-    equivalence_tests.AS_GOOD: "another best point, as good",
-    equivalence_tests.OTHER: "another best point, better",
-    equivalence_tests.INCOMPLETE: "incomplete grid",
+    verdicts.CONSISTENT: "consistent with the printed value",
+    verdicts.BETTER: "better than printed",
+    verdicts.WORSE: "worse than printed",
+    verdicts.DIVERGED: "all runs diverged",
+    verdicts.TRAINS: "trains, where the paper's runs diverge",
+    verdicts.SAME: "the same best point (k = 7 has no values)",
+    verdicts.AS_GOOD: "another best point, as good",
+    verdicts.OTHER: "another best point, better",
+    verdicts.INCOMPLETE: "incomplete grid",
 }
 
 

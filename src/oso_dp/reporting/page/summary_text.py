@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.grouping import COMPARABLE_ON
+from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.metrics import is_higher_better
@@ -35,12 +35,12 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
     printed = cells[cells["paper_mean"].notna()]
     words = printed["verdict"]
     decided = (
-        equivalence_tests.CONSISTENT,
-        equivalence_tests.BETTER,
-        equivalence_tests.WORSE,
-        equivalence_tests.DIVERGED,
+        verdicts.CONSISTENT,
+        verdicts.BETTER,
+        verdicts.WORSE,
+        verdicts.DIVERGED,
     )
-    ran = int((words != equivalence_tests.NOT_RUN).sum())
+    ran = int((words != verdicts.NOT_RUN).sum())
     if not words.isin(decided).any():
         opening = (
             f"Neither confirmed nor refuted yet: of the {len(words)} values that the paper prints, "
@@ -50,7 +50,7 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
         parts = []
         for dataset, found in printed.groupby("dataset", sort=False)["verdict"]:
             counts = {word: int((found == word).sum()) for word in decided}
-            left = int((found != equivalence_tests.NOT_RUN).sum()) - sum(counts.values())
+            left = int((found != verdicts.NOT_RUN).sum()) - sum(counts.values())
             parts_text = [f"{number} {word}" for word, number in counts.items() if number]
             parts_text += [f"{left} without a verdict yet"] if left else []
             if parts_text:
@@ -115,7 +115,7 @@ def best_method_text(cells: pd.DataFrame) -> str | None:
     ran = ran[whole]
     if ran.empty:
         return None
-    diverged = cells.loc[cells["status"] == equivalence_tests.DIVERGED, "epsilon"]
+    diverged = cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"]
     alone = shorter | dict.fromkeys(diverged, "has a value")
     rankings = [_rank(rows) for _, rows in ran.groupby("epsilon")]
     parts = []
@@ -231,12 +231,12 @@ def agreement_text(study: ResultSet) -> list[str]:
     if ran.empty:
         return []
     words = [
-        equivalence_tests.CONSISTENT,
-        equivalence_tests.BETTER,
-        equivalence_tests.WORSE,
-        equivalence_tests.UNDECIDED,
+        verdicts.CONSISTENT,
+        verdicts.BETTER,
+        verdicts.WORSE,
+        verdicts.UNDECIDED,
     ]
-    words += [equivalence_tests.DIVERGED]
+    words += [verdicts.DIVERGED]
     parts = [f"{counts[word]} {word}" for word in words if word in counts]
     text = (
         f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "

@@ -11,20 +11,20 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import equivalence_tests
-from oso_dp.analysis.cell_verdicts import judge_cells
+from oso_dp.analysis import verdicts
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.contributing_runs import cell_key, contributing_runs
-from oso_dp.analysis.equivalence_tests import (
+from oso_dp.analysis.cells import cell_key, contributing_runs
+from oso_dp.analysis.verdicts import (
     POINT_RULE,
     VALUE_RULE,
     Comparison,
     Sample,
     make_comparison,
 )
-from oso_dp.analysis.grouping import CELL, COMPARABLE_ON, POINT, are_comparable
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.verdict_matrix import MOMENTUM_CALIBRATION_CELL
+from oso_dp.analysis.verdicts import MOMENTUM_CALIBRATION_CELL
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import (
@@ -256,7 +256,7 @@ def _paper_hovers(study: ResultSet, data: pd.DataFrame) -> dict[tuple[int, int],
 def _verdict(cell: _Row) -> str:
     """On the value, or where the paper prints none, on the point."""
     verdict = cell["verdict"]
-    return cell["point_verdict"] if verdict == equivalence_tests.NO_VALUE else verdict
+    return cell["point_verdict"] if verdict == verdicts.NO_VALUE else verdict
 
 
 def _verdict_with_seeds(cell: pd.Series) -> str:
@@ -379,10 +379,10 @@ def other_methods_table(study: ResultSet) -> list[Table]:
     data = pd.concat(frames, ignore_index=True)
     rows = data.to_dict("records")
     pairs = [_compare_with_online(row) for row in rows]
-    judged = iter(equivalence_tests.judge([pair for pair in pairs if pair is not None]))
+    judged = iter(verdicts.judge([pair for pair in pairs if pair is not None]))
     verdicts = [labels.DASH if pair is None else next(judged) for pair in pairs]
     gaps = [
-        None if pair is None else equivalence_tests.difference([_samples(row)])
+        None if pair is None else verdicts.difference([_samples(row)])
         for pair, row in zip(pairs, rows, strict=True)
     ]
     data = data.assign(
@@ -436,7 +436,7 @@ def _compare_with_online(row: _Row) -> Comparison | None:
 
 def _may_reverse(verdict: str, row: _Row) -> bool:
     """Whether points that were not run could reverse the verdict."""
-    end = {equivalence_tests.WORSE: "", equivalence_tests.BETTER: "_online"}.get(verdict)
+    end = {verdicts.WORSE: "", verdicts.BETTER: "_online"}.get(verdict)
     if end is None:
         return False
     size = row[f"grid_size{end}"]  # missing if the grid's size is unknown

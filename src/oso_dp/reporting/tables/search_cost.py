@@ -6,7 +6,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.grouping import CELL, are_comparable
+from oso_dp.analysis.values import CELL, are_comparable
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet
