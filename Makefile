@@ -48,7 +48,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slurm lint planted-faults mutation-sample fuzz test-dependency-range docs audit \
+.PHONY: help setup demo test test-nightly test-slurm lint planted-faults mutation-sample fuzz test-dependency-range docs audit \
 	bench bench-step-time bench-precision account verify artifact report diagnose-cosine diagnose-signs paper-best paper \
 	campaign campaign-stop collect clean FORCE
 
@@ -67,6 +67,9 @@ demo: $(READY) ## Run a small study end to end on synthetic digits (a few minute
 
 test: $(READY) ## Run the tests, on CORES cores
 	$(IN_VENV) pytest --numprocesses $(CORES) --dist worksteal
+
+test-nightly: $(READY) ## Run the tests that `make test` leaves to the night (a few minutes)
+	$(IN_VENV) pytest --numprocesses $(CORES) --dist worksteal -m nightly
 
 test-slurm: $(READY) ## Run the smallest study on a Slurm cluster that this target installs (root, Debian)
 	$(IN_VENV) OSO_TEST_SLURM=1 pytest tests/slurm

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.models import MODELS
+from oso_dp.models import autoencoder as networks
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
@@ -40,7 +40,7 @@ from oso_dp.training.provenance import code_hash, commit, device_name
 REPO = Path(__file__).resolve().parents[1]
 OUTPUT = REPO / "benchmarks" / "results" / "fashion_choices.csv"
 DATASET, MODEL, K = "fashion_mnist", "autoencoder", 9
-AS_CHOSEN = MODELS[MODEL]
+AS_CHOSEN = networks.autoencoder
 
 
 def _with_layers(change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
@@ -151,7 +151,7 @@ def _planned(method: str, epsilons: list[float], seeds: int) -> list[tuple[Plann
 def run_one(name: str, cohort: PlannedCohort, run: Run, arrays: Arrays) -> dict[str, Any]:
     """One row."""
     choice = CHOICES[name]
-    MODELS[MODEL] = lambda final_activation: choice.network()
+    networks.autoencoder = lambda final_activation: choice.network()
     changed = {
         part: (choice.scale * (getattr(arrays, part) - choice.shift)).astype(np.float32)
         for part in ("train_inputs", "test_inputs")

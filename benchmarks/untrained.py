@@ -18,8 +18,8 @@ import torch
 from oso_dp.data.arrays import Arrays
 from oso_dp.labels import display_factor, metric_unit
 from oso_dp.methods import find_method
+from oso_dp.models import MODELS
 from oso_dp.study.cohort import Run
-from oso_dp.study.config import MODELS
 from oso_dp.training.loop import study_training
 from oso_dp.training.task import StudyTask
 
@@ -28,7 +28,7 @@ _EXAMPLES = 512
 
 def untrained(model: str, data: Path, seeds: int) -> tuple[list[float], list[float]]:
     """Of each seed's starting weights: test value, in the report's unit; median gradient length."""
-    metric = MODELS[model][1]
+    metric = MODELS[model].metric
     method = find_method("no_dp")
     task = StudyTask(
         method=method(method.Options(), 0.0),
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     values, lengths = untrained(options.model, options.data, options.seeds)
-    unit = metric_unit(MODELS[options.model][1])
+    unit = metric_unit(MODELS[options.model].metric)
     print(" ".join(f"{value:.2f}" for value in values), unit)
     print(f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}")
     print("gradients' median length:", " ".join(f"{length:.3g}" for length in lengths))

@@ -14,7 +14,7 @@ from tests.offered import offer  # noqa: F401
 from tests.official_data import shared  # noqa: F401
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.gradients import batch, linear, protocol
+from oso_dp.gradients import engine, layer_gradients, linear
 from oso_dp.methods import find_method
 from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.rng_sources import Seeded
@@ -80,7 +80,7 @@ def device(request, monkeypatch) -> torch.device:
         if not torch.cuda.is_available():
             pytest.skip("no CUDA device is visible here")
         return torch.device("cuda")
-    for module in (protocol, batch, linear):
+    for module in (layer_gradients, engine, linear):
         monkeypatch.setattr(module, "is_async_device", lambda values: True)
     seeded = property(lambda self: isinstance(self.randomness, Seeded), lambda self, value: None)
     monkeypatch.setattr(BatchRNG, "_on_device", seeded, raising=False)

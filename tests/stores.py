@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
-from oso_dp.analysis.result_set import read_paper_plan
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier

@@ -13,16 +13,8 @@ from oso_dp.paper.tables import PAPER_EPOCHS
 
 DATASETS = {name: info.title for name, info in CATALOGUE.items()}  # in the paper's order
 
-# Notes that are shown wherever the data set is.
-DATASET_NOTES = {
-    "glyphs": (
-        "Glyphs are digits rendered from matplotlib's fonts. This is not MNIST, and results are "
-        "not comparable with the paper's."
-    ),
-    "ag_news_partial": (
-        "A subset of AG News' training examples, so results are not comparable with the paper's."
-    ),
-}
+# Shown wherever the data set is.
+DATASET_NOTES = {name: spec.note for name, spec in CATALOGUE.items() if spec.note}
 
 SYMBOLS = {"learning_rate": "ρ", "threshold": "C", "quantile": "γ"}
 

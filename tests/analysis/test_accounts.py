@@ -21,13 +21,15 @@ from tests.stores import named, options
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis.accounts import (
+    GridAccount,
     account_grids,
     accounts_table,
     check_budgets,
     check_grid_sizes,
+    full_run_ledger,
     most_expensive,
+    pad_to_full_run,
 )
-from oso_dp.analysis.accounts import GridAccount, full_run_ledger, pad_to_full_run
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling

@@ -14,8 +14,15 @@ from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 from tests.planned_rows import rows_of as planned_rows
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
-from oso_dp.analysis.accounts import account_grids, check_budgets, check_grid_sizes, most_expensive
-from oso_dp.analysis.accounts import GridAccount, full_run_ledger, pad_to_full_run
+from oso_dp.analysis.accounts import (
+    GridAccount,
+    account_grids,
+    check_budgets,
+    check_grid_sizes,
+    full_run_ledger,
+    most_expensive,
+    pad_to_full_run,
+)
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling

@@ -8,8 +8,12 @@ import pytest
 import torch
 from tests.methods.test_methods import make
 
-from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction, count_adaptation_signs
-from oso_dp.analysis.adaptation_signs import sign_windows
+from oso_dp.analysis.adaptation_signs import (
+    coin_factor,
+    coin_flip_fraction,
+    count_adaptation_signs,
+    sign_windows,
+)
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.study.identity import format_method_options

@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.value_helpers import run_values
 
-from oso_dp.analysis.values import cross_select_points, grid_points, select_best_points
+from oso_dp.analysis.cells import average_over_seeds, count_variants, trajectories
 from oso_dp.analysis.values import (
     CHECKPOINT_RULES,
+    POINT,
+    add_keys,
     checkpoints_by_rule,
+    cross_select_points,
+    grid_points,
+    select_best_points,
     select_checkpoints,
 )
-from oso_dp.analysis.values import POINT, add_keys
-from oso_dp.analysis.cells import count_variants
-from oso_dp.analysis.cells import average_over_seeds, trajectories
 from oso_dp.errors import OsoError
 
 

@@ -15,8 +15,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
     compare_methods,
 )
-from oso_dp.analysis.claims import CLAIMS
-from oso_dp.analysis.claims import compare_gradient_noise, compare_step_times
+from oso_dp.analysis.claims import CLAIMS, compare_gradient_noise, compare_step_times
 
 NONE = pd.DataFrame(columns=["dataset"])
 

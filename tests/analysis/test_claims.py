@@ -9,7 +9,6 @@ from tests.analysis.claim_helpers import papers_point
 
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.analysis import claims
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claim_tests import (
     CELLS,
     FAILS,
@@ -21,6 +20,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
 )
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judge_claims
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.tables.claims import (
     claims_count,
     claims_sentence,

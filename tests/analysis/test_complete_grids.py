@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 from tests.analysis.claim_helpers import cells
 
-from oso_dp.analysis.verdicts import is_complete_grid, is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length
 from oso_dp.analysis.claim_tests import (
     HOLDS,
@@ -15,6 +14,7 @@ from oso_dp.analysis.claim_tests import (
     always_diverges,
     compare_methods,
 )
+from oso_dp.analysis.verdicts import is_complete_grid, is_incomplete_grid, judge_cells
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import all_points
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS

@@ -5,7 +5,6 @@ import pytest
 from tests.analysis.claim_helpers import cells, times
 
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
@@ -14,9 +13,9 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
     always_diverges,
 )
-from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.claims import compare_gradient_noise, compare_step_times
+from oso_dp.analysis.claims import compare_gradient_noise, compare_step_times, judge_claims
 from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, read_step_times
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.errors import OsoError
 
 

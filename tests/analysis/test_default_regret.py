@@ -5,7 +5,7 @@ import math
 import pytest
 
 from oso_dp.analysis.budget_strategies import max_regret
-from oso_dp.analysis.verdicts import MARGINS
+from oso_dp.analysis.verdicts import margin_of
 from oso_dp.reporting.update_docs import budgets
 
 ALONE = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 1}
@@ -36,7 +36,7 @@ def test_a_loss_counts_in_units_of_what_matters_on_its_data_set(filled, study):
     rows = max_regret(study(filled))
     assert rows["method"].tolist() == ["adam_wosm", "online"]
     assert rows["loss"].tolist() == pytest.approx(
-        [1.2 / MARGINS["mnist"], 0.6 / MARGINS["ag_news_partial"]]
+        [1.2 / margin_of("mnist"), 0.6 / margin_of("ag_news_partial")]
     )
     assert rows["dataset"].tolist() == ["mnist", "ag_news_partial"]
     assert rows["epsilon"].tolist() == [3, 9]
@@ -64,7 +64,7 @@ def test_where_less_is_better_the_least_is_the_best(store, study):
     default(store, "adam_wosm", 0.03, dataset="fashion_mnist", metric="mse")
     rows = max_regret(study(store))
     assert rows["method"].tolist() == ["online", "adam_wosm"]
-    assert rows["loss"].tolist() == pytest.approx([0, math.log(1.5) / MARGINS["fashion_mnist"]])
+    assert rows["loss"].tolist() == pytest.approx([0, math.log(1.5) / margin_of("fashion_mnist")])
 
 
 def test_a_default_that_was_not_run_everywhere_is_not_judged(filled, study):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.verdicts import (
-    MARGINS,
     SEEDS_NEEDED,
     Comparison,
     Sample,
     difference,
     judge,
+    judge_cells,
     make_comparison,
+    margin_of,
     p_value,
 )
 from oso_dp.data.catalogue import DATASETS
@@ -91,8 +91,9 @@ def test_margins_are_half_of_what_the_paper_s_headline_comparison_shows():
     mean = cells["mean"].unstack("method")
     gain = (mean["online"] - mean["fixed_threshold"]).abs().groupby("dataset").median() / 2
     points = gain.drop(index="fashion_mnist")
-    assert {name: MARGINS[name] for name in points.index} == points.round(1).to_dict()
-    assert MARGINS.keys() == DATASETS.keys()
+    assert {name: margin_of(name) for name in points.index} == points.round(1).to_dict()
+    assert all(margin_of(name) > 0 for name in DATASETS)
+    assert margin_of("patients") == 0
 
 
 def test_a_factor_is_as_many_deviations_as_points():
@@ -103,16 +104,16 @@ def test_a_factor_is_as_many_deviations_as_points():
         .groupby("dataset")[["std", "ratio"]]
         .median()
     )
-    deviations = MARGINS["mnist"] / spread.loc["mnist", "std"]
+    deviations = margin_of("mnist") / spread.loc["mnist", "std"]
     factor = 1 + deviations * spread.loc["fashion_mnist", "ratio"]
-    assert math.exp(MARGINS["fashion_mnist"]) == pytest.approx(round(factor, 1))
+    assert math.exp(margin_of("fashion_mnist")) == pytest.approx(round(factor, 1))
 
 
 def test_mnists_margin_cannot_see_adam_wosm():
     """verdicts.md says so: no gap that the paper prints is as large."""
     mean = paper_results().dropna(subset="mean").set_index(["dataset", "k", "epsilon", "method"])
     mean = mean["mean"].unstack("method").loc["mnist"]
-    assert (mean["online"] - mean["adam_wosm"]).abs().max() < MARGINS["mnist"]
+    assert (mean["online"] - mean["adam_wosm"]).abs().max() < margin_of("mnist")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -215,7 +216,7 @@ def test_a_difference_as_large_as_the_margin_is_seldom_called_consistent():
 def test_three_seeds_suffice_where_the_truth_is_the_same(dataset, std):
     """At the paper's usual deviations (medians: 0.51 on MNIST, 0.12 on AG News): three of four."""
     draw = np.random.default_rng(8)
-    found = judge(drawn(draw, 1000, 0.0, std, 3, MARGINS[dataset]))
+    found = judge(drawn(draw, 1000, 0.0, std, 3, margin_of(dataset)))
     assert found.count("consistent") > 700
 
 
@@ -375,4 +376,4 @@ def test_the_papers_own_point_is_judged_by_the_seeds_that_it_has(seeds, verdict,
 
 @pytest.mark.parametrize(("one", "like"), [("glyphs", "mnist"), ("ag_news_partial", "ag_news")])
 def test_data_without_printed_values_have_the_margin_of_what_they_are_like(one, like) -> None:
-    assert MARGINS[one] == MARGINS[like]
+    assert margin_of(one) == margin_of(like)

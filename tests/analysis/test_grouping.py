@@ -5,8 +5,7 @@ import itertools
 import pytest
 from tests.analysis.value_helpers import run_values
 
-from oso_dp.analysis.values import grid_points, main_variants
-from oso_dp.analysis.values import VARIANT
+from oso_dp.analysis.values import VARIANT, grid_points, main_variants
 
 # Two values of each column that makes another question of a run.
 DIFFERENT = {

@@ -17,8 +17,8 @@ from oso_dp.reporting.page.build import provenance
 from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
-from oso_dp.training.job import make_row
 from oso_dp.training.evaluate import Outcome
+from oso_dp.training.job import make_row
 
 
 @pytest.fixture(params=[1.2345678e-7, 9.87654321e-6, 0.00123456789])

@@ -9,8 +9,7 @@ import pytest
 
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis import search_costs as module
-from oso_dp.analysis.result_set import read_paper_plan
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 from oso_dp.analysis.search_costs import (
     RULES,
     cost_setting,

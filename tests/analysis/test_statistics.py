@@ -8,15 +8,17 @@ import pandas as pd
 import pytest
 from tests.analysis.value_helpers import run_values
 
+from oso_dp.analysis.claim_tests import ClaimData, compare_methods
+from oso_dp.analysis.claims import compare_step_times
 from oso_dp.analysis.values import (
+    add_keys,
+    checkpoints_by_rule,
     cross_select_points,
     grid_points,
     main_variants,
     select_best_points,
+    select_checkpoints,
 )
-from oso_dp.analysis.values import checkpoints_by_rule, select_checkpoints
-from oso_dp.analysis.claim_tests import ClaimData, compare_methods
-from oso_dp.analysis.claims import compare_step_times
 from oso_dp.analysis.verdicts import (
     Comparison,
     Sample,
@@ -25,7 +27,6 @@ from oso_dp.analysis.verdicts import (
     judge,
     p_value,
 )
-from oso_dp.analysis.values import add_keys
 
 
 def points_of(store):

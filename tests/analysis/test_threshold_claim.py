@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, UNDECIDED, ClaimData
-from oso_dp.analysis.side_measurements import COSINE_COLUMNS
 from oso_dp.analysis.claims import prominent_optimum
+from oso_dp.analysis.side_measurements import COSINE_COLUMNS
 
 THRESHOLDS = np.geomspace(0.01, 100, 13)
 

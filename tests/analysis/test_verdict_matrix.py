@@ -5,8 +5,7 @@ import pytest
 from scipy.stats import t
 
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.analysis.verdicts import MOMENTUM_CALIBRATION_CELL, verdict_matrix
+from oso_dp.analysis.verdicts import MOMENTUM_CALIBRATION_CELL, judge_cells, verdict_matrix
 from oso_dp.paper.tables import paper_results, paper_tables
 
 KEY = ["dataset", "k", "epsilon", "method"]

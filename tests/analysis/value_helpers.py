@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from oso_dp.analysis.values import checkpoints_by_rule, select_checkpoints
-from oso_dp.analysis.values import add_keys
+from oso_dp.analysis.values import add_keys, checkpoints_by_rule, select_checkpoints
 
 
 def run_values(runs: pd.DataFrame, evaluations: pd.DataFrame, rule: str = "best") -> pd.DataFrame:

@@ -1,5 +1,6 @@
-"""A model that is saved comes back whole, and one that somebody changed does not."""
+"""A saved model comes back whole, or is refused."""
 
+import copy
 import json
 import os
 
@@ -12,6 +13,7 @@ from oso_dp.api import model as model_module
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
+from oso_dp.training.loop import Training
 
 
 @pytest.fixture
@@ -281,3 +283,54 @@ def test_no_path_is_one_line(saved, model) -> None:
             saved[0].save(path)
         with pytest.raises(OsoError, match=r"path: .*; must be a file name"):
             load_private(path, model)
+
+
+METHODS = {
+    "online": {"averaging": 0.9},
+    "fixed_threshold": {"threshold": 1.0, "momentum": 0.5},
+    "dp_adam": {"threshold": 1.0},
+    "auto_dog": {},
+    "fixed_quantile_per_layer": {"quantile": 0.5, "averaging": 0.5},
+}
+
+
+def flat(state: dict) -> dict:
+    """By name, with what the method remembers; a state has no number that is not one but NaN."""
+    parts = {name: value for name, value in state.items() if name != "buffers"}
+    parts |= {f"memory of {name}": value for name, value in state["buffers"].items()}
+    return {
+        name: (value.dtype, value.shape, value.nan_to_num(nan=-123.0).tolist())
+        if torch.is_tensor(value)
+        else value
+        for name, value in parts.items()
+    }
+
+
+@pytest.fixture(params=METHODS)
+def made(request, train):
+    given = {"method": request.param, "batch_size": 400, "epochs": 3, **METHODS[request.param]}
+    return train(**given), given
+
+
+def test_a_saved_training_comes_back_with_all_that_it_remembers(made, model, tmp_path) -> None:
+    ended, _ = made
+    assert any(value.any() for value in ended.state["buffers"].values())
+    ended.save(tmp_path / "model")
+    assert flat(load_private(tmp_path / "model", model).state) == flat(ended.state)
+
+
+def test_further_steps_begin_with_all_that_was_remembered(made, train, monkeypatch) -> None:
+    """But for the noise, which is that of what is left of the budget."""
+    ended, given = made
+    begun, go_on = [], Training.resume
+
+    def noting(self, state, ledgers) -> None:
+        begun.append((copy.deepcopy(vars(state)), state.noise_multiplier))
+        go_on(self, state, ledgers)
+
+    monkeypatch.setattr(Training, "resume", noting)
+    more = train(resume_from=ended, epsilon=9.0, **given)
+    ((state, noise),) = begun
+    assert flat({**state, "noise_multiplier": 0}) == flat({**ended.state, "noise_multiplier": 0})
+    assert more.state["noise_multiplier"] == noise != ended.state["noise_multiplier"]
+    assert more.state["step"] == 2 * ended.state["step"] == 6

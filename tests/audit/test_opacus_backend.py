@@ -52,7 +52,12 @@ def deviations_apart(mode: str, fault: Fault | None, steps: int = 400) -> float:
     return max(bounds)
 
 
-@pytest.mark.parametrize("mode", MODES)
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[NIGHTLY] if mode != "ghost" else []) for mode in MODES]
+)
 def test_a_step_is_as_private_as_nu_says_and_no_more_than_it_must(mode) -> None:
     assert 0.7 / NU < deviations_apart(mode, None) <= 1 / NU
 
@@ -60,9 +65,9 @@ def test_a_step_is_as_private_as_nu_says_and_no_more_than_it_must(mode) -> None:
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
-        ("hooks", FAULTS["no_gradient_noise"]),
-        ("functorch", FAULTS["no_direction_noise"]),
-        ("ghost", FAULTS["no_direction_noise"]),
+        pytest.param("hooks", FAULTS["no_gradient_noise"], marks=NIGHTLY),
+        pytest.param("functorch", FAULTS["no_direction_noise"], marks=NIGHTLY),
+        pytest.param("ghost", FAULTS["no_direction_noise"], marks=NIGHTLY),
         ("ghost", SHARED_MULTIPLIER),
     ],
     ids=lambda value: getattr(value, "name", value),
@@ -71,6 +76,7 @@ def test_a_step_with_too_little_noise_is_seen(mode, fault) -> None:
     assert deviations_apart(mode, fault) > 1 / NU
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("library")
 def test_a_threshold_of_norms_that_nobody_sanitized_is_seen() -> None:
     def bound(fault: Fault | None) -> tuple[float, float]:

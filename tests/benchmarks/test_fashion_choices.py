@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.models import MODELS, build_model, parameter_count
+from oso_dp.models import autoencoder as networks
+from oso_dp.models import build_model, parameter_count
 from oso_dp.models.losses import squared_error
 
 
@@ -17,7 +18,7 @@ def choices(repo, monkeypatch):
     monkeypatch.syspath_prepend(str(repo / "benchmarks"))
     import fashion_choices
 
-    monkeypatch.setitem(MODELS, "autoencoder", MODELS["autoencoder"])  # as it was, afterwards
+    monkeypatch.setattr(networks, "autoencoder", networks.autoencoder)  # as it was, afterwards
     return fashion_choices
 
 

@@ -6,24 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.commands import oso  # noqa: F401
 
 from oso_dp.cli import main
 from oso_dp.data.arrays import Arrays, save_arrays
 
 SMOKE = "config/ci/smoke.yaml"
-
-
-@pytest.fixture
-def oso(monkeypatch, capsys):
-    """Run `oso` in this process: (exit status, standard output, standard error)."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["oso", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        return exit_.value.code, *capsys.readouterr()
-
-    return run
 
 
 def call(*arguments: object) -> None:

@@ -1,11 +1,19 @@
-"""`oso data` says on the screen whom it asks, and nothing else."""
+"""`oso data`, and a data set of a user's own through every command."""
 
 import dataclasses
+import stat
 
+import pandas as pd
 import pytest
+from tests.commands import refused
 from tests.data import server
+from tests.planned_rows import rows_of
 
 from oso_dp.data import download, mnist, sources
+from oso_dp.results.collect import collect
+from oso_dp.results.read import read_results
+from oso_dp.results.write import write_table
+from oso_dp.study.plan import read_plan
 
 
 @pytest.fixture
@@ -35,3 +43,202 @@ def test_a_line_for_each_mirror_and_one_for_the_end(oso, mirrors, tmp_path):
         assert end.startswith("oso: error: mnist: cannot download train-images-idx3-ubyte.gz (http")
         assert all(url in end for url in mirrors.urls)
     assert not (tmp_path / "x.npz").exists()
+
+
+STUDY = """\
+name: own
+results: store
+report: report
+datasets:
+  patients: {model: own, epsilons: [8], seconds_per_step: 0.01}
+methods: {online: {}, fixed_threshold: {}}
+values_per_axis: [2]
+seeds: [0, 1]
+batch_size: 20
+epochs: 2
+evaluate_every: 3
+randomness: system
+"""
+
+
+NAMES = ["patients.online.k2.eps8", "patients.fixed_threshold.k2.eps8"]
+
+
+@pytest.fixture
+def place(offer, tmp_path, monkeypatch):
+    offer()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def planned(oso):
+    done = oso("plan", "--config", "study.yaml", "--output", "plan.json")
+    assert done[0] == 0
+    return done[1]
+
+
+def prepare(oso):
+    return oso("data", "patients", "--data-version", "1", "--output", "data.npz")
+
+
+def train(oso, cohort):
+    where = [
+        "--data",
+        "data.npz",
+        "--output",
+        f"parts/{cohort}",
+        "--store",
+        "store",
+        "--allow-missing-store",
+    ]
+    return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
+
+
+def test_protected_data_are_prepared_for_their_owner_alone(oso, offer, place) -> None:
+    """Public data keep the permissions that the owner's other files have."""
+    assert prepare(oso)[0] == 0
+    assert stat.S_IMODE((place / "data.npz").stat().st_mode) == 0o600
+    assert oso("data", "glyphs", "--output", "glyphs.npz")[0] == 0
+    (place / "other").touch()
+    modes = [(place / name).stat().st_mode for name in ("glyphs.npz", "other")]
+    assert modes[0] == modes[1]
+
+
+def test_from_ten_lines_to_the_report(oso, place) -> None:
+    assert len(STUDY.splitlines()) <= 13
+    said = planned(oso)
+    assert "patients, version 1: (8, 1e-05)-differential privacy" in said
+    assert "Composed: 12 runs: every method, grid point and seed" in said
+    assert prepare(oso)[0] == 0
+    for cohort in NAMES:
+        assert train(oso, cohort)[0] == 0
+    parts = [f"parts/{cohort}" for cohort in NAMES]
+    assert oso("collect", *parts, "--store", "store", "--plan", "plan.json")[0] == 0
+    runs = read_results(place / "store").runs
+    assert len(runs) == 12
+    assert runs["wall_seconds"].isna().all()  # times tell of the data
+    status, table, _ = oso("account", "store", "--output", "accounts.csv")
+    assert status == 0
+    assert "Composed: 12 runs, of which 12 are stored" in table
+    accounts = pd.read_csv("accounts.csv")
+    assert accounts[["grid", "runs", "stored"]].values.tolist() == [["patients.total.eps8", 12, 12]]
+    assert 7.99 < accounts["rdp"][0] <= 8
+    assert oso("report", "store", "--output", "report", "--plan", "plan.json")[0] == 0
+    page = (place / "report/index.html").read_text()
+    for part in ("Privacy guarantee", "patients, version 1", "Not protected: the test data"):
+        assert part in page
+    assert oso("summary", "store")[0] == 0
+    # The study's own noise does not count what another one of these data has cost.
+    (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
+    again = oso("plan", "--config", "study.yaml", "--output", "plan.json")
+    refused(again, "has 12 runs on patients that are not of this study")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_of_two_data_sets_has_its_statement_and_is_looked_for_in_the_store(
+    oso, offer, tmp_path, monkeypatch, order: int
+) -> None:
+    """Another study has trained on the second one alone."""
+    (known,) = offer().glob("*.dist-info/entry_points.txt")
+    text = known.read_text()
+    known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")
+    monkeypatch.chdir(tmp_path)
+    names = ["patients", "visitors"][::order]
+    own = "model: own, epsilons: [8], seconds_per_step: 0.01"
+    line = next(line for line in STUDY.splitlines() if "patients" in line)
+    sections = "\n".join(f"  {name}: {{{own}}}" for name in names)
+    (tmp_path / "study.yaml").write_text(STUDY.replace(line, sections))
+    said = planned(oso)
+    for name in names:
+        assert f"{name}, version 1: (8, 1e-05)-differential privacy" in said
+    for name in names:
+        other = STUDY.replace("patients", name).replace("[0, 1]", "[0, 1, 2]")
+        (tmp_path / "other.yaml").write_text(other)
+        assert oso("plan", "--config", "other.yaml", "--output", "other.json")[0] == 0
+        for kind, rows in rows_of(read_plan(tmp_path / "other.json")).items():
+            write_table(tmp_path / name / f"{kind}.parquet", kind, rows)
+        text = (tmp_path / "study.yaml").read_text().replace("results: store", f"results: {name}")
+        (tmp_path / "here.yaml").write_text(text)
+        again = oso("plan", "--config", "here.yaml", "--output", "plan.json")
+        refused(again, f"{name}: has 18 runs on {name} that are not of this study")
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"version": "'2'"}, "version '1' required, but '2' is installed"),
+        ({"examples": "50"}, "examples: 60; declared as 50"),
+        ({"model": "lambda: 1 / 0"}, "error: data set 'patients': model() failed (Zero"),
+        ({"model": "lambda: 3"}, "model: int; must be a torch.nn.Module"),
+        ({"model": "lambda: nn.Linear(5, 2)"}, "model: fails on three examples of shape [4]"),
+        (
+            {"model": "lambda: nn.Linear(4, 3)"},
+            "data set 'patients': model: outputs have shape [3, 3] for",
+        ),
+        (
+            {"model": "lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))"},
+            "is a BatchNorm1d",
+        ),
+        (
+            {"model": "lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 2))"},
+            "is dropout, which is not supported",
+        ),
+        (
+            {"metric": "'mse'", "model": "lambda: nn.Linear(4, 1)"},
+            "outputs have shape [3, 1] for three examples; must be",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_when_it_is_prepared(
+    offer, oso, place, declared, message
+) -> None:
+    offer(**declared)
+    refused(prepare(oso), message)
+    assert not (place / "data.npz").exists()
+
+
+@pytest.mark.parametrize("declared", [{"version": "'2'"}, {"examples": "50"}, {"public": "True"}])
+def test_what_is_declared_otherwise_since_the_plan_is_not_trained_on(
+    offer, oso, place, declared
+) -> None:
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    offer(**declared)
+    refused(train(oso, NAMES[0]), "patients")
+    assert not (place / "parts").exists() or not list(place.rglob("runs.parquet"))
+
+
+def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, oso, place) -> None:
+    """The evaluation and a resumed job would else go on with another model."""
+    layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
+    offer(model=f"lambda: {layers}")
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    refused(train(oso, NAMES[0]), "0.weight is not trained and differs between calls")
+
+
+def test_probes_look_at_public_data_only(oso, place) -> None:
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    for command in ("cosine", "signs"):
+        where = ["--cohort", NAMES[0], "--data", "data.npz", "--output", "out.csv"]
+        refused(
+            oso("diagnose", command, "--plan", "plan.json", *where),
+            "'patients' is not public; must be public",
+        )
+
+
+def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> None:
+    """The plan was made before: what the other one has cost since is in no noise of this one."""
+    planned(oso)
+    (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
+    assert oso("plan", "--config", "study.yaml", "--output", "other.json")[0] == 0
+    for kind, rows in rows_of(read_plan(place / "plan.json")).items():
+        write_table(place / "part" / f"{kind}.parquet", kind, rows)
+    collect([place / "part"], place / "store")
+    cohort = "patients.online.k2.eps8"
+    where = ("--cohort", cohort, "--data", "no.npz", "--output", "new", "--store", "store")
+    refused(oso("train", "--plan", "other.json", *where), "has 12 runs on patients that are not")
+    refused(oso("train", "--plan", "plan.json", *where), "no.npz")  # it came as far as the data
+    assert not (place / "new/runs.parquet").exists()

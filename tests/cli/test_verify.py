@@ -10,8 +10,15 @@ import pytest
 
 from oso_dp.errors import OsoError
 from oso_dp.rerun import rerun
-from oso_dp.rerun.rerun import BEYOND, NOT_EQUAL, WITHIN, Comparison
-from oso_dp.rerun.rerun import order_by_random_sample, select_repeatable, verify
+from oso_dp.rerun.rerun import (
+    BEYOND,
+    NOT_EQUAL,
+    WITHIN,
+    Comparison,
+    order_by_random_sample,
+    select_repeatable,
+    verify,
+)
 from oso_dp.results.read import read_results
 from oso_dp.training import job
 

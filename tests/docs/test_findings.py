@@ -11,16 +11,15 @@ import pandas as pd
 import pytest
 
 from oso_dp.analysis.adaptation_signs import count_adaptation_signs
-from oso_dp.analysis.values import grid_points
-from oso_dp.analysis.values import select_checkpoints
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import grid_points, select_checkpoints
 from oso_dp.analysis.verdicts import (
     Sample,
     average_over_grids,
     difference,
     scale_to_margin,
 )
-from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.study.plan import load_plans
 
 METHODS = {

@@ -18,7 +18,13 @@ STEPS = math.ceil(10 * 60_000 / 512)
 ROW = re.compile(r"^\| (\d) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.M)
 
 
-@pytest.mark.parametrize(("epsilon", "runs"), [(3, 9), (3, 81), (9, 9), (9, 81)])
+@pytest.mark.parametrize(
+    ("epsilon", "runs"),
+    [
+        (3, 81),
+        *(pytest.param(*row, marks=pytest.mark.nightly) for row in [(3, 9), (9, 9), (9, 81)]),
+    ],
+)
 def test_the_classical_conversion_asks_for_more_noise(epsilon, runs, repo) -> None:
     def spent(nu: float) -> float:
         accountant = make_accountant("rdp", MNIST)
@@ -32,7 +38,14 @@ def test_the_classical_conversion_asks_for_more_noise(epsilon, runs, repo) -> No
     assert f"| {epsilon} | {runs} | {ours:.3g} | {classical:.3g} |" in page
 
 
-@pytest.mark.parametrize("column", ["composition", "logarithmic", "geometric", "poisson"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        "composition",
+        "logarithmic",
+        *(pytest.param(shape, marks=pytest.mark.nightly) for shape in ("geometric", "poisson")),
+    ],
+)
 def test_what_each_way_to_stop_asks_for(repo, column) -> None:
     page = (repo / "docs/reproduction/extensions.md").read_text(encoding="utf-8")
     assert f"| {column} |" in page.replace("Poisson |", "poisson |")

@@ -21,6 +21,7 @@ from oso_dp.study.plan import make_plan_with_noise, write_plan
 
 LONG = int(os.environ.get("OSO_TEST_ROUNDS", "10")) >= 100
 KILLS = 10 if LONG else 1
+pytestmark = [] if LONG else [pytest.mark.nightly]  # `make fuzz` has the long form
 COHORT = "glyphs.online.k2.eps3"
 # Half of the time goes into checkpoints, so that half of the kills meet one that is being written.
 OFTEN = "import math; from oso_dp.training import loop; loop.KEEPING = math.inf; "

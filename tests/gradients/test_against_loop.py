@@ -9,13 +9,17 @@ from torch import nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine
-from oso_dp.gradients.conv2d import ConvGradients
-from oso_dp.gradients.functional import FunctionalGradients
-from oso_dp.gradients.linear import LinearGradients
-from oso_dp.gradients.materialized import MaterializedGradients
-from oso_dp.gradients.protocol import CHUNK_BYTES, chunks, is_async_device, row_norms
-from oso_dp.gradients.registry import find_rule
-from oso_dp.gradients.sequence_linear import SequenceKernels
+from oso_dp.gradients.conv import ConvGradients
+from oso_dp.gradients.forward_backward import find_rule
+from oso_dp.gradients.layer_gradients import (
+    CHUNK_BYTES,
+    MaterializedGradients,
+    chunks,
+    is_async_device,
+    row_norms,
+)
+from oso_dp.gradients.linear import LinearGradients, SequenceKernels
+from oso_dp.gradients.other_layers import FunctionalGradients
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy.queries import ClippedGradient
@@ -307,8 +311,8 @@ def test_a_long_gradient_of_equal_numbers_is_clipped_to_the_threshold(length: in
 
 
 @pytest.mark.parametrize("bytes_each", [1, 1000, 2**15 + 1, 70_000, 150_000, 10**6, 10**7])
-def test_what_is_laid_out_at_a_time_divides_a_portion(bytes_each: int) -> None:
-    """Of the 64 examples of a portion: in a part of another size one may be rounded otherwise."""
+def test_what_is_laid_out_at_a_time_divides_a_chunk(bytes_each: int) -> None:
+    """Of the 64 examples of a chunk: in a part of another size one may be rounded otherwise."""
     parts = list(chunks(torch.zeros(64, 1), bytes_each))
     places = [range(64)[part] for part in parts]
     assert [place for part in places for place in part] == list(range(64))

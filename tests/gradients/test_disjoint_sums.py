@@ -53,7 +53,7 @@ def test_each_sum_is_of_its_own_examples(values, share: float) -> None:
         torch.testing.assert_close(sums[name].double(), exact, rtol=1e-4, atol=1e-4)
 
 
-def test_portions_add_up(values) -> None:
+def test_chunks_add_up(values) -> None:
     weights = apart_weights(len(values[0]), 0.5)
     places = [slice(0, 16), slice(16, 32), slice(32, EXAMPLES)]
     onto = None

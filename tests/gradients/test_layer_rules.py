@@ -8,13 +8,16 @@ from tests.gradients.layer_cases import CASES, WORDS, alone, prepare
 from torch import Tensor, nn
 
 from oso_dp.gradients import check_independence
-from oso_dp.gradients.conv1d import Conv1dGradients
-from oso_dp.gradients.embedding import EmbeddingGradients
-from oso_dp.gradients.functional import FunctionalGradients
-from oso_dp.gradients.norm_layers import GroupNormGradients, LayerNormGradients
-from oso_dp.gradients.protocol import CHUNK_BYTES
-from oso_dp.gradients.registry import find_rule
-from oso_dp.gradients.sequence_linear import SequenceFactors, SequenceKernels
+from oso_dp.gradients.conv import ConvGradients
+from oso_dp.gradients.forward_backward import find_rule
+from oso_dp.gradients.layer_gradients import CHUNK_BYTES
+from oso_dp.gradients.linear import SequenceFactors, SequenceKernels
+from oso_dp.gradients.other_layers import (
+    EmbeddingGradients,
+    FunctionalGradients,
+    GroupNormGradients,
+    LayerNormGradients,
+)
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
@@ -32,10 +35,10 @@ TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
         (nn.LayerNorm(3), (4, 5, 3), LayerNormGradients),
         (nn.LayerNorm((5, 3)), (5, 3), FunctionalGradients),
         (nn.GroupNorm(1, 5), (4, 5, 3), GroupNormGradients),
-        (nn.Conv1d(5, 2, 1), (4, 5, 3), Conv1dGradients),
+        (nn.Conv1d(5, 2, 1), (4, 5, 3), ConvGradients),
         (nn.Conv1d(4, 2, 1, groups=2), (4, 4, 3), FunctionalGradients),
         (nn.Conv1d(4, 2, 1, padding="same"), (4, 4, 3), FunctionalGradients),
-        (nn.ConvTranspose1d(5, 2, 1), (4, 5, 3), Conv1dGradients),
+        (nn.ConvTranspose1d(5, 2, 1), (4, 5, 3), ConvGradients),
         (nn.MultiheadAttention(4, 2, batch_first=True), (4, 5, 4), FunctionalGradients),
     ],
 )

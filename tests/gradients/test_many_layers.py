@@ -6,7 +6,7 @@ from tests.gradients.layer_cases import Given, alone
 from torch import nn
 
 from oso_dp.gradients import GradientEngine
-from oso_dp.gradients.materialized import MaterializedGradients
+from oso_dp.gradients.layer_gradients import MaterializedGradients
 from oso_dp.models.losses import cross_entropy
 
 EXAMPLES = 6

@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientEngine, check_model, model_checks
+from oso_dp.gradients import GradientEngine, check_model, independence_checks
 from oso_dp.models.losses import cross_entropy
 
 LABELS = torch.zeros(0, dtype=torch.int64)
@@ -94,9 +94,9 @@ def test_one_hot_words_pass() -> None:
 @pytest.mark.parametrize("layers", [1, 3, 10])
 def test_rounding_stays_far_below_the_narrow_tolerance(layers, unit, monkeypatch) -> None:
     """A tenth of it holds for twenty networks, each asked once: several draws are for kinks."""
-    tenth = model_checks.Tolerance(*(part / 10 for part in model_checks.NARROW))
-    monkeypatch.setattr(model_checks, "NARROW", tenth)
-    monkeypatch.setattr(model_checks, "DRAWS", 1)
+    tenth = independence_checks.Tolerance(*(part / 10 for part in independence_checks.NARROW))
+    monkeypatch.setattr(independence_checks, "NARROW", tenth)
+    monkeypatch.setattr(independence_checks, "DRAWS", 1)
     for seed in range(20):
         torch.manual_seed(seed)
         check(Float(*deep(layers, unit)))
@@ -194,10 +194,10 @@ def test_each_draw_has_to_hold(monkeypatch) -> None:
     """One that a model happens to pass is not enough."""
 
     def in_the_last_one(*asked) -> None:
-        if asked[4] != model_checks.NARROW and asked[6] == model_checks.DRAWS - 1:
+        if asked[4] != independence_checks.NARROW and asked[6] == independence_checks.DRAWS - 1:
             raise OsoError("model: mixes")
 
-    monkeypatch.setattr(model_checks, "check_independence", in_the_last_one)
+    monkeypatch.setattr(independence_checks, "check_independence", in_the_last_one)
     with pytest.raises(OsoError, match="model: mixes"):
         check(nn.Linear(6, 3), weighted)
 

@@ -9,7 +9,7 @@ from tests.gradients.test_against_loop import oracle
 from torch import Tensor, nn
 
 from oso_dp.gradients import GradientEngine
-from oso_dp.gradients.registry import find_rule
+from oso_dp.gradients.forward_backward import find_rule
 from oso_dp.models.losses import cross_entropy
 
 
@@ -86,8 +86,8 @@ def test_group_norm_has_any_number_of_places_and_groups(groups, places) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 50])
 def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatch) -> None:
-    """Also where the portions after the first hold what pads a batch."""
-    monkeypatch.setattr(GradientEngine, "microbatch_size", lambda self, inputs: size)
+    """Also where the chunks after the first hold what pads a batch."""
+    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: size)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
     code = GradientEngine(model, cross_entropy)

@@ -7,9 +7,9 @@ from tests.gradients.test_against_loop import MODELS
 from torch import nn
 
 from oso_dp.gradients import PRECISIONS, GradientEngine
-from oso_dp.gradients.conv2d import ConvGradients
-from oso_dp.gradients.embedding import EmbeddingGradients
-from oso_dp.gradients.sequence_linear import SequenceKernels
+from oso_dp.gradients.conv import ConvGradients
+from oso_dp.gradients.linear import SequenceKernels
+from oso_dp.gradients.other_layers import EmbeddingGradients
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedCount
 from oso_dp.training.loop import train
@@ -76,7 +76,7 @@ OF_LARGE = [65]
     ],
 )
 def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, precision) -> None:
-    """Also where one example more makes one more portion, and moves others to other places."""
+    """Also where one example more makes one more chunk, and moves others to other places."""
     code, flats, inputs, targets = prepare(name, precision, batch=size)
     flat, inputs, targets = flats[0], inputs[0], targets[0]
     whole = OneRun(code, flat, inputs, targets)
@@ -113,17 +113,16 @@ def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
 
 @pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
 @pytest.mark.parametrize("name", ["small_cnn", "bag_of_words", "sequence", "own layer"])
-def test_a_low_gradient_does_not_depend_on_the_number_of_portions(name, precision) -> None:
+def test_a_low_gradient_does_not_depend_on_the_number_of_chunks(name, precision) -> None:
     """All of one size, also without convolutions: a processor may round another size otherwise.
 
-    On a host tf32 is float32; its portions are those of a GPU.
+    On a host tf32 is float32; its chunks are those of a GPU.
     """
     code, flats, inputs, targets = prepare(name, precision, batch=70)
     whole = each_one(code, flats, inputs, targets)[0]
     few = each_one(code, flats, inputs[:, 60:], targets[:, 60:])[0]
     assert torch.equal(whole[60:], few)
-    for portions in code.layer_gradients(flats, inputs, targets).values():
-        assert portions.widths == [64, 64]
+    assert [xs.shape[1] for xs, _ in code.chunks(inputs, targets)] == [64, 64]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -163,13 +162,13 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_bfloat16(name, pois
 
 
 class Upright(nn.Module):
-    """Not defined at zero: what fills up a portion has no finite gradient."""
+    """Not defined at zero: what fills up a chunk has no finite gradient."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x / x.norm(dim=1, keepdim=True)
 
 
-def test_what_fills_up_a_portion_does_not_count() -> None:
+def test_what_fills_up_a_chunk_does_not_count() -> None:
     model = nn.Sequential(Upright(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
     code = GradientEngine(model, cross_entropy, PRECISIONS["bfloat16"])
     torch.manual_seed(0)

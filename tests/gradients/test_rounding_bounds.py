@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from oso_dp.gradients.rounding_bounds import norm_upper_bound
-from oso_dp.gradients.sequence_linear import SequenceFactors
+from oso_dp.gradients.layer_gradients import norm_upper_bound
+from oso_dp.gradients.linear import SequenceFactors
 
 TERMS = [1, 2, 10, 1000]
 ROUNDING = 2.0**-24  # of a float32 number, relatively

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 
 with warnings.catch_warnings():
@@ -24,6 +26,7 @@ QUIET = (
     "ignore:Full backward hook is firing",
     "ignore:optimizer.step. the loader that make_private returned",
 )
+NOT_TRIED = "ignore:module. not checked whether"
 MODES = ["hooks", "functorch", "ghost"]
 ENGINES: dict[str, type[AdaptivePrivacyEngine]] = {
     "online": OnlinePrivacyEngine,
@@ -111,9 +114,7 @@ def make(
         optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     reduction = arguments.get("loss_reduction", "mean")
     criterion = nn.CrossEntropyLoss(reduction=reduction) if criterion is None else criterion
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        engine = ENGINES[method](accountant=accountant)
+    engine = make_engine(method, accountant)
     made = engine.make_private(
         module=model,
         optimizer=optimizer,
@@ -139,3 +140,34 @@ def parameters_of(optimizer: AdaptiveDPOptimizer) -> Tensor:
 def study_method(name: str, momentum: float = 0.0, **settings: float) -> Method:
     kind = find_method(name)
     return kind(kind.Options(**settings), momentum)
+
+
+def make_engine(method: str = "online", accountant: str = "rdp") -> AdaptivePrivacyEngine:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ENGINES[method](accountant=accountant)
+
+
+def make_with_epsilon(engine: AdaptivePrivacyEngine, **arguments: Any) -> Any:
+    """What `make_private_with_epsilon` returns, for a network and the examples by default."""
+    model = network()
+    usual = {
+        "module": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "data_loader": loader_of(*examples()),
+        "target_epsilon": 2.0,
+        "target_delta": 1e-5,
+        "epochs": 1,
+        "max_grad_norm": 1.0,
+    }
+    return engine.make_private_with_epsilon(**{**usual, **arguments})
+
+
+def refused(
+    run: Callable[[], object], message: str, made: Made | None = None, steps: int = 0
+) -> None:
+    """In one line; `made` has then taken so many steps."""
+    with pytest.raises(OsoError, match=message) as raised:
+        run()
+    assert "\n" not in str(raised.value)
+    assert made is None or made.optimizer.ledger.step_count == steps

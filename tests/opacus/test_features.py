@@ -1,7 +1,6 @@
 """What stands around a step: pieces of batches, schedulers, optimizers, checkpoints."""
 
 import io
-import warnings
 from itertools import pairwise
 
 import pytest
@@ -17,10 +16,9 @@ from tests.opacus.helpers import (
     make,
     network,
     parameters_of,
+    refused,
 )
 from torch import Tensor, nn
-
-from oso_dp.errors import OsoError
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 METHODS = {"online": {}, "fixed_quantile": {"count_noise": 0.3}, "auto_s": {}}
@@ -77,7 +75,7 @@ def test_gradients_accumulate_over_pieces_that_the_script_makes(mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_example_cannot_count_twice_in_a_step(mode) -> None:
+def test_example_cannot_count_twice_in_a_step(mode) -> None:
     torch.manual_seed(0)
     # Of layers with factors alone: others' gradients would give the second pass away.
     made = make(mode=mode, model=nn.Linear(6, 3))
@@ -88,15 +86,12 @@ def test_an_example_cannot_count_twice_in_a_step(mode) -> None:
         made.backward(inputs, targets)
         made.optimizer.step()
 
-    with pytest.raises(OsoError, match=r"loss.backward: called twice") as raised:
-        twice()
-    assert "\n" not in str(raised.value)
-    assert made.optimizer.ledger.step_count == 0
+    refused(twice, r"loss.backward: called twice", made)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("whose", ["model", "optimizer"])
-def test_a_backward_pass_can_be_dropped(whose, mode) -> None:
+def test_backward_pass_can_be_dropped(whose, mode) -> None:
     dropped, plain = double(mode=mode), double(mode=mode)
     dropped.backward(*examples(double=True, count=4, seed=9))
     getattr(dropped, whose).zero_grad()
@@ -107,24 +102,20 @@ def test_a_backward_pass_can_be_dropped(whose, mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_step_needs_a_backward_pass_of_its_own(mode) -> None:
+def test_step_needs_a_backward_pass_of_its_own(mode) -> None:
     made = make(mode=mode)
-    with pytest.raises(OsoError, match="no backward pass since"):
-        made.optimizer.step()
+    refused(lambda: made.optimizer.step(), "no backward pass since")
     made.backward(*examples(count=4))
     made.optimizer.step()
-    with pytest.raises(OsoError, match="no backward pass since"):
-        made.optimizer.step()
-    assert made.optimizer.ledger.step_count == 1
+    refused(lambda: made.optimizer.step(), "no backward pass since", made, 1)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
+def test_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
     """Else the next batch's rows would hold this one's gradients, too."""
     made = make(mode=mode)
     made.model(examples(count=4)[0])
-    with pytest.raises(OsoError, match="training mode has no backward pass"):
-        made.step(*examples(count=4))
+    refused(lambda: made.step(*examples(count=4)), "training mode has no backward pass")
     made = make(mode=mode)
     with torch.no_grad():
         made.model(examples(count=4)[0])
@@ -135,7 +126,7 @@ def test_a_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_sum_of_losses_means_b_times_their_means(mode) -> None:
+def test_sum_of_losses_means_b_times_their_means(mode) -> None:
     summed = double(mode=mode, loss_reduction="sum")
     mean = double(mode=mode)
     for made in (summed, mean):
@@ -146,20 +137,8 @@ def test_a_sum_of_losses_means_b_times_their_means(mode) -> None:
         torch.testing.assert_close(here.grad, 12 * there.grad)
 
 
-def test_losses_of_ghost_mode_can_be_reckoned_with() -> None:
-    inputs, targets = examples(double=True, count=6)
-    one, other = double(mode="ghost"), double(mode="hooks")
-    loss = one.criterion(one.model(inputs), targets)
-    (0.5 * loss + loss / 2 + loss * 3 - (1 - loss) - (-loss)).backward()
-    one.optimizer.step()
-    (6 * other.criterion(other.model(inputs), targets)).backward()
-    other.optimizer.step()
-    torch.testing.assert_close(state_of(one), state_of(other))
-    assert loss.item() == pytest.approx(float(loss.loss_per_sample.detach().mean()))
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_may_stay_unwrapped(mode) -> None:
+def test_model_may_stay_unwrapped(mode) -> None:
     wrapped, bare = double(mode=mode), double(mode=mode, wrap_model=False)
     for made in (wrapped, bare):
         for _ in range(3):
@@ -169,7 +148,7 @@ def test_a_model_may_stay_unwrapped(mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
+def test_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
     """Of a closed formula and of one that changes what stands there; neither sees the factor."""
     schedules = {
         "closed": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
@@ -207,7 +186,7 @@ def test_a_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
         (lambda p: torch.optim.Adagrad(p, lr=0.01), False),
     ],
 )
-def test_the_rate_adapts_where_equation_21_is_derived_and_c_everywhere(build, moves) -> None:
+def test_rate_adapts_where_equation_21_is_derived_and_c_everywhere(build, moves) -> None:
     model = network()
     made = make(model=model, optimizer=build(model.parameters()))
     before = parameters_of(made.optimizer)
@@ -218,24 +197,17 @@ def test_the_rate_adapts_where_equation_21_is_derived_and_c_everywhere(build, mo
     assert not torch.equal(before, parameters_of(made.optimizer))
     if not moves:
         plain = network()
-        with pytest.raises(OsoError, match="equation \\(21\\) is derived for plain SGD"):
-            make(model=plain, optimizer=build(plain.parameters()), learning_rate_rate=0.1)
+        refused(
+            lambda: make(model=plain, optimizer=build(plain.parameters()), learning_rate_rate=0.1),
+            "equation \\(21\\) is derived for plain SGD",
+        )
 
 
-def test_groups_of_parameters_keep_their_own_rates() -> None:
-    model = network(double=True)
-    groups = [{"params": model[0].parameters()}, {"params": model[2:].parameters(), "lr": 0.01}]
-    optimizer = torch.optim.SGD(groups, lr=0.1)
-    made = make(model=model, optimizer=optimizer, noise=Recorded())
-    before = [p.detach().clone() for p in made.optimizer.params]
-    made.step(*examples(double=True, count=7))
-    for place, (old, new) in enumerate(zip(before, made.optimizer.params, strict=True)):
-        torch.testing.assert_close(new - old, -(0.1 if place < 2 else 0.01) * new.grad)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("method", METHODS)
-def test_a_checkpoint_brings_everything_back(method, mode) -> None:
+@pytest.mark.parametrize(
+    ("method", "mode"),
+    [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
+)
+def test_checkpoint_brings_everything_back(method, mode) -> None:
     """Opacus's own checkpoint of model, optimizer and accountant, through a file."""
     inputs, targets = examples(double=True)
     momentum = 0.9
@@ -279,7 +251,7 @@ def test_a_checkpoint_brings_everything_back(method, mode) -> None:
         (lambda d: d.update(param_groups=[]), "state_dict: "),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(spoil, message) -> None:
+def test_checkpoint_of_something_else_is_refused_and_changes_nothing(spoil, message) -> None:
     made, other = make(), make()
     for one, steps in ((made, 3), (other, 5)):
         for _ in range(steps):
@@ -288,20 +260,17 @@ def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(spoil, me
     content["oso_dp"]["run"] = made.optimizer.state_dict()["oso_dp"]["run"]  # as of its own
     spoil(content)
     before = state_of(made)
-    with pytest.raises(OsoError, match=message) as raised:
-        made.optimizer.load_state_dict(content)
-    assert "\n" not in str(raised.value)
+    refused(lambda: made.optimizer.load_state_dict(content), message)
     assert torch.equal(before, state_of(made))
     assert made.optimizer.ledger.step_count == 3
 
 
 @pytest.mark.parametrize(("here", "there"), [(20, 12), (12, 20)])
-def test_a_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
+def test_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
     """A lower one, and a higher one, which would be booked as this one."""
     content = make(loader=loader_of(*examples(), batch_size=there)).optimizer.state_dict()
     other = make(loader=loader_of(*examples(), batch_size=here))
-    with pytest.raises(OsoError, match=r"sampling rate 0.1\d*; must be 0.1"):
-        other.optimizer.load_state_dict(content)
+    refused(lambda: other.optimizer.load_state_dict(content), r"sampling rate 0.1\d*; must be 0.1")
 
 
 def test_clearing_gradients_does_not_clear_what_the_method_remembers() -> None:
@@ -311,50 +280,3 @@ def test_clearing_gradients_does_not_clear_what_the_method_remembers() -> None:
     made.optimizer.zero_grad(set_to_none=False)
     assert torch.equal(kept, made.optimizer.driver.state.buffers["gradient"])
     assert float(kept.norm()) > 0
-
-
-@pytest.mark.filterwarnings("ignore:Optimal order is the largest")  # at the search's start
-def test_the_noise_for_an_epsilon_keeps_it() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from oso_dp.opacus import OnlinePrivacyEngine
-
-        engine = OnlinePrivacyEngine(accountant="rdp")
-    model = network()
-    # 93 batches: int(1 / (1 / 93)) is 92.
-    loader = loader_of(*examples(count=186), batch_size=2)
-    _, optimizer, private = engine.make_private_with_epsilon(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=loader,
-        target_epsilon=2.0,
-        target_delta=1e-3,
-        epochs=2,
-        max_grad_norm=1.0,
-        threshold_rate=0.01,
-        epsilon_tolerance=0.1,
-    )
-    assert len(private) == len(loader) == 93
-    assert private.sample_rate == optimizer.ledger.sampling.rate == 1 / 93
-    engine.accountant.history = [(optimizer.noise_multiplier, 1 / 93, 2 * 93)]
-    assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
-    with pytest.raises(OsoError, match=r"target_epsilon: 2; this engine has already spent"):
-        engine.make_private_with_epsilon(
-            module=network(),
-            optimizer=optimizer.original_optimizer,
-            data_loader=loader,
-            target_epsilon=2.0,
-            target_delta=1e-3,
-            epochs=2,
-            max_grad_norm=1.0,
-        )
-
-
-def test_the_generator_that_was_given_gives_the_noise() -> None:
-    def moved(seed: int) -> Tensor:
-        made = make(noise_generator=torch.Generator().manual_seed(seed))
-        made.step(*examples(count=3))
-        return parameters_of(made.optimizer)
-
-    assert torch.equal(moved(3), moved(3))
-    assert not torch.equal(moved(3), moved(4))

@@ -1,6 +1,5 @@
-"""What a hostile reading of this room brought to light, each as a test of its own."""
+"""Attacks on the drop-in that reviews found, each as a test."""
 
-from collections.abc import Callable
 from itertools import chain, islice
 
 import numpy as np
@@ -10,6 +9,7 @@ from opacus.data_loader import DPDataLoader
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from tests.opacus.helpers import (
     MODES,
+    NOT_TRIED,
     QUIET,
     Made,
     Recorded,
@@ -18,15 +18,14 @@ from tests.opacus.helpers import (
     make,
     network,
     parameters_of,
+    refused,
 )
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from oso_dp.errors import OsoError
 from oso_dp.opacus.sampler import install_sampler
 
-pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
-NOT_TRIED = "ignore:module. not checked whether"
+pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
 
 class Squares(nn.Module):
@@ -116,13 +115,6 @@ class ByClass(nn.Module):
         return losses if self.reduction == "none" else losses.mean()
 
 
-def refused(made: Made, run: Callable[[], object], message: str) -> None:
-    with pytest.raises(OsoError, match=message) as raised:
-        run()
-    assert "\n" not in str(raised.value)
-    assert made.optimizer.ledger.step_count == 0
-
-
 @pytest.mark.parametrize("layer", ["linear", "convolution"])
 def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
     """float32 sums of a million equal squares come out too small, and so would the norm."""
@@ -143,31 +135,34 @@ def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
         assert total == pytest.approx(1.0, rel=1e-5)
 
 
-@pytest.mark.parametrize("wrap_model", [True, False])
+@pytest.mark.parametrize(
+    ("frozen", "wrap_model"), [(None, True), (None, False), (0, True), (2, True)]
+)
 @pytest.mark.parametrize("mode", MODES)
-def test_losses_of_two_calls_are_not_added_up(mode, wrap_model) -> None:
+def test_losses_of_two_calls_are_refused(mode, frozen, wrap_model) -> None:
     """Row i would be of example i of both calls: its clip would bound neither."""
-    made = make(mode=mode, wrap_model=wrap_model)
+    model = network()
+    if frozen is not None:
+        model[frozen].requires_grad_(False)
+    made = make(mode=mode, model=model, wrap_model=wrap_model)
     inputs, targets = examples(count=4)
 
     def add_up() -> None:
         loss = made.criterion(made.model(inputs[:2]), targets[:2])
         (loss + made.criterion(made.model(inputs[2:]), targets[2:])).backward()
 
-    refused(made, add_up, "training mode has no backward pass; call the model once per")
+    refused(add_up, "training mode has no backward pass; call the model once per", made)
 
 
-@pytest.mark.filterwarnings(NOT_TRIED)
 @pytest.mark.parametrize("mode", MODES)
 def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -> None:
     data = TensorDataset(*examples())
     loader = DataLoader(data, batch_size=12, collate_fn=lambda rows: default_collate(rows[:]))
     made = make(mode=mode, model=Places(), loader=loader)
     words = "see 24 examples in a batch of 4|4 losses for a batch of 24 examples"
-    refused(made, lambda: made.step(*examples(count=4)), words)
+    refused(lambda: made.step(*examples(count=4)), words, made)
 
 
-@pytest.mark.filterwarnings(NOT_TRIED)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("build", "message"),
@@ -180,24 +175,22 @@ def test_places_are_not_taken_for_examples_whatever_the_collate_function(mode) -
         (Drawing, None),
     ],
 )
-def test_a_model_that_remembers_or_draws_and_mixes_is_refused(build, message, mode) -> None:
+def test_model_that_remembers_or_draws_and_mixes_is_refused(build, message, mode) -> None:
     if message is None:
         make(mode=mode, model=build())
         return
-    with pytest.raises(OsoError, match=message) as raised:
-        make(mode=mode, model=build())
-    assert "\n" not in str(raised.value)
+    refused(lambda: make(mode=mode, model=build()), message)
 
 
 @pytest.mark.parametrize("criterion", [InBatch, ByClass])
-def test_a_criterion_that_mixes_examples_is_refused(criterion) -> None:
+def test_criterion_that_mixes_examples_is_refused(criterion) -> None:
     made = make(mode="ghost", criterion=criterion())
     inputs, _ = examples(count=4)
-    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on oth")
+    refused(lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on oth", made)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
-def test_a_criterion_that_mixes_examples_a_little_is_refused(share: float) -> None:
+def test_criterion_that_mixes_examples_a_little_is_refused(share: float) -> None:
     """By their targets, of which no gradient tells."""
 
     class Alike(ByClass):
@@ -208,97 +201,42 @@ def test_a_criterion_that_mixes_examples_a_little_is_refused(share: float) -> No
 
     made = make("online", "ghost", network(double=True), criterion=Alike())
     inputs, _ = examples(double=True, count=4)
-    refused(made, lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on oth")
+    refused(lambda: made.step(inputs, torch.tensor([0, 1, 1, 2])), "loss depends on oth", made)
 
 
-def test_parts_of_a_model_are_not_called_without_it() -> None:
-    made = make()
-    inputs, _ = examples(count=4)
-    part = made.model._module[0](inputs).sum()
-    part.backward()
-    refused(made, made.optimizer.step, "call the model itself")
-
-
-def test_nor_after_the_model_was_called_for_an_earlier_step() -> None:
-    """Their places would pass for examples, with nothing to be compared with."""
+@pytest.mark.parametrize("steps", [0, 1])
+def test_call_of_part_of_model_is_refused(steps: int) -> None:
+    """Its places would pass for examples, with nothing to be compared with."""
     made = make()
     inputs, targets = examples(count=4)
-    made.step(inputs, targets)
+    for _ in range(steps):
+        made.step(inputs, targets)
     made.model._module[0](inputs).sum().backward()
-    with pytest.raises(OsoError, match="call the model itself"):
-        made.optimizer.step()
-    assert made.optimizer.ledger.step_count == 1
+    refused(made.optimizer.step, "call the model itself", made, steps)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("frozen", [0, 2])
-def test_calls_are_told_apart_whichever_layer_is_frozen(mode, frozen) -> None:
-    model = network()
-    model[frozen].requires_grad_(False)
-    made = make(mode=mode, model=model, optimizer=torch.optim.SGD(
-        [p for p in model.parameters() if p.requires_grad], lr=0.1))  # fmt: skip
-    inputs, targets = examples(count=4)
-
-    def add_up() -> None:
-        loss = made.criterion(made.model(inputs[:2]), targets[:2])
-        (loss + made.criterion(made.model(inputs[2:]), targets[2:])).backward()
-
-    refused(made, add_up, "training mode has no backward pass; call the model once per")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_loop_that_is_left_early_leaves_nothing_behind(mode) -> None:
-    """Everybody is in each batch, so that an example that counts twice is one too many."""
+def test_loop_left_early_leaves_nothing_behind(mode) -> None:
+    """With every example in each batch, a piece that counts twice is one too many; what was said
+    of a piece that was fetched and not taken would end the next batch a piece too late."""
     inputs, targets = examples(double=True, count=12)
     outcomes = []
-    for pieces_before in (0, 2):
+    for fetched, taken in ((0, 0), (1, 0), (2, 0), (2, 2)):
         made = make(
             mode=mode, model=network(double=True), noise=Recorded(),
             loader=loader_of(inputs, targets, batch_size=12),
         )  # fmt: skip
-        for stop in (pieces_before, None):
+        for fetch, take in ((fetched, taken), (None, 12)):
             with BatchMemoryManager(
                 data_loader=made.loader, max_physical_batch_size=4, optimizer=made.optimizer
             ) as loader:
-                for batch in islice(loader, stop):
-                    made.step(*batch)
-        assert made.optimizer.ledger.step_count == 1
-        outcomes.append(parameters_of(made.optimizer))
-    torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_piece_that_was_fetched_and_not_taken_leaves_nothing_behind(mode) -> None:
-    """Nor what was said of it: the next batch would end a piece too late, in the one after it."""
-    inputs, targets = examples(double=True, count=12)
-    outcomes = []
-    for fetched in (0, 1, 2):
-        made = make(
-            mode=mode, model=network(double=True), noise=Recorded(),
-            loader=loader_of(inputs, targets, batch_size=12),
-        )  # fmt: skip
-        for taken in (False, True):
-            with BatchMemoryManager(
-                data_loader=made.loader, max_physical_batch_size=4, optimizer=made.optimizer
-            ) as loader:
-                for batch in islice(loader, None if taken else fetched):
-                    if taken:
+                for place, batch in enumerate(islice(loader, fetch)):
+                    if place < take:
                         made.step(*batch)
         assert made.optimizer.ledger.step_count == 1
         outcomes.append(parameters_of(made.optimizer))
     for outcome in outcomes[1:]:
         torch.testing.assert_close(outcome, outcomes[0], rtol=1e-12, atol=1e-12)
-
-
-def test_a_seed_within_the_loop_repeats_neither_noise_nor_batches() -> None:
-    made = make()
-    noises, batches = [], []
-    for _ in range(2):
-        torch.manual_seed(0)
-        batches.append(list(made.loader.batch_sampler))
-        noises.append(made.optimizer.noise("noise", 1.0, [torch.empty(9)]))
-    assert not torch.equal(*noises)
-    assert batches[0] != batches[1]
 
 
 def begun(seed: int, trainings: int) -> list[Made]:
@@ -314,11 +252,17 @@ def drawn_by(made: Made) -> tuple[list[float], list[list[int]]]:
     return noise.tolist(), list(made.loader.batch_sampler)
 
 
-def test_trainings_that_begin_in_one_script_share_neither_noise_nor_batches() -> None:
-    """With equal noise, the difference of what two of them release would be exact."""
-    noises, batches = zip(*map(drawn_by, begun(5, 3)), strict=True)
-    assert len({number for noise in noises for number in noise}) == 27
-    assert batches[0] != batches[1] != batches[2] != batches[0]
+def test_trainings_of_one_script_share_neither_noise_nor_batches() -> None:
+    """With equal noise, the difference of what two of them release would be exact; nor does a seed
+    that is set within the loop repeat anything."""
+    made = begun(5, 3)
+    drawn = [drawn_by(one) for one in made]
+    for _ in range(2):
+        torch.manual_seed(0)
+        drawn.append(drawn_by(made[0]))
+    noises, batches = zip(*drawn, strict=True)
+    assert len({number for noise in noises for number in noise}) == 45
+    assert len({str(one) for one in batches}) == 5
 
 
 def test_no_seed_of_a_script_tells_noise_or_batches() -> None:
@@ -351,7 +295,7 @@ def test_noise_and_batches_have_seeds_of_their_own_and_wide_ones() -> None:
 
 
 @pytest.mark.parametrize("seeded", [True, False])
-def test_a_resumed_run_has_fresh_batches(seeded) -> None:
+def test_resumed_run_has_fresh_batches(seeded) -> None:
     drawn = []
     saved = make().optimizer.state_dict()
     for _ in range(2):
@@ -365,28 +309,15 @@ def test_a_resumed_run_has_fresh_batches(seeded) -> None:
     assert drawn[0] != drawn[1]
 
 
-def test_a_frozen_parameter_is_not_moved_by_what_an_earlier_pass_left() -> None:
-    model = network()
-    model(examples(count=3)[0]).sum().backward()
-    model[0].requires_grad_(False)
-    before = model[0].weight.clone()
-    made = make(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    made.backward(*examples(count=3))
-    made.optimizer.step()  # without zero_grad, which would clear it
-    assert torch.equal(model[0].weight, before)
-
-
-def test_an_accountant_that_lacks_steps_tells_no_epsilon() -> None:
+def test_accountant_that_lacks_steps_tells_no_epsilon() -> None:
     first, second = make(), make()
     first.step(*examples(count=3))
     second.optimizer.load_state_dict(first.optimizer.state_dict())
     assert first.engine.get_epsilon(1e-5) > 0
-    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant has 0") as raised:
-        second.engine.get_epsilon(1e-5)
-    assert "\n" not in str(raised.value)
+    refused(lambda: second.engine.get_epsilon(1e-5), "ledgers have 1 steps, the accountant has 0")
 
 
-def test_an_engine_knows_the_steps_of_all_its_trainings() -> None:
+def test_engine_knows_the_steps_of_all_its_trainings() -> None:
     loader, model = loader_of(*examples()), network()
     made = make(loader=loader)
     made.step(*examples(count=3))
@@ -399,11 +330,10 @@ def test_an_engine_knows_the_steps_of_all_its_trainings() -> None:
     )
     assert made.engine.get_epsilon(1e-5) > 0
     made.engine.accountant.history = []
-    with pytest.raises(OsoError, match="ledgers have 1 steps, the accountant has 0"):
-        made.engine.get_epsilon(1e-5)
+    refused(lambda: made.engine.get_epsilon(1e-5), "ledgers have 1 steps, the accountant has 0")
 
 
-def test_a_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
+def test_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
     made = make()
     seen = []
     made.optimizer.attach_step_hook(lambda optimizer: seen.append(optimizer.max_grad_norm))
@@ -439,7 +369,7 @@ def test_each_worker_has_all_batches_also_the_empty_ones_and_draws_its_own(
 
 
 @pytest.mark.parametrize("distributed", [False, True])
-def test_a_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> None:
+def test_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> None:
     """Float32 numbers would be below a rate of 2^-24 (1 - 1/8) as often as below 2^-24."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 1)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 0)

@@ -1,16 +1,22 @@
 """A budget that is very large: one line, or an answer, within seconds."""
 
 import math
-import time
-import warnings
+from typing import Any
 
 import pytest
-import torch
-from tests.opacus.helpers import QUIET, examples, loader_of, make, network
+from tests.opacus.helpers import (
+    QUIET,
+    AdaptivePrivacyEngine,
+    examples,
+    loader_of,
+    make_engine,
+    make_with_epsilon,
+    refused,
+)
 
 from oso_dp.accounting.accountants import compute_epsilon_of_releases
 from oso_dp.errors import OsoError
-from oso_dp.opacus import OnlinePrivacyEngine
+from oso_dp.opacus import privacy_engine
 from oso_dp.opacus.privacy_engine import calibrate_noise_multiplier, check_target
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -18,25 +24,13 @@ pytestmark = [
     *(pytest.mark.filterwarnings(text) for text in QUIET),
     pytest.mark.filterwarnings("ignore:Optimal order is the"),  # along Opacus's search
 ]
-SECONDS = 120  # also beside other work; Opacus's search alone would go on for hours
 
 
 def noise_for(
     epsilon: float, accountant: str, epochs: float = 1
-) -> tuple[OnlinePrivacyEngine, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        engine = OnlinePrivacyEngine(accountant=accountant)
-    model = network()
-    _, optimizer, _ = engine.make_private_with_epsilon(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=loader_of(*examples()),
-        target_epsilon=epsilon,
-        target_delta=1e-5,
-        epochs=epochs,
-        max_grad_norm=1.0,
-    )
+) -> tuple[AdaptivePrivacyEngine, float]:
+    engine = make_engine(accountant=accountant)
+    _, optimizer, _ = make_with_epsilon(engine, target_epsilon=epsilon, epochs=epochs)
     return engine, optimizer.noise_multiplier
 
 
@@ -46,40 +40,35 @@ def noise_for(
         (1e6, "rdp", r"^target_epsilon: 1e\+06; must be <= \d[\d.]+, the cost of \d+ steps"),
         (1e300, "rdp", r"^target_epsilon: 1e\+300; must be <= .*the smallest noise multiplier"),
         (101.0, "prv", "^target_epsilon: 101; must be <= 100 with accountant prv"),
-        (1000.0, "prv", "^target_epsilon: 1000; must be <= 100 with accountant prv"),
         (1e6, "prv", r"^target_epsilon: 1e\+06; must be <= 100 with accountant prv"),
     ],
 )
-def test_a_budget_beyond_reach_is_refused_at_once(epsilon, accountant, message) -> None:
-    began = time.monotonic()
-    with pytest.raises(OsoError, match=message) as raised:
-        noise_for(epsilon, accountant)
-    assert "\n" not in str(raised.value)
-    assert time.monotonic() - began < SECONDS
+def test_budget_beyond_reach_is_refused(epsilon, accountant, message) -> None:
+    refused(lambda: noise_for(epsilon, accountant), message)
 
 
-@pytest.mark.parametrize(("epsilon", "accountant"), [(500.0, "rdp"), (100.0, "prv")])
-def test_a_large_budget_within_reach_is_kept(epsilon, accountant) -> None:
-    began = time.monotonic()
+@pytest.mark.parametrize(
+    ("epsilon", "accountant"),
+    [(500.0, "rdp"), pytest.param(100.0, "prv", marks=pytest.mark.nightly)],
+)
+def test_large_budget_within_reach_is_kept(epsilon, accountant) -> None:
     engine, nu = noise_for(epsilon, accountant)
     assert 0.05 <= nu < 0.3
     batches = len(loader_of(*examples()))
     engine.accountant.history = [(nu, 1 / batches, batches)]
     assert 0.99 * epsilon < engine.accountant.get_epsilon(1e-5) <= epsilon
-    assert time.monotonic() - began < SECONDS
 
 
 @pytest.mark.parametrize("epochs", [1, 1.5, 1.9, 3])
-def test_the_noise_is_for_all_steps_of_a_part_of_an_epoch_too(epochs: float) -> None:
+def test_noise_is_for_all_steps_of_a_part_of_an_epoch_too(epochs: float) -> None:
     engine, nu = noise_for(2.0, "rdp", epochs)
     batches = len(loader_of(*examples()))
     engine.accountant.history = [(nu, 1 / batches, int(epochs * batches))]
     assert 1.95 < engine.accountant.get_epsilon(1e-5) <= 2.0
 
 
-@pytest.mark.parametrize("delta", [1e-9, 1e-7, 0.02])
-@pytest.mark.parametrize("accountant", ["rdp", "prv"])
-def test_the_noise_is_that_of_the_delta_that_was_asked_for(delta, accountant, monkeypatch) -> None:
+@pytest.mark.parametrize(("accountant", "delta"), [("rdp", 1e-9), ("prv", 1e-7), ("rdp", 0.02)])
+def test_noise_is_that_of_the_given_delta(delta, accountant, monkeypatch) -> None:
     asked = {}
 
     def noise(**given) -> float:
@@ -87,52 +76,27 @@ def test_the_noise_is_that_of_the_delta_that_was_asked_for(delta, accountant, mo
         return 1.0
 
     monkeypatch.setattr("oso_dp.opacus.privacy_engine.get_noise_multiplier", noise)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        engine = OnlinePrivacyEngine(accountant=accountant)
-    model, loader = network(), loader_of(*examples())
-    engine.make_private_with_epsilon(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=loader,
-        target_epsilon=2.0,
-        target_delta=delta,
-        epochs=3,
-        max_grad_norm=1.0,
-    )
+    make_with_epsilon(make_engine(accountant=accountant), target_delta=delta, epochs=3)
     assert (asked["target_epsilon"], asked["target_delta"]) == (2.0, delta)
-    assert (asked["sample_rate"], asked["steps"]) == (1 / len(loader), 3 * len(loader))
+    assert (asked["sample_rate"], asked["steps"]) == (0.1, 30)
     assert asked["accountant"] == accountant
 
 
 @pytest.mark.parametrize("noise_multiplier", [1e-9, 1e-4, 0.02])
-def test_what_little_noise_costs_is_refused_at_once_by_prv_and_told_by_rdp(
-    noise_multiplier,
-) -> None:
-    began = time.monotonic()
-    told = {}
-    for accountant in ("prv", "rdp"):
-        made = make(noise_multiplier=noise_multiplier, accountant=accountant)
-        for _ in range(3):
-            made.step(*examples(count=7))
-        if accountant == "rdp":
-            told[accountant] = made.engine.get_epsilon(1e-5)
-        else:
-            with pytest.raises(
-                OsoError, match=r"^accountant: 'prv' for .* takes minutes"
-            ) as raised:
-                made.engine.get_epsilon(1e-5)
-            told[accountant] = float(str(raised.value).rpartition(" ")[2])
-    assert told["prv"] == pytest.approx(told["rdp"], rel=1e-3)
-    assert time.monotonic() - began < SECONDS
+def test_little_noise_is_priced_by_rdp_alone(noise_multiplier) -> None:
+    engine = engine_after(3, "prv", noise_multiplier, 0.1)
+    with pytest.raises(OsoError, match=r"^accountant: 'prv' for .* takes minutes") as raised:
+        engine.get_epsilon(1e-5)
+    rdp = engine_after(3, "rdp", noise_multiplier, 0.1).get_epsilon(1e-5)
+    assert float(str(raised.value).rpartition(" ")[2]) == pytest.approx(rdp, rel=1e-3)
 
 
-def engine_after(steps: int, accountant: str = "prv", nu: float = 1.0) -> OnlinePrivacyEngine:
-    """As one whose optimizer released so many steps at sampling rate 0.01."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        engine = OnlinePrivacyEngine(accountant=accountant)
-    engine.accountant.history = [(nu, 0.01, steps)] if steps else []
+def engine_after(
+    steps: int, accountant: str = "prv", nu: float = 1.0, rate: float = 0.01
+) -> AdaptivePrivacyEngine:
+    """As one whose optimizer released so many steps."""
+    engine = make_engine(accountant=accountant)
+    engine.accountant.history = [(nu, rate, steps)] if steps else []
     return engine
 
 
@@ -140,8 +104,10 @@ def engine_after(steps: int, accountant: str = "prv", nu: float = 1.0) -> Online
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
 @pytest.mark.parametrize("delta", [0.0, 1, 2.0, -1e-5, math.nan, math.inf, None, "1e-5"])
 def test_get_epsilon_names_impossible_delta(delta, accountant, steps) -> None:
-    with pytest.raises(OsoError, match=r"^delta: .*; must be a number > 0 and < 1$"):
-        engine_after(steps, accountant).get_epsilon(delta)
+    refused(
+        lambda: engine_after(steps, accountant).get_epsilon(delta),
+        r"^delta: .*; must be a number > 0 and < 1$",
+    )
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
@@ -182,8 +148,10 @@ def test_noise_for_edge_budget_keeps_it(epsilon, delta) -> None:
     noise = calibrate_noise_multiplier("prv", epsilon, delta, 10, 30, epsilon / 10)
     spent = compute_epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, delta, "prv")
     assert 0.8 * epsilon - 1e-5 <= spent <= epsilon
-    with pytest.raises(OsoError, match=r"^target_delta: 1e-12; must be >= 1e-11 for accountant"):
-        check_target(epsilon, 1e-12, 10, 30, engine_after(0).accountant)
+    refused(
+        lambda: check_target(epsilon, 1e-12, 10, 30, engine_after(0).accountant),
+        r"^target_delta: 1e-12; must be >= 1e-11 for accountant",
+    )
 
 
 def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
@@ -199,14 +167,39 @@ def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
     ("delta", "said"), [(1e-40, "^delta: 1e-40; must be >="), (1e-5, "^target_epsilon: 2; ")]
 )
 def test_second_budget_of_engine_is_refused(delta: float, said: str) -> None:
-    engine, model = engine_after(10), network()
-    with pytest.raises(OsoError, match=said):
-        engine.make_private_with_epsilon(
-            module=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-            data_loader=loader_of(*examples()),
-            target_epsilon=2.0,
-            target_delta=delta,
-            epochs=1,
-            max_grad_norm=1.0,
-        )
+    refused(lambda: make_with_epsilon(engine_after(10), target_delta=delta), said)
+
+
+def test_noise_for_epsilon_keeps_it() -> None:
+    """Of 93 batches, where int(1 / (1 / 93)) is 92."""
+    engine, loader = make_engine(), loader_of(*examples(count=186), batch_size=2)
+    _, optimizer, private = make_with_epsilon(
+        engine, data_loader=loader, target_delta=1e-3, epochs=2, threshold_rate=0.01,
+        epsilon_tolerance=0.1,
+    )  # fmt: skip
+    assert len(private) == len(loader) == 93
+    assert private.sample_rate == optimizer.ledger.sampling.rate == 1 / 93
+    engine.accountant.history = [(optimizer.noise_multiplier, 1 / 93, 2 * 93)]
+    assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target_epsilon": 0.0}, "target_epsilon: 0.0"),
+        ({"target_delta": 1.0}, "target_delta: 1.0; must be a number > 0 and < 1"),
+        ({"epochs": 0}, "epochs: 0; must be a number >= 1"),
+        ({"data_loader": None}, "must be a DataLoader"),
+    ],
+)
+def test_wrong_budget_argument_is_refused(arguments, message) -> None:
+    refused(lambda: make_with_epsilon(make_engine(), **arguments), message)
+
+
+def test_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
+    def too_low(**arguments: Any) -> float:
+        raise ValueError("The privacy budget is too low.")
+
+    monkeypatch.setattr(privacy_engine, "get_noise_multiplier", too_low)
+    said = "target_epsilon: 2; The privacy budget is too low"
+    refused(lambda: make_with_epsilon(make_engine()), said)

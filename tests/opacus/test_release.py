@@ -4,11 +4,10 @@ import json
 
 import pytest
 import torch
-from tests.opacus.helpers import MODES, QUIET, Made, Recorded, examples, make, network
+from tests.opacus.helpers import MODES, QUIET, Made, Recorded, examples, make, network, refused
 from torch import Tensor, nn
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.errors import OsoError
 from oso_dp.opacus import optimizer
 from oso_dp.opacus.mechanism import sanitize
 from oso_dp.privacy.ledger import Ledger
@@ -70,7 +69,7 @@ def test_each_sum_has_its_noise(method, mode, settings, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_noise_multipliers_cost_nu_together_and_stand_in_both_ledgers(mode) -> None:
+def test_noise_multipliers_cost_nu_together_and_stand_in_both_ledgers(mode) -> None:
     nu = 0.8
     noise = Recorded()
     made = make(mode=mode, noise_multiplier=nu, query_noise_ratio=RATIO, noise=noise)
@@ -92,7 +91,7 @@ def test_the_noise_multipliers_cost_nu_together_and_stand_in_both_ledgers(mode) 
     ("method", "accountant"),
     [("online", "prv"), ("online", "rdp"), ("fixed_quantile", "rdp"), ("auto_s", "rdp")],
 )
-def test_the_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
+def test_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
     more = {"count_noise": 0.3} if method == "fixed_quantile" else {}
     made = make(method, accountant=accountant, **more)
     for _ in range(5):
@@ -105,9 +104,7 @@ def test_the_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("method", "second"), [("online", 1.0), ("fixed_quantile", 0.5)])
-def test_an_example_moves_the_sums_by_their_sensitivities(
-    method, second, mode, monkeypatch
-) -> None:
+def test_example_moves_the_sums_by_their_sensitivities(method, second, mode, monkeypatch) -> None:
     """Exactly: of two neighbouring batches, with one clipped example more and less."""
     threshold = 0.5
     inputs, targets = examples(double=True, count=6)
@@ -135,7 +132,7 @@ def test_an_example_moves_the_sums_by_their_sensitivities(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_example_that_is_no_number_adds_nothing(mode, monkeypatch) -> None:
+def test_example_that_is_no_number_adds_nothing(mode, monkeypatch) -> None:
     inputs, targets = examples(count=8)
     spoilt = inputs.clone()
     spoilt[3, 0] = torch.nan
@@ -188,7 +185,7 @@ def test_what_adapts_sees_sanitized_answers_only(method, monkeypatch) -> None:
     assert len({threshold for threshold, _ in paths[0]}) > 3
 
 
-def test_a_step_is_in_the_books_before_its_noise_is_drawn() -> None:
+def test_step_is_in_the_books_before_its_noise_is_drawn() -> None:
     made = make()
 
     def stopped(name, deviation, like):
@@ -210,13 +207,15 @@ def test_sums_that_cost_more_than_a_step_may_are_refused(nu: float, second: floa
     ledger = Ledger(PoissonSampling(0.1))
     queries = [ClippedGradient(nu, torch.ones(1)), ClippedDirection(second, torch.ones(1))]
     totals = [torch.zeros(1, 4)] * 2
-    with pytest.raises(OsoError, match="together cost more than a step at noise_multiplier 1"):
-        sanitize(queries, totals, 1.0, 4, [(4,)], Recorded(), ledger, lambda: None, False)
+    refused(
+        lambda: sanitize(queries, totals, 1.0, 4, [(4,)], Recorded(), ledger, lambda: None, False),
+        "together cost more than a step at noise_multiplier 1",
+    )
     assert ledger.step_count == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_ledgers_multipliers_follow_a_noise_scheduler(mode) -> None:
+def test_ledgers_multipliers_follow_a_noise_scheduler(mode) -> None:
     from opacus.schedulers import ExponentialNoise
 
     made = make(mode=mode, query_noise_ratio=2.0)
@@ -238,7 +237,7 @@ def test_noise_comes_from_the_generator_that_was_given(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("seeded", [True, False])
-def test_a_resumed_run_has_fresh_noise(seeded, monkeypatch) -> None:
+def test_resumed_run_has_fresh_noise(seeded, monkeypatch) -> None:
     """Also where the script sets its seeds again: noise of one value cancels in a difference."""
 
     def begin() -> Made:
@@ -262,7 +261,7 @@ def test_a_resumed_run_has_fresh_noise(seeded, monkeypatch) -> None:
     assert float(likeness.abs().max()) < 0.9
 
 
-def test_a_state_dict_holds_no_exact_sum() -> None:
+def test_state_dict_holds_no_exact_sum() -> None:
     """All of its tensors are parameters' momenta, C, the factor, and answers with noise."""
     made = make(optimizer=None)
     made.step(*examples(count=4))

@@ -67,6 +67,7 @@ def test_the_wheel_carries_every_file_of_the_package_and_nothing_else(
     assert stated == project["optional-dependencies"].keys()
 
 
+@pytest.mark.nightly
 def test_a_new_user_gets_the_library_and_is_told_of_the_rest(
     repo: Path, wheel: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,8 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 DOCUMENTED = {
-    *("setup", "demo", "test", "test-slurm", "lint", "docs", "audit", "clean", "help"),
+    *("setup", "demo", "test", "test-nightly", "test-slurm", "lint", "docs", "audit", "clean"),
+    "help",
     *("bench", "bench-step-time", "bench-precision", "diagnose-cosine", "diagnose-signs"),
     *("planted-faults", "mutation-sample", "fuzz", "test-dependency-range"),
     *("account", "report", "verify", "artifact", "paper-best", "paper"),

@@ -8,7 +8,7 @@ import yaml
 EXPECTED = {
     "ci.yml": {"test", "lint", "docs"},
     "nightly.yml": {
-        *("test-slurm", "planted-faults", "mutation-sample", "fuzz"),
+        *("test-nightly", "test-slurm", "planted-faults", "mutation-sample", "fuzz"),
         *("test-dependency-range", "audit"),
     },
 }

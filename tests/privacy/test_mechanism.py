@@ -1,4 +1,4 @@
-"""The mechanism: its noise and its sampling; and that neighbours stay hidden."""
+"""The mechanism: noise of each sum, sensitivities, late steps."""
 
 import math
 
@@ -9,12 +9,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.helpers import Given, always_empty, batch_of, released, sums_of_one
+from tests.privacy.test_streams import STEPS
 
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.errors import OsoError
+from oso_dp.privacy import philox
+from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, UnclippedCount
+from oso_dp.privacy.noisy_mean import NoisyMean
+from oso_dp.privacy.queries import (
+    ClippedDirection,
+    ClippedGradient,
+    PlainGradient,
+    Runs,
+    UnclippedCount,
+)
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling, uniform_below
 
 
 def size_of(mechanism: Mechanism, step: int) -> int:
@@ -267,3 +279,198 @@ def test_the_deviation_of_noise_has_all_its_digits() -> None:
         deviation = (nu * threshold).double().numpy() if query is queries[1] else [nu, nu]
         expected = drawn * np.array(deviation)[:, None] / 7
         np.testing.assert_allclose(answers[query.key].numpy(), expected, rtol=1e-15)
+
+
+class NoNoise(Seeded):
+    def normals(self, *asked, **more):
+        return super().normals(*asked, **more) * 0
+
+
+@pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
+def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
+    share = NoisyMean(500, 8.0, source)
+    values = torch.rand(500, dtype=torch.float64)
+    errors = [
+        share.release(f"a/{run}", lambda: values) - float(values.mean()) for run in range(3000)
+    ]
+    std = torch.tensor(errors).std().item()
+    assert share.std == 0.5 * 8.0 / 500
+    assert std == pytest.approx(share.std, rel=0.07)  # five standard deviations
+    assert len(set(errors)) > 2990  # rounded to float32, a few may be alike
+    assert abs(sum(errors) / 3000) < 5 * share.std / math.sqrt(3000)
+
+
+@pytest.mark.parametrize(("examples", "nu"), [(1, 0.5), (7, 3.25), (500, 8.0), (60_000, 123.456)])
+def test_its_noise_is_this_one_to_the_last_bit(examples: int, nu: float) -> None:
+    """Nothing a few hundredths smaller, which no sample of it would tell."""
+    values = torch.rand(examples, dtype=torch.float64)
+    (noise,) = Seeded().normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
+    total = (values - 0.5).sum() + float(noise) * nu * 0.5
+    found = NoisyMean(examples, nu, Seeded()).release("a", lambda: values)
+    assert found == float(total.float()) / examples + 0.5
+
+
+def test_a_score_that_fails_is_paid_for_and_not_taken_again() -> None:
+    """Whoever sees the error may have seen values."""
+
+    def values():
+        raise KeyError("mistake")
+
+    share = NoisyMean(50, 2.0, Seeded())
+    with pytest.raises(KeyError):
+        share.release("a", values)
+    assert share.ledger.steps == [((SumQuery("score", 2.0),), 1)]
+    with pytest.raises(ValueError, match="scored before"):
+        share.release("a", lambda: torch.ones(50))
+    assert share.ledger.step_count == 1
+
+
+def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
+    share = NoisyMean(50, 2.0, Seeded())
+    for run in range(7):
+        share.release(f"{run}", lambda: torch.ones(50))
+    assert share.ledger.steps == [((SumQuery("score", 2.0),), 7)]
+    assert share.ledger.sampling.rate == 1.0
+    # Seven Gaussian sums on all examples are one of the root of a seventh of the noise.
+    whole = NoisyMean(50, 2.0 / math.sqrt(7), Seeded())
+    whole.release("0", lambda: torch.ones(50))
+    assert compute_epsilon([share.ledger], 1e-5) == pytest.approx(
+        compute_epsilon([whole.ledger], 1e-5)
+    )
+    with pytest.raises(ValueError, match="scored before"):
+        share.release("3", lambda: torch.ones(50))
+    assert share.ledger.step_count == 7
+
+
+@pytest.mark.parametrize("nus", [(2, 3), (2.0, 2.01), (1.234567, 1.234568), (12345.6, 12345.7)])
+def test_other_noise_of_one_name_is_other_noise(nus) -> None:
+    one, other = (
+        (NoisyMean(50, nu, Seeded()).release("a", lambda: torch.ones(50)) - 1) / nu for nu in nus
+    )
+    assert one != pytest.approx(other, rel=1e-3)
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=9), st.floats(width=32))
+def test_one_example_moves_the_sum_by_its_sensitivity_at_most(values, more) -> None:
+    """Whatever a score is: infinite, no number, far outside of [0, 1]."""
+
+    def total(numbers) -> float:
+        share = NoisyMean(len(numbers), 1.0, NoNoise())
+        return (share.release("a", lambda: torch.tensor(numbers)) - 0.5) * len(numbers)
+
+    assert abs(total([*values, more]) - total(values)) <= 0.5 + 1e-6  # rounded, after the noise
+
+
+def test_a_score_per_example_or_none() -> None:
+    with pytest.raises(OsoError, match=r"scores: shape \[2\]; must be \[3\]"):
+        NoisyMean(3, 1.0, Seeded()).release("a", lambda: torch.ones(2))
+    with pytest.raises(OsoError, match="must be > 0"):
+        NoisyMean(3, 0.0, Seeded())
+
+
+def test_an_answer_has_no_more_digits_than_float32() -> None:
+    """The last digits of a float64 sum would show which noise was possible."""
+    share = NoisyMean(1, 2.0, SystemEntropy())
+    for run in range(9):
+        noisy = share.release(f"{run}", lambda: torch.full((1,), 0.3)) - 0.5
+        assert noisy == pytest.approx(torch.tensor(noisy).float().item(), rel=1e-15)
+
+
+def test_what_is_no_score_counts_as_none_or_all() -> None:
+    given = {math.nan: 0.0, -math.inf: 0.0, math.inf: 1.0, 7.0: 1.0, 0.25: 0.25}
+    for value, counts in given.items():
+        share = NoisyMean(1, 1.0, NoNoise())
+        assert share.release("a", lambda one=value: torch.tensor([one])) == counts
+
+
+CPU = torch.device("cpu")
+
+
+SOURCES = [Seeded, SystemEntropy]
+
+
+class Numbered(Seeded):
+    """Instead of noise, each number tells the block that it was asked for as."""
+
+    def fill(self, numbers: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
+        numbers[:] = block
+
+
+def test_each_block_of_a_long_sum_has_noise_of_its_own() -> None:
+    """Of a network of five million parameters on the host."""
+    size = 300 * NOISE_BLOCK + 5
+    draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
+    noise = NoiseSpec("noise/x", torch.ones(1))
+    (noised,) = draws.add_noise(["a"], 7, [torch.zeros(1, size)], [noise])
+    assert torch.equal(noised[0].long(), torch.arange(size) // NOISE_BLOCK)
+
+
+@pytest.mark.parametrize("size", [2**14, 8 * 2**17 - 3])
+def test_no_number_of_a_block_comes_twice(size: int, monkeypatch) -> None:
+    """Of a network of two billion parameters, whose blocks are made smaller here: 2^17 of them."""
+    monkeypatch.setattr("oso_dp.privacy.rng_sources.BLOCK", 8)
+    draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
+    noise = NoiseSpec("noise/x", torch.ones(1))
+    (noised,) = draws.add_noise(["a"], 7, [torch.zeros(1, size)], [noise])
+    assert torch.equal(noised[0].long(), torch.arange(size) // 8)
+
+
+def test_each_pair_of_a_long_sum_on_an_accelerator_has_a_place_of_its_own(monkeypatch) -> None:
+    """Of 33 million parameters, beyond what a float32 counts to."""
+    counters = []
+
+    def noting(c0, c1, *others):
+        counters.append(c0)
+        return c0, c0
+
+    monkeypatch.setattr(philox, "integers", noting)
+    first, _ = philox.pairs(["a"], "noise/x", 7, 2**25 + 7, CPU)
+    assert torch.equal(counters[0][0], torch.arange(2**24 + 4))
+    assert first.shape == (1, 2**24 + 4)
+
+
+def released_at(mechanism: Mechanism, step: int, taken: list) -> tuple[float, float]:
+    """A gradient's and a direction's noise; notes the batch that both were taken over."""
+
+    def gradients(runs: Runs, batch: torch.Tensor) -> Given:
+        taken.append((step, tuple(batch[0].tolist())))
+        return Given(torch.zeros(*batch.shape, 1))
+
+    one = torch.ones(1)
+    asked = [ClippedGradient(1.0, one), ClippedDirection(2.0, one)]
+    sums = mechanism.release(slice(0, 1), step, asked, gradients)
+    return float(sums[ClippedGradient][0, 0]), float(sums[ClippedDirection][0, 0])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source) -> None:
+    mechanism = Mechanism(["a"], 200, 100, randomness=source())
+    taken: list = []
+    steps = sorted({*STEPS})
+    noise = [released_at(mechanism, step, taken) for step in steps]
+    assert len({number for pair in noise for number in pair}) == 2 * len(steps)
+    assert len({batch for _, batch in taken}) == len(taken) == len(steps)
+
+
+@pytest.mark.parametrize(("late", "again"), [(4097, 4097), (5000, 4500), (2**20, 4097), (3, 2)])
+def test_a_late_step_is_released_once(late: int, again: int) -> None:
+    mechanism = Mechanism(["a"], 200, 100)
+    released_at(mechanism, late, [])
+    with pytest.raises(ValueError, match=f"step: {again}; was released before"):
+        released_at(mechanism, again, [])
+    released_at(mechanism, late + 1, [])
+
+
+def test_sums_of_nobody_have_their_noise() -> None:
+    """Exact zeros would tell that the batch was empty."""
+    mechanism = always_empty(Mechanism(["a"], 200, 100))
+    noise = torch.tensor([released_at(mechanism, step, []) for step in range(1, 501)])
+    deviations = (100 * noise).std(dim=0).tolist()  # of sums over an expected batch of 100
+    assert deviations == pytest.approx([1.0, 2.0], rel=0.15)
+
+
+@pytest.mark.parametrize("bits", [24, 26, 33])
+def test_examples_beyond_what_a_float32_counts_to_are_drawn_alike(bits: int) -> None:
+    drawn = uniform_below(2**bits, 40_000, Seeded().words("a", "sampling", 7))
+    low = drawn[:, None] >> np.arange(bits) & 1
+    assert np.abs(low.mean(axis=0) - 0.5).max() < 0.02  # 8 deviations

@@ -1,18 +1,42 @@
-"""On a CPU a run's answers are the same to the bit, whichever runs are asked for beside it."""
+"""However many runs go together, each has the answers, noise and books of its own."""
+
+import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.privacy.helpers import Given, batch_of, released
 from torch import nn
 
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy.batch_rng import BLOCK
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, Runs, UnclippedCount
+from oso_dp.privacy.noise_composition import LayerGroup
+from oso_dp.privacy.queries import (
+    QUERIES,
+    AutomaticGradient,
+    ClippedDirection,
+    ClippedGradient,
+    PlainGradient,
+    Query,
+    Runs,
+    UnclippedCount,
+)
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.unnoised_sums import unnoised_sums
 
 RUNS = [f"run {i}" for i in range(6)]
+
+
 EXAMPLES, EXPECTED, STEPS, FEATURES = 2000, 8 * BLOCK, range(1, 13), 700
+
+
 # Of the norms, so that about these shares of a batch are clipped: near the share at which the layer
 # leaves out who has no weight in a sum, the padded width could decide.
 SHARES = torch.tensor([0.1, 0.5, 0.72, 0.76, 0.8, 1.0])
@@ -121,3 +145,300 @@ def test_many_runs_are_summed_as_listed(problem) -> None:
         mine = code(flats[run, None], inputs[rows[place, None]], targets[rows[place, None]])
         (own,) = unnoised_sums([query], slice(run, run + 1), mine, everybody[:1])
         assert torch.equal(sums[place], own[0])
+
+
+THRESHOLDED = [kind for kind in QUERIES if kind is not PlainGradient]
+
+
+NORMS = [0.0, 1e-40, 1e-12, 0.3, 1.0, 7.0, 1e17, 1e35, math.inf, math.nan]
+
+
+THRESHOLDS = [0.0, 1e-40, 1e-13, 1e-12, 0.5, 1.0, 1e6, 1e30, 1e38, math.inf]
+
+
+batches = st.integers(1, 5).flatmap(
+    lambda runs: st.tuples(
+        st.lists(st.sampled_from(THRESHOLDS), min_size=runs, max_size=runs),
+        st.integers(0, 4).flatmap(
+            lambda size: st.lists(
+                st.lists(st.sampled_from(NORMS), min_size=size, max_size=size),
+                min_size=runs,
+                max_size=runs,
+            )
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("kind", THRESHOLDED)
+@given(batches)
+def test_weights_and_sensitivities_of_runs_together_are_each_ones_own(kind, batch) -> None:
+    """Thresholds and norms of any size, not finite, or none: nothing changes in company."""
+    thresholds, norms = torch.tensor(batch[0]), torch.tensor(batch[1])
+    query, runs = kind(1.0, thresholds), slice(0, len(thresholds))
+    weights = query.weights(norms, runs)
+    together = torch.as_tensor(query.sensitivity(runs)).expand(len(thresholds))
+    assert weights.isfinite().all()
+    assert not weights[~norms.isfinite()].any()
+    for run in range(len(thresholds)):
+        alone = slice(run, run + 1)
+        assert torch.equal(weights[alone], query.weights(norms[alone], alone))
+        assert float(together[run]) == float(query.sensitivity(alone))
+        assert math.isfinite(together[run])
+
+
+# A run's threshold, and the length of its examples' gradients.
+FAR = [(0.0, 1.0), (1e-13, 1e-3), (0.5, 3.0), (1e6, 1.0), (math.inf, 1.0), (2.0, math.nan)]
+
+
+def queries(thresholds: torch.Tensor) -> list:
+    return [
+        ClippedGradient(0.7, thresholds),
+        AutomaticGradient(0.9, thresholds),
+        ClippedDirection(0.8, thresholds),
+        UnclippedCount(0.6, thresholds),
+    ]
+
+
+class Uneven(Given):
+    """Some examples are not finite: of those the gradient code keeps nothing but the norm."""
+
+    def norms(self) -> torch.Tensor:
+        return self.gradients.norm(dim=-1).nan_to_num(nan=math.inf)
+
+    def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
+        return weights @ self.gradients.nan_to_num(nan=0.0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 30])  # of 200 examples: some batches are empty
+@pytest.mark.parametrize("microbatch_size", [None, 4, 33])  # batches are padded to 64
+def test_answers_of_runs_together_are_each_ones_own(batch_size, microbatch_size) -> None:
+    """Also where batches go through the model in pieces, whose last is shorter."""
+    steps = (1, 2, 3)
+    thresholds = torch.tensor([threshold for threshold, _ in FAR])
+    lengths = torch.tensor([length for _, length in FAR])
+    names = [f"run {i}" for i in range(len(FAR))]
+    directions = torch.nn.functional.normalize(torch.randn(200, 8), dim=1)
+    directions[1::7] = math.nan  # not the first, whose index pads the shorter batches
+    together, alone = (
+        Mechanism(names, 200, batch_size, microbatch_size=p) for p in (microbatch_size, None)
+    )
+    sizes = set()
+    for step in steps:
+
+        def all_of(runs: Runs, batches: torch.Tensor) -> Uneven:
+            return Uneven(lengths[runs, None, None] * directions[batches])
+
+        several = together.release(slice(0, len(FAR)), step, queries(thresholds), all_of)
+        for run in range(len(FAR)):
+
+            def one_of(batch: torch.Tensor, run=run) -> Uneven:
+                return Uneven(lengths[run] * directions[batch])
+
+            sizes.add(len(batch_of(alone.random_numbers, names[run], step)))
+            one = released(alone, run, step, queries(thresholds), one_of)
+            for query in queries(thresholds):
+                answer = one[query.name]
+                assert answer.isfinite().all()
+                torch.testing.assert_close(
+                    several[query.key][run],
+                    answer,
+                    rtol=1e-4,
+                    atol=1e-5 * float(answer.abs().max()),
+                )
+    assert (0 in sizes) == (batch_size == 1)
+    assert [ledger.step_count for ledger in together.ledgers] == [len(steps)] * len(FAR)
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_each_run_of_many_has_the_noise_of_its_own_threshold(batch_size: int) -> None:
+    """Of none of them the company's, also where batches are empty; nothing else is in the sum."""
+    thresholds = torch.tensor([0.0, 1e-6, 0.5, 3.0, 1e6, math.inf])
+    runs = slice(0, len(thresholds))
+    mechanism = Mechanism([f"run {i}" for i in range(len(thresholds))], 1000, batch_size)
+    asked = queries(thresholds)
+    answers = mechanism.release(
+        runs, 1, asked, lambda _, batch: Given(torch.zeros(*batch.shape, 20_000))
+    )
+    for query in asked[:-1]:
+        noise = answers[query.key] * batch_size
+        for run in range(len(thresholds)):
+            deviation = query.noise_multiplier * query.sensitivity(slice(run, run + 1))
+            assert (noise[run] / deviation).std().item() == pytest.approx(1.0, rel=0.03)
+            assert (noise[run] / deviation).mean().item() == pytest.approx(0.0, abs=0.04)
+
+
+def test_runs_together_are_divided_by_the_expected_size() -> None:
+    """With gradients of one and next to no noise, a mean is realised over expected size."""
+    names = [f"run {i}" for i in range(6)]
+    mechanism = Mechanism(names, 300, 30)
+    query, count = ClippedGradient(1e-7, torch.ones(6)), UnclippedCount(1e-7, torch.ones(6))
+    for step in range(1, 30):
+        sizes = [len(batch_of(mechanism.random_numbers, name, step)) for name in names]
+        answers = mechanism.release(
+            slice(0, 6), step, [query, count], lambda _, b: Given(torch.ones(*b.shape, 1))
+        )
+        assert (answers[query.key][:, 0] * 30).tolist() == pytest.approx(sizes, abs=1e-4)
+        # What pads the shorter batches casts no vote.
+        assert (answers[count.key] * 30).tolist() == pytest.approx(
+            [size / 2 for size in sizes], abs=1e-4
+        )
+
+
+MANY = 150
+
+
+ALL = slice(0, MANY)
+
+
+FEW_EXAMPLES, WIDTH = 40, 400
+
+
+@pytest.fixture
+def mechanism() -> Mechanism:
+    return Mechanism([f"run {number}" for number in range(MANY)], FEW_EXAMPLES, 20)
+
+
+def nothing(_, batches: torch.Tensor) -> Given:
+    return Given(torch.zeros(*batches.shape, WIDTH))
+
+
+def test_each_of_many_runs_has_its_own_noise_and_batch(mechanism) -> None:
+    thresholds = torch.logspace(-4, 4, MANY)
+    drawn = []
+
+    def of_batch(_, batches: torch.Tensor) -> Given:
+        drawn.append(batches)
+        return nothing(_, batches)
+
+    answers = mechanism.release(ALL, 1, [ClippedGradient(0.7, thresholds)], of_batch)
+    noise = answers[ClippedGradient] * 20 / (0.7 * thresholds[:, None])
+    for run in range(MANY):
+        assert noise[run].std().item() == pytest.approx(1.0, abs=0.2)
+    alike = torch.corrcoef(noise) - torch.eye(MANY)
+    assert alike.abs().max() < 7 / math.sqrt(WIDTH)
+    assert len(torch.cat(drawn).unique(dim=0)) == MANY
+
+
+def test_each_of_many_runs_is_booked_and_answered_once(mechanism) -> None:
+    query = [ClippedGradient(0.7, torch.ones(MANY))]
+    mechanism.release(ALL, 2, query, nothing)
+    booked = [((SumQuery("clipped_gradient", 0.7),), 1)]
+    assert [ledger.steps for ledger in mechanism.ledgers] == [booked] * MANY
+    for run in range(MANY):
+        with pytest.raises(ValueError, match="released before"):
+            mechanism.release(slice(run, run + 1), 2, query, nothing)
+
+
+@pytest.mark.parametrize("ahead", [0, 17, 70, MANY - 1])
+def test_whichever_of_many_runs_is_ahead_keeps_its_step_closed(ahead: int, mechanism) -> None:
+    query = [ClippedGradient(0.7, torch.ones(MANY))]
+    mechanism.release(slice(ahead, ahead + 1), 3, query, nothing)
+    with pytest.raises(ValueError, match="released before"):
+        mechanism.release(ALL, 3, query, nothing)
+    assert sum(ledger.step_count for ledger in mechanism.ledgers) == 1
+
+
+@pytest.mark.parametrize("place", [0, 17, 70, MANY - 1])
+def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechanism) -> None:
+    one = (SumQuery("clipped_gradient", 0.7),)
+    ledgers = [Ledger(mechanism.sampling, [(one, 4)]) for _ in range(MANY)]
+    ledgers[place] = Ledger(mechanism.sampling, [(one, 3)])
+    with pytest.raises(ValueError, match="must be those of 4 steps"):
+        mechanism.resume(ledgers, 4)
+    ledgers[place].steps[:] = [((SumQuery("clipped_gradient", 1e-300),), 4)]
+    with pytest.raises(OsoError, match="ledger: "):
+        mechanism.resume(ledgers, 4)
+
+
+@pytest.mark.parametrize("place", [1, 17, 70, MANY - 1])
+def test_no_two_of_many_runs_have_one_identity(place: int) -> None:
+    names = [f"run {number}" for number in range(MANY)]
+    for name, message in ((names[place - 1], "share their noise"), ("a\0b", "null character")):
+        with pytest.raises(OsoError, match=message):
+            Mechanism([*names[:place], name, *names[place + 1 :]], FEW_EXAMPLES, 20)
+
+
+class Layers(Given):
+    """Every layer's part is zero, and as wide as the others."""
+
+    def layer_norms(self) -> dict[str, torch.Tensor]:
+        return {f"{layer}": self.gradients[..., 0] for layer in range(LAYERS)}
+
+    def weighted_sums(self, weights: torch.Tensor, layers=None) -> torch.Tensor:
+        return torch.zeros(*weights.shape[:2], 300)
+
+
+LAYERS = 40
+
+
+def of_each_layer(kind: type[Query], nu: float) -> list[Query]:
+    thresholds = torch.logspace(-2, 2, LAYERS)
+    return [
+        kind(nu, threshold[None], LayerGroup(f"{layer}", (f"{layer}",)))
+        for layer, threshold in enumerate(thresholds)
+    ]
+
+
+def test_each_of_many_sums_of_a_step_has_its_own_noise_and_is_booked() -> None:
+    mechanism = Mechanism(["a"], FEW_EXAMPLES, 20)
+    asked = [*of_each_layer(ClippedGradient, 3.0), *of_each_layer(UnclippedCount, 5.0)]
+    answers = mechanism.release(
+        slice(0, 1), 1, asked, lambda _, batch: Layers(torch.zeros(*batch.shape, 1))
+    )
+    noise = []
+    for query in asked[:LAYERS]:
+        deviation = 3.0 * float(query.sensitivity(slice(0, 1)))
+        noise.append(answers[query.key][0] * 20 / deviation)
+        assert noise[-1].std().item() == pytest.approx(1.0, abs=0.2)
+    alike = torch.corrcoef(torch.stack(noise)) - torch.eye(LAYERS)
+    assert alike.abs().max() < 7 / math.sqrt(300)
+    counts = torch.stack([answers[query.key][0] for query in asked[LAYERS:]])
+    assert len(counts.unique()) == LAYERS  # without noise all would be the batch's half
+    (((queries, count)),) = mechanism.ledgers[0].steps
+    assert [query.name for query in queries] == [query.name for query in asked]
+    assert count == 1
+
+
+@pytest.mark.parametrize("place", [0, 15, 16, 39])
+def test_whichever_of_many_sums_is_no_query_of_ours_is_refused(place: int) -> None:
+    class Mine(ClippedDirection):
+        def sensitivity(self, runs: slice) -> float:
+            return 1e-9
+
+    asked = of_each_layer(ClippedGradient, 3.0)
+    asked[place] = Mine(3.0, torch.ones(1))
+    with pytest.raises(OsoError, match=r"must be a class of oso_dp\.privacy\.queries"):
+        Mechanism(["a"], FEW_EXAMPLES, 20).release(slice(0, 1), 1, asked, Layers)
+
+
+def of_many_kinds(kinds: int) -> Ledger:
+    """As a noise that falls from step to step leaves it: each kind of step once."""
+    steps = [((SumQuery("clipped_gradient", 2.0 + kind / 100),), 1) for kind in range(kinds)]
+    return Ledger(PoissonSampling(1.0), steps)
+
+
+@pytest.mark.parametrize("kinds", [1, 90, 300])
+def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
+    """All examples in each batch: one sum with the root of the sum of the precisions."""
+    ledger = of_many_kinds(kinds)
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    assert ledger.step_count == len(ledger.releases()) == len(ledger.event().events) == kinds
+    whole = math.fsum(nu**-2 for nu, _ in ledger.releases()) ** -0.5
+    alone = Ledger(PoissonSampling(1.0), [((SumQuery("x", whole),), 1)])
+    assert compute_epsilon([ledger], 1e-5) == pytest.approx(
+        compute_epsilon([alone], 1e-5), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("runs", [1, 30, 250])
+def test_each_of_many_trainings_is_priced(runs: int) -> None:
+    """Of a grid's ledgers, and of those that a search's best stands for."""
+    one = (SumQuery("clipped_gradient", 9.0),)
+    ledgers = [Ledger(PoissonSampling(0.1), [(one, 5)]) for _ in range(runs)]
+    together = compute_epsilon([Ledger(PoissonSampling(0.1), [(one, 5 * runs)])], 1e-5)
+    assert compute_epsilon(ledgers, 1e-5) == together
+    paid = PrivacyCost(ledgers[0], tuple(ledgers[1:]))
+    assert paid.epsilon(1e-5, "rdp") == together
+    assert PrivacyCost.from_json(paid.to_json()) == paid
+    assert len(paid.ledgers()) == runs

@@ -1,14 +1,24 @@
-"""Sensitivity: adding or removing any one example moves a sum by at most the stated amount."""
+"""The queries: weights, sensitivities, parts that they share, groups of layers."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.helpers import Given, sums_of_one
+from tests.privacy.helpers import Given, always_empty, released, sums_of_one
+from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients import BatchGradients, GradientEngine
+from oso_dp.models.losses import LOSSES
+from oso_dp.privacy.mechanism import Mechanism, unnoised_sums
+from oso_dp.privacy.noise_composition import (
+    LayerGroup,
+    combined_noise_multiplier,
+    equal_thresholds,
+    proportional_noise,
+)
 from oso_dp.privacy.queries import (
     QUERIES,
     SMALLEST_THRESHOLD,
@@ -17,14 +27,24 @@ from oso_dp.privacy.queries import (
     ClippedDirection,
     ClippedGradient,
     PlainGradient,
+    Query,
+    Runs,
     UnclippedCount,
 )
 
 # All but the one that claims nothing: a new query is tested like the others.
 THRESHOLDED = [kind for kind in QUERIES if kind is not PlainGradient]
+
+
 STABILISED = [AutomaticGradient, AdaptiveGradient]
+
+
 ONE = slice(0, 1)
+
+
 norms = st.floats(min_value=0.0, width=32) | st.just(math.nan)
+
+
 thresholds = st.floats(min_value=0.0, max_value=2.0**100, width=32)
 
 
@@ -149,3 +169,304 @@ def test_a_clipped_sum_is_clipped_beside_one_that_is_not(order: int) -> None:
     clipped, whole = sums_of_one(queries, gradients)[::order]
     torch.testing.assert_close(clipped, torch.tensor([0.6, 1.8]))
     torch.testing.assert_close(whole, torch.tensor([3.0, 14.0]))
+
+
+RUNS, EXAMPLES, SIZE = 3, 40, 7
+
+
+ALL = slice(0, RUNS)
+
+
+class Counted(Given):
+    """Gradients that know how many sums were asked for at a time."""
+
+    def weighted_sums(self, weights: Tensor, layers: None = None) -> Tensor:
+        self.asked = weights
+        return super().weighted_sums(weights, layers)
+
+
+def gradients(seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = 10 ** torch.empty(RUNS, EXAMPLES, 1).uniform_(-4, 4, generator=generator)
+    values = torch.randn(RUNS, EXAMPLES, SIZE, generator=generator) * lengths
+    values[:, 0] = 0.0
+    return values
+
+
+def by_definition(query: Query, rows: Tensor, present: Tensor) -> Tensor:
+    """float64, one example after the other."""
+    total = torch.zeros(RUNS, SIZE, dtype=torch.float64)
+    for run in range(RUNS):
+        threshold = float(query.threshold[run])
+        for example in range(EXAMPLES):
+            gradient = rows[run, example].double()
+            norm = float(torch.linalg.vector_norm(gradient))
+            clipped = norm > threshold
+            if not present[run, example]:
+                continue
+            if isinstance(query, ClippedGradient):
+                total[run] += gradient * (threshold / norm if clipped else 1.0)
+            elif clipped:
+                total[run] += gradient / norm
+    return total
+
+
+@given(seed=st.integers(0, 10**6), exponent=st.floats(-3, 3), microbatch_size=st.booleans())
+def test_sums_are_those_of_the_definition(
+    seed: int, exponent: float, microbatch_size: bool
+) -> None:
+    rows = gradients(seed)
+    thresholds = 10**exponent * torch.tensor([1.0, 0.1, 30.0])
+    queries = [ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)]
+    if microbatch_size:
+        queries.reverse()
+    present = torch.rand(RUNS, EXAMPLES, generator=torch.Generator().manual_seed(seed)) < 0.8
+    sums = unnoised_sums(queries, ALL, Counted(rows), present)
+    for query, found in zip(queries, sums, strict=True):
+        expected = by_definition(query, rows, present)
+        scale = query.sensitivity(ALL) * torch.ones(RUNS)
+        assert ((found - expected).norm(dim=1) <= 1e-5 * EXAMPLES * scale).all()
+
+
+@pytest.mark.parametrize("norm", [1.0, 1.0 + 2**-23, 1.0 - 2**-24, 5.0, 0.0])
+def test_an_example_is_in_one_part_only(norm: float) -> None:
+    """At the threshold, too, where both weights are 1."""
+    rows = torch.zeros(RUNS, 1, SIZE)
+    rows[..., 0] = norm
+    threshold = torch.ones(RUNS)
+    given_rows = Counted(rows)
+    queries = [ClippedGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
+    clipped, direction = unnoised_sums(
+        queries, ALL, given_rows, torch.ones(RUNS, 1, dtype=torch.bool)
+    )
+    assert (given_rows.asked.count_nonzero(dim=1) == 1).all()
+    assert torch.allclose(clipped[:, 0], torch.tensor(min(norm, 1.0)), rtol=1e-6)
+    assert torch.allclose(direction[:, 0], torch.tensor(float(norm > 1.0)), rtol=1e-6)
+
+
+def test_two_thresholds_have_parts_of_their_own() -> None:
+    rows, present = gradients(3), torch.ones(RUNS, EXAMPLES, dtype=torch.bool)
+    queries = [
+        ClippedGradient(1.0, torch.full((RUNS,), 0.5)),
+        ClippedDirection(1.0, torch.full((RUNS,), 20.0)),
+    ]
+    for query, found in zip(
+        queries, unnoised_sums(queries, ALL, Counted(rows), present), strict=True
+    ):
+        torch.testing.assert_close(
+            found.double(), by_definition(query, rows, present), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_other_weights_share_nothing() -> None:
+    rows, present = gradients(4), torch.ones(RUNS, EXAMPLES, dtype=torch.bool)
+    threshold = torch.ones(RUNS)
+    queries = [AutomaticGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
+    automatic, direction = unnoised_sums(queries, ALL, Counted(rows), present)
+    (alone,) = unnoised_sums(queries[:1], ALL, Counted(rows), present)
+    torch.testing.assert_close(automatic, alone, rtol=1e-5, atol=1e-5)
+    expected = by_definition(queries[1], rows, present)
+    torch.testing.assert_close(direction.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@given(nu=st.floats(0.1, 50), groups=st.integers(1, 500))
+def test_shares_of_the_noise_cost_one_sum(nu: float, groups: int) -> None:
+    shares = proportional_noise(nu, groups)
+    assert len(shares) == groups
+    assert combined_noise_multiplier(shares) == pytest.approx(nu, rel=1e-9)
+
+
+@given(threshold=st.floats(0.1, 50), groups=st.integers(1, 500))
+def test_shares_of_the_threshold_bound_the_whole(threshold: float, groups: int) -> None:
+    shares = equal_thresholds(threshold, groups)
+    assert len(shares) == groups
+    assert math.hypot(*shares) == pytest.approx(threshold, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"), [((), "at least one layer"), (("a", "a"), "no layer twice")]
+)
+def test_impossible_groups_are_refused(layers, message) -> None:
+    with pytest.raises(OsoError, match=message):
+        LayerGroup("g", layers)
+
+
+def network() -> GradientEngine:
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)
+    )
+    return GradientEngine(model, LOSSES["accuracy"])
+
+
+def batch(count: int, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 1, 4, 4, generator=generator)
+    return inputs, torch.randint(3, (count,), generator=generator)
+
+
+def flat_parameters(code: GradientEngine) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(code.model.parameters()).detach()
+
+
+def per_example(code: GradientEngine, inputs, targets) -> dict[str, torch.Tensor]:
+    """Each layer's gradients [B, P of the layer], one example at a time by autograd."""
+    flat, rows = flat_parameters(code), []
+    for i in range(len(inputs)):
+        leaf = flat.clone().requires_grad_(True)
+        loss = code.loss(code.outputs(leaf, inputs[i : i + 1]), targets[i : i + 1]).sum()
+        rows.append(torch.autograd.grad(loss, leaf)[0])
+    parts = torch.stack(rows).split(list(code.layer_sizes.values()), dim=1)
+    return dict(zip(code.layer_sizes, parts, strict=True))
+
+
+GROUPS = (LayerGroup("conv", ("0",)), LayerGroup("rest", ("5", "3")))
+
+
+def clipped_sum(
+    gradients: dict[str, torch.Tensor], group: LayerGroup, threshold: float
+) -> torch.Tensor:
+    """By the paper's definition: clip the group's layers as one vector, sum."""
+    whole = torch.cat([gradients[name] for name in group.layers], dim=1)
+    clipped = whole * (threshold / whole.norm(dim=1, keepdim=True)).clamp(max=1)
+    return clipped.sum(dim=0)
+
+
+def gradients_at(code: GradientEngine, flat: torch.Tensor, inputs, targets) -> BatchGradients:
+    """Of one run."""
+    return code(flat[None], inputs[None], targets[None])
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.5, 100.0])
+def test_each_group_is_clipped_as_one_vector(threshold: float) -> None:
+    code = network()
+    inputs, targets = batch(6)
+    queries = [ClippedGradient(1.0, torch.tensor([threshold]), group) for group in GROUPS]
+    found = sums_of_one(queries, gradients_at(code, flat_parameters(code), inputs, targets))
+    gradients = per_example(code, inputs, targets)
+    for group, total in zip(GROUPS, found, strict=True):
+        torch.testing.assert_close(total, clipped_sum(gradients, group, threshold))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.01, 0.3, 5.0]))
+def test_neighbours_differ_by_at_most_each_groups_sensitivity(seed: int, threshold: float) -> None:
+    """In each group, for every kind of query."""
+    code = network()
+    inputs, targets = batch(5, seed)
+    queries = [
+        kind(1.0, torch.tensor([threshold]), group)
+        for kind in (ClippedGradient, ClippedDirection, UnclippedCount)
+        for group in GROUPS
+    ]
+    flat = flat_parameters(code)
+    with_it = sums_of_one(queries, gradients_at(code, flat, inputs, targets))
+    without = sums_of_one(queries, gradients_at(code, flat, inputs[1:], targets[1:]))
+    for query, a, b in zip(queries, with_it, without, strict=True):
+        bound = float(query.sensitivity(slice(0, 1)))
+        assert (a - b).norm() <= bound * (1 + 1e-5) + 1e-5, query.name
+
+
+def test_a_groups_noise_is_its_thresholds_and_its_name_in_the_ledger() -> None:
+    code = network()
+    inputs, targets = batch(0)
+    nu, threshold = 3.0, 2.0
+    query = ClippedGradient(nu, torch.tensor([threshold]), LayerGroup("rest", ("5", "3")))
+    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
+    flat = flat_parameters(code)
+    draws = [
+        released(mechanism, 0, step, [query], lambda _: gradients_at(code, flat, inputs, targets))
+        for step in range(1, 301)
+    ]
+    noise = torch.stack([answer["clipped_gradient/rest"] for answer in draws]) * 10
+    assert noise.std().item() == pytest.approx(nu * threshold, rel=0.03)
+    (entry,), count = mechanism.ledgers[0].steps[0]
+    assert (entry.name, entry.noise_multiplier, count) == ("clipped_gradient/rest", nu, 300)
+
+
+@pytest.mark.parametrize("runs", [slice(0, 2), slice(1, 2)])
+def test_a_groups_answer_is_its_sum_and_nothing_else(runs: slice) -> None:
+    """With next to no noise."""
+    code = network()
+    inputs, targets = batch(30)
+    flat = flat_parameters(code)
+    queries = [ClippedGradient(1e-9, torch.full((2,), 0.3), group) for group in GROUPS]
+    mechanism = Mechanism(["a", "b"], examples=30, batch_size=30)
+
+    def gradients_of(some: Runs, rows: torch.Tensor) -> BatchGradients:
+        return code(flat.expand(len(rows), -1), inputs[rows], targets[rows])
+
+    answers = mechanism.release(runs, 1, queries, gradients_of)
+    gradients = per_example(code, inputs, targets)
+    for group in GROUPS:
+        expected = clipped_sum(gradients, group, 0.3) / 30
+        answer = answers[ClippedGradient, group.name][-1]
+        torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_groups_get_noise_of_their_own() -> None:
+    code = network()
+    inputs, targets = batch(0)
+    queries = [
+        ClippedGradient(1.0, torch.ones(1), LayerGroup(name, ("3",))) for name in ("one", "another")
+    ]
+    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
+    flat = flat_parameters(code)
+    answers = [
+        released(mechanism, 0, s, queries, lambda _: gradients_at(code, flat, inputs, targets))
+        for s in range(1, 60)
+    ]
+    pairs = [torch.cat([a[name] for a in answers]) for name in answers[0]]
+    assert torch.corrcoef(torch.stack(pairs))[0, 1].abs() < 0.1
+
+
+@pytest.mark.parametrize("layers", [("0", "3", "5"), ("5", "0", "3")])
+def test_a_group_of_all_layers_is_the_whole_gradient(layers) -> None:
+    """However many they are, and in whatever order: no layer's part escapes the clip."""
+    code = network()
+    inputs, targets = batch(6)
+    gradients = per_example(code, inputs, targets)
+    whole = torch.cat([gradients[name] for name in layers], dim=1)
+    threshold = float(whole.norm(dim=1).median())
+    query = ClippedGradient(1.0, torch.tensor([threshold]), LayerGroup("all", layers))
+    (found,) = sums_of_one([query], gradients_at(code, flat_parameters(code), inputs, targets))
+    torch.testing.assert_close(found, clipped_sum(gradients, LayerGroup("all", layers), threshold))
+
+
+def test_an_example_that_is_too_long_in_one_group_counts_in_no_other() -> None:
+    torch.manual_seed(1)
+    code = GradientEngine(
+        nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)), LOSSES["accuracy"]
+    )
+    flat = flat_parameters(code)
+    flat[:8] = 0.0  # the first layer's weights: its outputs stay finite, its gradients do not
+    inputs, targets = torch.ones(3, 2), torch.tensor([0, 1, 2])
+    inputs[1] = 1e25
+    queries = [
+        kind(1.0, torch.tensor([0.3]), LayerGroup(name, (name,)))
+        for kind in (ClippedGradient, ClippedDirection, UnclippedCount)
+        for name in ("0", "2")
+    ]
+    keep = torch.tensor([0, 2])
+    found = sums_of_one(queries, gradients_at(code, flat, inputs, targets))
+    expected = sums_of_one(queries, gradients_at(code, flat, inputs[keep], targets[keep]))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_an_example_that_is_not_finite_counts_in_no_group() -> None:
+    """Not even as unclipped in a group whose own part of the gradient is finite."""
+    code = network()
+    inputs, targets = batch(4)
+    inputs[2] = math.nan
+    queries = [
+        kind(1.0, torch.tensor([0.3]), group)
+        for kind in (ClippedGradient, ClippedDirection, UnclippedCount)
+        for group in GROUPS
+    ]
+    keep = torch.tensor([0, 1, 3])
+    flat = flat_parameters(code)
+    found = sums_of_one(queries, gradients_at(code, flat, inputs, targets))
+    expected = sums_of_one(queries, gradients_at(code, flat, inputs[keep], targets[keep]))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)

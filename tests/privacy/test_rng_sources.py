@@ -1,4 +1,4 @@
-"""Streams: no two of them alike, none dependent on order or on threads."""
+"""The noise's and the batches' sources of random numbers: their laws, and no number twice."""
 
 import os
 import random
@@ -13,13 +13,15 @@ import torch
 from tests.privacy.helpers import always_empty
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy import batch_rng, rng_sources
+from oso_dp.privacy import batch_rng, philox, rng_sources
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.privacy.rng_sources import BLOCK, Seeded, SystemEntropy, get_source, init_generator
 from oso_dp.privacy.sampling import PoissonSampling
 
 CPU = torch.device("cpu")
+
+
 MILLION = 1_000_003  # not a whole number of blocks
 
 
@@ -309,3 +311,27 @@ def test_an_unknown_source_is_refused() -> None:
     assert isinstance(get_source("system"), SystemEntropy)
     with pytest.raises(OsoError, match="randomness: 'dice'; must be one of seeded, system"):
         get_source("dice")
+
+
+LETTERS = [chr(number) for number in (*range(1, 0xD800, 3), *range(0xE000, 0x1FFFF, 7))]
+
+
+NAMES = {
+    "letters": [f"run {letter}" for letter in LETTERS],
+    "lengths": [f"{'x' * length}{end}" for length in range(1, 2000, 3) for end in "ab"],
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_no_two_names_have_a_stream_of_the_host_in_common(names: list[str]) -> None:
+    for parts in ([(name, "noise") for name in names], [("run", name) for name in names]):
+        assert len({rng_sources.StreamKey(*part, 1, 0).digest for part in parts}) == len(names)
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_nor_one_of_an_accelerator(names: list[str]) -> None:
+    drawn = philox.normals(names, "noise", 1, 1, torch.device("cpu"))
+    assert len(drawn.unique()) == len(names)
+    some = names[:: len(names) // 200]
+    purposes = [philox.normals(["run"], name, 1, 1, torch.device("cpu")) for name in some]
+    assert len(torch.cat(purposes).unique()) == len(some)

@@ -11,8 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from tests.stores import Store
 
-from oso_dp.analysis.result_set import read_paper_plan
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 
 NO_MARKER = ("None", "", None, "|", "_")  # the last two are the caps of bars
 

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.analysis.accounts import account_grids
-from oso_dp.analysis.accounts import GridAccount
+from oso_dp.analysis.accounts import GridAccount, account_grids
 from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.result_set import read_study_plans
 from oso_dp.cli.report import report

@@ -3,11 +3,10 @@
 import pytest
 
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length
 from oso_dp.analysis.claim_tests import ClaimData
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.verdicts import verdict_matrix
+from oso_dp.analysis.verdicts import judge_cells, verdict_matrix
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.page import summary_text
 from oso_dp.reporting.page.build import make_sections

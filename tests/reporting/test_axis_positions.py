@@ -10,9 +10,9 @@ from matplotlib.colors import to_hex
 from tests.analysis.test_budget_strategies import SEARCH, default, searched
 
 from oso_dp.analysis.budget_strategies import budget_strategies
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.random_stopping import outcomes
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
 from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures.adaptation_signs import NAMES, draw_adaptation_signs

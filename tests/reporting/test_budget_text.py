@@ -5,9 +5,9 @@ import itertools
 import pytest
 from tests.analysis.test_budget_strategies import SEARCH, default, searched
 
-from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.budget_strategies import max_regret
+from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.figures.metric_over_epsilon import incomplete_note
 from oso_dp.reporting.tables.cells import anchor, tooltip

@@ -11,8 +11,8 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from oso_dp import labels
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import trajectories
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import chart, every_figure
 from oso_dp.reporting.figures.metric_over_epsilon import (
     dot_chart,

@@ -10,9 +10,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.noise_tables import metric_against_noise
 from oso_dp.analysis.random_stopping import outcomes
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.reporting.figures import chart, every_figure, files
 from oso_dp.reporting.figures.heatmap import draw_grid, grid_figure

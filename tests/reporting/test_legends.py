@@ -11,9 +11,9 @@ from tests.reporting.drawing_helpers import LAID, every_kind, hollow, marks
 
 from oso_dp import labels
 from oso_dp.analysis.budget_strategies import budget_strategies
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.untuned_runs import with_alternatives
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import chart, every_figure
 from oso_dp.reporting.figures.accounting import split_chart
 from oso_dp.reporting.figures.adaptation_signs import draw_signs

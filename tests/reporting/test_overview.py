@@ -5,8 +5,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.analysis.verdicts import margin_near
+from oso_dp.analysis.verdicts import judge_cells, margin_near
 from oso_dp.reporting.figures.chart import colours
 from oso_dp.reporting.figures.overview import figures
 

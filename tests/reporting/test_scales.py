@@ -10,8 +10,8 @@ from tests.reporting.drawing_helpers import marks
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.adaptation_signs import coin_factor
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.search_costs import grids_at_largest_k, search_costs
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs
 from oso_dp.reporting.figures.budget_strategies import strategies_chart

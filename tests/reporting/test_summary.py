@@ -12,6 +12,7 @@ from oso_dp.labels import method_label
 from oso_dp.reporting.summary import summary_table
 from oso_dp.results.write import write_table
 from oso_dp.study.config import load_config
+from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import make_plan, write_plan
 
 
@@ -57,7 +58,10 @@ def test_where_a_part_of_a_grid_ran_it_says_so_and_none_is_bold(store, tmp_path)
 def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
     plan = make_plan(load_config(repo / "config/ci/smoke.yaml"))
     for kind, rows in rows_of(plan).items():
-        rows = [{**row, **({"seed": 3} if kind == "runs" else {})} for row in rows]
+        rows = [
+            {**row, **({**dict.fromkeys(OPTIONS), "seed": 3} if kind == "runs" else {})}
+            for row in rows
+        ]
         write_table(tmp_path / f"{kind}.parquet", kind, rows)
     summary_table(tmp_path)
     write_plan(plan, tmp_path / "plan.json")

@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import pytest
 
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claims import judge_claims
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.labels import method_label
 from oso_dp.reporting.page.summary_text import (
     agreement_text,

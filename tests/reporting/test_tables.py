@@ -7,8 +7,8 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.result_set import read_paper_plan
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.tables.cells import paper_table
@@ -217,9 +217,7 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
 
 
-@pytest.mark.parametrize(
-    ("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)]
-)
+@pytest.mark.parametrize(("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)])
 def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, store, study):
     """They have no margin of equivalence: what is clearly better is said to be, and no more."""
     for seed in range(3):

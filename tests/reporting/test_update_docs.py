@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.budget_strategies import max_regret
+from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.values import variant_label
 from oso_dp.errors import OsoError

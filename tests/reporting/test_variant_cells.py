@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.claim_tests import UNDECIDED
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.untuned_runs import win_ranges
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.page.summary_text import agreement_text, best_method_text
@@ -68,9 +68,7 @@ def test_plain_methods_have_no_variant_note(store, study) -> None:
 def test_only_the_plain_one_is_held_against_the_paper(variant, store, study) -> None:
     made = study(fill(store, variant))
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
-    assert cell["verdict"] == (
-        verdicts.UNDECIDED if variant else verdicts.CONSISTENT
-    )
+    assert cell["verdict"] == (verdicts.UNDECIDED if variant else verdicts.CONSISTENT)
     assert (cell["point_verdict"] == verdicts.UNDECIDED) == bool(variant)
     assert ("median absolute difference" in agreement_text(made)[0]) == (variant is None)
 

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.results.checks import records
+from oso_dp.results.checks import protected, records
 from oso_dp.results.collect import collect
 from oso_dp.results.migrations import migrate_runs
-from oso_dp.results.read import read_results
+from oso_dp.results.read import read_results, read_table
 from oso_dp.results.schema import ADDED, OLD_OPTIONS, RUNS, schema_of, stored_schema
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
@@ -154,3 +154,38 @@ def test_everything_that_is_stored_keeps_the_rules_of_today(repo) -> None:
     stores = [repo / "results", *sorted((repo / "results/ambiguities").iterdir())]
     assert len(stores) > 5
     assert all(len(read_results(store).runs) for store in stores)
+
+
+KNOWN = {"grid_runs": 2, "evaluate_every": 50, "final_activation": False, "model": "own"}
+DECLARED = {"settings": {}, "data_version": "1", "public": False, "budget_runs": 4, **KNOWN}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"public": True},
+        {"public": None},
+        {"budget_runs": None},
+        {"budget_runs": 0},
+        {"budget_runs": "4"},
+        {"data_version": None},
+        *({"without": name} for name in ("grid_runs", "settings", "public", "data_version")),
+    ],
+    ids=str,
+)
+def test_a_doubtful_declaration_makes_no_run_public(change, write, tmp_path) -> None:
+    """It is refused, and not read as a run of unknown options, which nobody would protect."""
+    folder = write("old", "r1")
+    stored = DECLARED | change
+    stored.pop(stored.pop("without", None), None)
+    path = folder / "runs.parquet"
+    for text, is_sound in ((json.dumps(DECLARED), True), (json.dumps(stored), False)):
+        rows = pq.read_table(write("new", "r1") / "runs.parquet").drop_columns([*OPTIONS])
+        place = rows.column_names.index("precision") + 1
+        rows = rows.add_column(place, OLD_OPTIONS, [[text]])
+        pq.write_table(rows.replace_schema_metadata({"oso_schema_version": "4"}), path)
+        if is_sound:
+            assert protected(read_table(path, "runs")).all()
+        else:
+            with pytest.raises(OsoError, match=r"runs\.parquet: "):
+                read_table(path, "runs")

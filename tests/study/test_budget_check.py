@@ -8,8 +8,7 @@ from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import check_budget
-from oso_dp.study.calibration import calibrate_grids
+from oso_dp.study.calibration import calibrate_grids, check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise
 

@@ -3,9 +3,9 @@
 import pytest
 
 from oso_dp.errors import OsoError
+from oso_dp.study.cohort import make_run
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.cohort import make_run
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.cohort import PlannedCohort, make_run
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.cohort import make_run
 from oso_dp.study.identity import OPTIONS
 
 # A selection, a model, a schedule, an average, a part of a search: whatever rows may have.

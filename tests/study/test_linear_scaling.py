@@ -10,11 +10,10 @@ from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import check_budget
-from oso_dp.study.calibration import calibrate_grids
+from oso_dp.study.calibration import calibrate_grids, check_budget
+from oso_dp.study.cohort import make_run
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.cohort import make_run
 from oso_dp.study.plan import make_plan, read_plan, write_plan
 
 STUDY = {

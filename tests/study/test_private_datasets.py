@@ -12,8 +12,7 @@ from oso_dp.analysis.study_statement import make_planned_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import check_budget
-from oso_dp.study.calibration import calibrate_grids
+from oso_dp.study.calibration import calibrate_grids, check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan

@@ -4,8 +4,8 @@ import pytest
 from tests.planned_rows import rows_of
 
 from oso_dp.errors import OsoError
-from oso_dp.study.config import parse_config
 from oso_dp.study.cohort import make_run
+from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, read_plan, write_plan
 from oso_dp.training.job import make_task
 

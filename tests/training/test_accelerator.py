@@ -10,7 +10,7 @@ import torch
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_independence
-from oso_dp.gradients.protocol import row_norms
+from oso_dp.gradients.layer_gradients import row_norms
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy import philox

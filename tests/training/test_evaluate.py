@@ -85,7 +85,7 @@ def test_each_example_counts_once_for_a_network_with_convolutions(
     torch.manual_seed(size)
     model = convolutional()
     code = GradientEngine(model, cross_entropy)
-    assert code.microbatch_size(torch.zeros(1, 1, 4, 4))
+    assert code.chunk_size(torch.zeros(1, 1, 4, 4))
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     inputs, targets = torch.randn(size, 1, 4, 4), torch.randint(0, 3, (size,))
     inputs *= torch.linspace(0.5, 2, size)[:, None, None, None]

@@ -14,7 +14,7 @@ from oso_dp.training.provenance import PACKAGES
 
 # What a training imports, too, and why no number comes from it: names, files, and what the plan,
 # which a row and a checkpoint hold by itself, has decided before.
-DECIDES_NOTHING = {"errors", "files", "output_paths", "metrics", "study", "accounting"}
+DECIDES_NOTHING = {"defaults", "errors", "files", "output_paths", "metrics", "study", "accounting"}
 
 
 def test_hashed_packages_cover_training_imports() -> None:

@@ -8,8 +8,8 @@ from tests.training.test_job import study
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.training import job
-from oso_dp.training.job import make_task, run_job
 from oso_dp.training.evaluate import Outcome
+from oso_dp.training.job import make_task, run_job
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 

@@ -10,8 +10,8 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import make_run
 from oso_dp.training import job
-from oso_dp.training.job import make_task, run_job
 from oso_dp.training.evaluate import Outcome
+from oso_dp.training.job import make_task, run_job
 
 CHOICES: dict[str, dict[str, Any]] = {
     "the usual": {},

@@ -1,17 +1,15 @@
 """A small study with everything that commands read, valid, to be spoiled; and how they answer."""
 
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.commands import oso, refused  # noqa: F401
 from tests.planned_rows import rows_of
 
-from oso_dp.cli import main
 from oso_dp.results.collect import collect
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.study.config import parse_config
@@ -36,32 +34,6 @@ epochs: 1
 evaluate_every: 5
 """
 COHORT = "glyphs.online.k2.eps3"
-Outcome = tuple[int, str, str]
-
-
-@pytest.fixture
-def oso(monkeypatch, capsys) -> Callable[..., Outcome]:
-    """Run `oso` in this process: (exit status, standard output, standard error)."""
-
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["oso", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
-
-
-def refused(outcome: Outcome, *parts: str) -> None:
-    """One line, of oso's own, that names what it is about."""
-    status, _, error = outcome
-    assert status == 2, outcome
-    assert error.startswith("oso: error: ")
-    assert error.count("\n") == 1
-    assert len(error) < 600
-    for part in parts:
-        assert part in error
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from oso_dp.accounting.search_accounting import LINEAR_SCALING
 from oso_dp.accounting.search_accounting import (
+    LINEAR_SCALING,
     TRIAL_FRACTIONS,
     find_fraction_error,
     format_fractions,

@@ -33,6 +33,7 @@ from oso_dp.accounting.search_accounting import (
     SINGLE,
     SINGLE_NOISE_SEARCHES,
 )
+from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -71,7 +72,7 @@ class Search:
     steps: int
     runs: int
     search_accounting: str = COMPOSITION
-    stopping_eta: float = STOPPING_ETA["geometric"]
+    stopping_eta: float = STOPPING_ETA[STOPPING_DISTRIBUTION]
     prior_releases: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -280,7 +281,7 @@ def infer_stopping_distribution(
     nearest: tuple[float, str] | None = None
     for name, eta in STOPPING_ETA.items():
         spent = replace(search, stopping_eta=eta).epsilon(noise_multiplier, delta)
-        if budget * 0.999 <= spent <= budget * (1 + 1e-9):
+        if budget * 0.999 <= spent <= budget * (1 + ROUNDING):
             nearest = max(nearest or (spent, name), (spent, name))
     return nearest[1] if nearest else None
 

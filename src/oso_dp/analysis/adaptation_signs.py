@@ -1,13 +1,15 @@
 """How often Online's two adaptation signs were +, from the stored C_t and rho_t.
 
 A + multiplies C by exp(rate), a - by exp(-rate) (equations 20 and 21). Two values of C therefore
-give the number of + minus the number of - between them, but not their order.
+give the number of + minus the number of - between them, but not their order. Measured signs, with
+and without noise, are averaged over windows of steps.
 """
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from oso_dp.study.identity import parse_method_options
 
@@ -71,3 +73,53 @@ def coin_factor(steps: np.ndarray, rate: float) -> np.ndarray:
 def coin_flip_fraction(moves: int) -> float:
     """How far from one half the share of heads is at most, with probability 95 %."""
     return CONFIDENCE_Z / 2 / float(np.sqrt(moves))
+
+
+WIDTH = 50  # steps of a window
+# Adapted value -> the column of the sign's product; `true_*` is the product without noise.
+SIGN_PRODUCTS = {"threshold": "direction", "learning_rate": "gradient"}
+
+
+def sign_windows(rows: pd.DataFrame, width: int = WIDTH) -> pd.DataFrame:
+    """One row per run, value (a key of `SIGN_PRODUCTS`) and window of `width` steps.
+
+    Args:
+        rows: From `side_measurements.read_signs`.
+        width: Steps of a window; the last window may be shorter.
+
+    Returns:
+        Columns run_id, dataset, value; first, last (steps); and fractions of the signs: + as
+        released (up), + without noise (true_up), + as expected for independent noise on the
+        noiseless sums (expected_up), unchanged by the noise (right) and different from the
+        previous step (turned). Products of zero are neither + nor -.
+    """
+    parts = [
+        _windows(run, value, product, width)
+        for _, run in rows.groupby("run_id", sort=False)
+        for value, product in SIGN_PRODUCTS.items()
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _windows(run: pd.DataFrame, value: str, product: str, width: int) -> pd.DataFrame:
+    seen = np.sign(run[product].fillna(0.0))
+    true = np.sign(run[f"true_{product}"].fillna(0.0))
+    steps = pd.DataFrame(
+        {
+            "step": run["step"],
+            "up": seen > 0,
+            "true_up": true > 0,
+            "expected_up": ndtr(run[f"{product}_z"].fillna(0.0)),
+            "right": seen == true,
+            "turned": (seen != seen.shift()).where(seen.shift().notna()),
+        }
+    )
+    means = ["up", "true_up", "expected_up", "right", "turned"]
+    windows = steps.astype(dict.fromkeys(means, float)).groupby((run["step"] - 1) // width)
+    table = windows[means].mean()
+    table.insert(0, "last", windows["step"].max())
+    table.insert(0, "first", windows["step"].min())
+    table.insert(0, "value", value)
+    for name in ("dataset", "run_id"):
+        table.insert(0, name, run[name].iloc[0])
+    return table.reset_index(drop=True)

@@ -5,6 +5,11 @@ A value is the mean over seeds of the best score on the test set, as in the pape
 selects its point, and each run its checkpoint, on the examples that evaluate them. Each value is
 therefore also given under cross-selection (`cross`): both are selected on one half of the test set
 and reported on the other. The difference is selection bias.
+
+The default of `train_private` is chosen by minimax regret. The regret of a default at a data set
+and epsilon is its distance to the best default there, in units of the data set's equivalence
+margin. A default must have been run at all pairs of data set and epsilon. Where runs differ in
+precision, length or delta, the group with the most defaults counts.
 """
 
 import math
@@ -18,13 +23,17 @@ from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.cells import has_paper_length, make_cells
-from oso_dp.analysis.values import select_checkpoints
-from oso_dp.analysis.verdicts import SEEDS_NEEDED, Sample, difference
-from oso_dp.analysis.values import CELL, COMPARABLE_ON, are_comparable
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import sort_as_paper
 from oso_dp.analysis.untuned_runs import untuned_points
-from oso_dp.analysis.values import variant_label
+from oso_dp.analysis.values import (
+    CELL,
+    COMPARABLE_ON,
+    are_comparable,
+    select_checkpoints,
+    sort_as_paper,
+    variant_label,
+)
+from oso_dp.analysis.verdicts import SEEDS_NEEDED, Sample, compares_ratios, difference, margin_of
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import metric_direction
 from oso_dp.study.default_points import DEFAULTS, DefaultConfig
@@ -262,3 +271,49 @@ def _sort(rows: pd.DataFrame) -> pd.DataFrame:
     )
     rank = rank.sort_values(["dataset", "epsilon", "strategy"], kind="stable")
     return rows.loc[rank.index].reset_index(drop=True)
+
+
+_DEFAULT = ["method", "variant"]
+_CELL_KEY = ["dataset", "epsilon"]
+REGRET_COLUMNS = [
+    *_DEFAULT,
+    "loss",  # maximum regret, in units of the margin
+    *_CELL_KEY,  # where it occurs
+    "places",  # number of pairs of data set and epsilon
+]
+
+
+def max_regret(study: ResultSet) -> pd.DataFrame:
+    """Maximum regret of each default, smallest first; columns `REGRET_COLUMNS`.
+
+    Only defaults that were run at all pairs of data set and epsilon at which at least two defaults
+    have three seeds.
+    """
+    rows = budget_strategies(study)
+    rows = rows[
+        (rows["strategy"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()
+    ]
+    rows = rows[rows["dataset"].map(margin_of) > 0]
+    rows = _select_comparable(rows)
+    rows = rows[rows.groupby(_CELL_KEY)["method"].transform("size") > 1]
+    if rows.empty:
+        return pd.DataFrame(columns=REGRET_COLUMNS)
+    ratio = rows["dataset"].map(compares_ratios).astype(bool)
+    values = rows["mean"].mask(ratio, np.log(rows["mean"].where(ratio)))
+    score = rows["metric"].map(metric_direction) * values / rows["dataset"].map(margin_of)
+    best = score.groupby([rows[name] for name in _CELL_KEY]).transform("max")
+    rows = rows.assign(loss=best - score)
+    places = len(rows[_CELL_KEY].drop_duplicates())
+    made: list[dict[str, Any]] = []
+    for _, judged in rows.groupby(_DEFAULT, sort=False):
+        if len(judged) == places:
+            worst = judged.loc[judged["loss"].idxmax()]
+            made.append({**worst[[*_DEFAULT, "loss", *_CELL_KEY]], "places": places})
+    return pd.DataFrame(made, columns=REGRET_COLUMNS).sort_values("loss", ignore_index=True)
+
+
+def _select_comparable(rows: pd.DataFrame) -> pd.DataFrame:
+    """At each pair the largest comparable group; ties are resolved by `COMPARABLE_ON`."""
+    kinds = rows.groupby([*_CELL_KEY, *COMPARABLE_ON], as_index=False).size()
+    kinds = kinds.sort_values("size", ascending=False, kind="stable").drop_duplicates(_CELL_KEY)
+    return rows.merge(kinds[[*_CELL_KEY, *COMPARABLE_ON]])

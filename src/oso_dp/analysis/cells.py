@@ -1,7 +1,7 @@
 """Each cell of the paper's tables beside our value, as tidy data in the printed unit.
 
 A cell is one data set, k, epsilon and method. Its row holds the paper's best hyperparameters and
-value, ours by each checkpoint rule, and ours at the paper's best point. `cell_verdicts` adds the
+value, ours by each checkpoint rule, and ours at the paper's best point. `verdicts` adds the
 verdicts.
 """
 
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.values import main_variants
-from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, VARIANT, main_variants, sort_as_paper
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
 from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, find_table, paper_results, paper_tables
@@ -255,3 +254,70 @@ def _columns_at_paper_point(
                 f"at_paper{rule}_seeds": at["seeds"],
             }
     return {}
+
+
+# Data set, k, epsilon (None without privacy), method.
+CellKey = tuple[str, int, float | None, str]
+
+
+@dataclass(frozen=True)
+class ContributingRun:
+    """A run of a cell's best grid point."""
+
+    run_id: str
+    seed: int
+    value: float  # printed unit; NaN for a run that diverged without one
+
+
+def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
+    """For each cell the runs whose mean is its value, by seed."""
+
+    def compute() -> dict[CellKey, list[ContributingRun]]:
+        behind: dict[CellKey, list[ContributingRun]] = {}
+        for row in study.best_runs.sort_values(["seed", "run_id"]).to_dict("records"):
+            value = row["value"] * labels.display_factor(row["metric"])
+            run = ContributingRun(str(row["run_id"]), int(row["seed"]), float(value))
+            behind.setdefault(cell_key(row), []).append(run)
+        return behind
+
+    return study.cache_table("runs behind", compute)
+
+
+def cell_key(row: dict | pd.Series) -> CellKey:
+    """The key of a row with the columns `grouping.CELL`."""
+    dataset, k, epsilon, method = (row[name] for name in CELL)
+    return dataset, int(k), None if pd.isna(epsilon) else float(epsilon), method
+
+
+def trajectories(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations on `test` of some runs, with each run's method, epsilon, seed and status."""
+    keep = ["run_id", "method", "epsilon", "seed", "status"]
+    seen = evaluations[evaluations["run_id"].isin(runs["run_id"])]
+    seen = seen[seen["split"] == "test"]
+    return seen.merge(runs[keep], on="run_id").sort_values(["run_id", "step"])
+
+
+def average_over_seeds(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Columns method, step, mean, min and max of `column`, over the runs of `trajectories`."""
+    return rows.groupby(["method", "step"])[column].agg(["mean", "min", "max"]).reset_index()
+
+
+def count_variants(study: ResultSet) -> pd.DataFrame:
+    """One row per cell and variant that was run, with counts, devices and time."""
+    rows = []
+    for _, group in study.values.groupby("variant_key", sort=True):
+        first = group.iloc[0]
+        rows.append(
+            {name: first[name] for name in CELL + VARIANT}
+            | {
+                "grid_points": group["point"].nunique(),
+                "grid_size": study.grid_size(first["dataset"], first["method"], first["k"]),
+                "seeds": group["seed"].nunique(),
+                "runs": len(group),
+                "finished": int((group["status"] == "finished").sum()),
+                "diverged": int((group["status"] == "diverged").sum()),
+                "device": ", ".join(sorted(group["device"].dropna().unique())),
+                "wall_seconds": group["wall_seconds"].sum(min_count=1),
+            }
+        )
+    return sort_as_paper(pd.DataFrame(rows))

@@ -24,16 +24,16 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import (
-    RATIO_DATASETS,
     Difference,
     Sample,
     average_over_grids,
+    compares_ratios,
     difference,
     margin_of,
     scale_to_margin,
 )
-from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.metrics import metric_direction
 from oso_dp.paper.tables import paper_results
 
@@ -169,7 +169,7 @@ def compare_methods(
         if len(usable) < at_least * len(design):
             verdict = UNDECIDED
             says.append(f"too few grids: {math.ceil(at_least * len(design))} would decide")
-        ratio = dataset in RATIO_DATASETS
+        ratio = compares_ratios(dataset)
         unit = "times its error" if ratio else labels.metric_unit(usable["metric"].iloc[0])
         text = (
             f"{labels.method_label(method)} over {labels.method_label(baseline)} "

@@ -22,15 +22,21 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search_accounting import LINEAR_SCALING
-from oso_dp.accounting.search_accounting import FINAL_STAGE, make_stages
+from oso_dp.accounting.search_accounting import FINAL_STAGE, LINEAR_SCALING, make_stages
 from oso_dp.accounting.tuning_cost import Search
-from oso_dp.analysis.values import grid_points, main_variants
-from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, VARIANT, are_comparable
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import sort_as_paper
 from oso_dp.analysis.untuned_runs import win_ranges
-from oso_dp.analysis.values import variant_labels
+from oso_dp.analysis.values import (
+    CELL,
+    COMPARABLE_ON,
+    POINT,
+    VARIANT,
+    are_comparable,
+    grid_points,
+    main_variants,
+    sort_as_paper,
+    variant_labels,
+)
 from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.identity import parse_trial_fractions

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from oso_dp.analysis.result_set import read_paper_plan
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE,

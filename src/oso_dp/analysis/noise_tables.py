@@ -4,10 +4,8 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, GRID_SEARCHES
-from oso_dp.analysis.values import grid_points, select_best_points
-from oso_dp.analysis.values import CELL
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import sort_as_paper
+from oso_dp.analysis.values import CELL, grid_points, select_best_points, sort_as_paper
 from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
 
 

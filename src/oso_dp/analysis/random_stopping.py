@@ -21,10 +21,15 @@ from oso_dp import labels
 from oso_dp.accounting.random_stopping import Values, generating_function
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, infer_stopping_distribution
-from oso_dp.analysis.values import grid_points, main_variants, select_best_points
-from oso_dp.analysis.values import CELL, COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import sort_as_paper
+from oso_dp.analysis.values import (
+    CELL,
+    COMPARABLE_ON,
+    grid_points,
+    main_variants,
+    select_best_points,
+    sort_as_paper,
+)
 from oso_dp.metrics import is_higher_better
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 

@@ -19,8 +19,8 @@ from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.analysis.noise_tables import noise_multipliers
-from oso_dp.analysis.result_set import read_paper_plan
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, read_paper_plan
+from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.privacy.sampling import PoissonSampling
@@ -42,7 +42,7 @@ class AccountingRule:
     heading: str
 
     def search(self, sampling: PoissonSampling, steps: int, runs: int) -> Search:
-        shape = STOPPING_ETA[self.distribution or "geometric"]
+        shape = STOPPING_ETA[self.distribution or STOPPING_DISTRIBUTION]
         return Search(sampling, steps, runs, self.search_accounting, shape)
 
 

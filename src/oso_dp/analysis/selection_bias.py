@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.verdicts import is_complete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.values import CELL, COMPARABLE_ON
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import CELL, COMPARABLE_ON
+from oso_dp.analysis.verdicts import is_complete_grid, judge_cells
 from oso_dp.metrics import metric_direction
 
 GAIN_COLUMNS = ["mean", "last_mean", "cross_mean"]

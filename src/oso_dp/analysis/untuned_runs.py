@@ -15,7 +15,6 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import SINGLE
-from oso_dp.analysis.values import grid_points, main_variants
 from oso_dp.analysis.claim_tests import (
     FAILS,
     HOLDS,
@@ -26,10 +25,17 @@ from oso_dp.analysis.claim_tests import (
     ClaimResult,
     ClaimTest,
 )
-from oso_dp.analysis.verdicts import Sample, difference
-from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import sort_as_paper
+from oso_dp.analysis.values import (
+    CELL,
+    COMPARABLE_ON,
+    POINT,
+    are_comparable,
+    grid_points,
+    main_variants,
+    sort_as_paper,
+)
+from oso_dp.analysis.verdicts import Sample, difference
 from oso_dp.metrics import metric_direction
 
 # The references: the best of the same method's search ("own"), and of Online's.

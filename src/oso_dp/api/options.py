@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from oso_dp.api.arguments import as_plain, check_named, suggest_name
+from oso_dp.defaults import EPOCHS, MOMENTUM
 from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method
@@ -26,13 +27,13 @@ class TrainingOptions:
     Raises OsoError for a value that is not allowed, and for an option that the method lacks.
     """
 
-    epochs: float = 10
+    epochs: float = EPOCHS
     batch_size: int | None = None
     method: str = "online"
     learning_rate: float | None = None
     threshold: float | None = None
     quantile: float | None = None
-    momentum: float = 0.9
+    momentum: float = MOMENTUM
     schedule: str = CONSTANT
     averaging: float = 0.0
     randomness: str = "system"

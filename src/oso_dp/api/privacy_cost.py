@@ -11,11 +11,11 @@ from typing import Any
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger, SumQuery
 
-_ROUNDING_FACTOR = 1 - 1e-6
 # Under a Poisson distribution the number of trainings may be 0.
 STOPPING_DISTRIBUTIONS = [name for name in STOPPING_ETA if name != "poisson"]
 
@@ -140,7 +140,7 @@ def make_unused_steps(ledger: Ledger, count: int, noise_multiplier: float) -> Le
     if count <= 0:
         return None
     recorded = [
-        nu for nu, _ in ledger.releases() if math.isclose(nu, noise_multiplier, rel_tol=1e-9)
+        nu for nu, _ in ledger.releases() if math.isclose(nu, noise_multiplier, rel_tol=ROUNDING)
     ]
     query = SumQuery("unused_steps", recorded[-1] if recorded else noise_multiplier)
     return Ledger(ledger.sampling, [((query,), count)])
@@ -156,5 +156,5 @@ def _within(ledger: Ledger, limit: Ledger) -> bool:
         not further
         and ledger.sampling == limit.sampling
         and ledger.step_count <= steps
-        and all(nu >= smallest_noise * _ROUNDING_FACTOR for nu, _ in ledger.releases())
+        and all(nu >= smallest_noise * (1 - ROUNDING) for nu, _ in ledger.releases())
     )

@@ -31,13 +31,12 @@ from oso_dp.api.privacy_cost import (
 )
 from oso_dp.api.scoring import NoisyScorer, PerExampleMetric, PublicScorer, Scorer, is_correct
 from oso_dp.api.trainer import Trainer, TrainingResult
+from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.sampling import uniform_below
 from oso_dp.privacy.rng_sources import RandomSource, get_source
-from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.user_model import Loss
-from oso_dp.training.user_model import UserModel
+from oso_dp.privacy.sampling import PoissonSampling, uniform_below
+from oso_dp.training.user_model import Loss, UserModel
 
 
 @dataclass
@@ -93,7 +92,7 @@ def search_private(
     metric: PerExampleMetric = is_correct,
     search_accounting: str = COMPOSITION,
     mean_runs: int | None = None,
-    stopping_distribution: str = "logarithmic",
+    stopping_distribution: str = STOPPING_DISTRIBUTION,
     progress: bool = True,
     **training: Any,
 ) -> SearchResult:

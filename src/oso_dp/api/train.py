@@ -19,11 +19,11 @@ from oso_dp.api.model import PrivateModel
 from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.trainer import Trainer
+from oso_dp.defaults import EPOCHS
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.cohort import Run
-from oso_dp.training.user_model import Loss
-from oso_dp.training.user_model import UserModel
+from oso_dp.training.user_model import Loss, UserModel
 
 
 def train_private(
@@ -33,7 +33,7 @@ def train_private(
     *,
     epsilon: float,
     delta: float,
-    epochs: float = 10,
+    epochs: float = EPOCHS,
     batch_size: int | None = None,
     method: str | None = None,
     learning_rate: float | None = None,

@@ -20,6 +20,7 @@ from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
 from oso_dp.api.progress_bar import ProgressBar
 from oso_dp.api.statement import Statement, describe_tuning, list_releases
+from oso_dp.defaults import BATCH_SIZE
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.gradients.precision import restore_switches
 from oso_dp.methods import State
@@ -30,14 +31,12 @@ from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.loop import StepCallback, Training, advance
 from oso_dp.training.schedule_and_averaging import CONSTANT, rate_factor
 from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
-from oso_dp.training.user_model import Loss
-from oso_dp.training.user_model import UserModel, check_targets, count_classes
+from oso_dp.training.user_model import Loss, UserModel, check_targets, count_classes
 
 if TYPE_CHECKING:
     from oso_dp.api.budget import Budget
     from oso_dp.privacy.queries import Answers
 
-_DEFAULT_BATCH_SIZE = 512
 _MAX_STEPS = 1e9  # the limit of oso_dp.accounting.tuning_cost
 
 
@@ -74,7 +73,7 @@ class Trainer:
         self.user_model, self.loss, self.options = user_model, loss, options
         self.examples = widen(examples, user_model.losses_by(loss))
         n, size = len(self.examples), options.batch_size
-        self.batch_size = min(_DEFAULT_BATCH_SIZE, n) if size is None else size
+        self.batch_size = min(BATCH_SIZE, n) if size is None else size
         if self.batch_size > n:
             raise OsoError(f"batch_size: {size}; must be <= the number of examples, {n}")
         self.sampling = PoissonSampling.of(self.batch_size, n)

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from oso_dp.accounting.formatting import format_noise_multiplier
-from oso_dp.accounting.search_accounting import LINEAR_SCALING, RANDOM_STOPPING
-from oso_dp.accounting.search_accounting import FINAL_STAGE
+from oso_dp.accounting.search_accounting import FINAL_STAGE, LINEAR_SCALING, RANDOM_STOPPING
 from oso_dp.cli import calibration_options as options
 from oso_dp.cli.calibration_options import Accountant
+from oso_dp.defaults import DELTA
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 
@@ -43,7 +43,7 @@ def calibrate(
         search = options.make_search(
             *size, search_accounting, stopping_distribution, trial_fractions
         )
-        delta = options.DELTA if delta is None else delta
+        delta = DELTA if delta is None else delta
         nu = search.noise_multiplier(epsilon, delta, accountant.value)
         entry = options.make_answer(search, nu, epsilon, delta, accountant.value)
         options.add_trial_noise(entry, search)

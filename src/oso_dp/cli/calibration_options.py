@@ -14,18 +14,22 @@ from oso_dp.accounting.formatting import (
     format_noise_multiplier,
     format_spent_epsilon,
 )
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.search_accounting import TRIAL_FRACTIONS, find_fraction_error
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    RANDOM_STOPPING,
+    TRIAL_FRACTIONS,
+    find_fraction_error,
+)
+from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, QUERY_NOISE_RATIO, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
 
 if TYPE_CHECKING:
     from oso_dp.accounting.linear_scaling import LinearScalingSearch
     from oso_dp.accounting.tuning_cost import Search
 
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
-DELTA, BATCH_SIZE, EPOCHS, RUNS, RATIO = 1e-5, 512, 10.0, 1, 7.124  # defaults
+RUNS = 1  # default
 
 
 class Accountant(StrEnum):
@@ -91,7 +95,7 @@ StoppingDistribution = Annotated[
     typer.Option(
         help="Distribution of the number of runs, with random-stopping: geometric, logarithmic, "
         "poisson, or eta of a truncated negative binomial distribution. "
-        f"[{DEFAULT_STOPPING_DISTRIBUTION}, or as in --config]"
+        f"[{STOPPING_DISTRIBUTION}, or as in --config]"
     ),
 ]
 QueryNoise = Annotated[
@@ -100,7 +104,8 @@ QueryNoise = Annotated[
 QueryNoiseRatio = Annotated[
     float | None,
     typer.Option(
-        help=f"nu_q / nu of that split; {RATIO} adds 1 % to the gradient noise. [{RATIO}]"
+        help="nu_q / nu of that split; the default adds 1 % to the gradient noise. "
+        f"[{QUERY_NOISE_RATIO}]"
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -142,7 +147,7 @@ def parse_stopping_distribution(text: str | None) -> float | None:
 def parse_query_noise_ratio(show_noise_split: bool, ratio: float | None) -> float | None:
     """nu_q / nu if the split is printed, else None; OsoError for a ratio without the split."""
     if show_noise_split:
-        return RATIO if ratio is None else ratio
+        return QUERY_NOISE_RATIO if ratio is None else ratio
     if ratio is not None:
         raise OsoError(f"--query-noise-ratio: {ratio:g}; needs --show-noise-split; set both")
     return None
@@ -195,7 +200,7 @@ def make_search(
     return Search(
         *size,
         stored_search_accounting(search_accounting) or COMPOSITION,
-        STOPPING_ETA[DEFAULT_STOPPING_DISTRIBUTION] if eta is None else eta,
+        STOPPING_ETA[STOPPING_DISTRIBUTION] if eta is None else eta,
     )
 
 

@@ -2,6 +2,7 @@
 
 from oso_dp.cli import calibration_options as options
 from oso_dp.cli.calibration_options import Accountant
+from oso_dp.defaults import DELTA
 from oso_dp.errors import OsoError
 
 
@@ -26,7 +27,7 @@ def epsilon(
     ratio = options.parse_query_noise_ratio(show_noise_split, query_noise_ratio)
     size = examples, batch_size, epochs, runs
     search = options.make_search(*size, search_accounting, stopping_distribution, trial_fractions)
-    delta = options.DELTA if delta is None else delta
+    delta = DELTA if delta is None else delta
     spent = search.epsilon(noise_multiplier, delta, accountant.value)
     entry = options.make_answer(search, noise_multiplier, spent, delta, accountant.value)
     options.add_trial_noise(entry, search)

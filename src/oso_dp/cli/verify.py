@@ -35,8 +35,13 @@ def verify(
     from oso_dp.data.arrays import Arrays
     from oso_dp.data.validation import load_prepared
     from oso_dp.errors import OsoError
-    from oso_dp.rerun.rerun import WRONG, format_comparison
-    from oso_dp.rerun.rerun import order_by_random_sample, select_datasets, select_repeatable
+    from oso_dp.rerun.rerun import (
+        WRONG,
+        format_comparison,
+        order_by_random_sample,
+        select_datasets,
+        select_repeatable,
+    )
     from oso_dp.rerun.rerun import verify as train_again
     from oso_dp.results.read import read_results
     from oso_dp.study.cohort import Cohort

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oso_dp.data.catalogue import DATASETS, OOV_WORDS, DatasetInfo, dataset_info
+from oso_dp.data.catalogue import DATASETS, OOV_WORDS, DatasetSpec, dataset_info
 from oso_dp.data.plugins import GROUP, USER_MODEL, list_plugins, load_plugin, make_dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.output_paths import check_output
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODULES = {"glyphs": "synthetic_digits"}  # of data sets whose module has another name
 
-__all__ = ["DATASETS", "DatasetInfo", "dataset_info", "is_user_dataset", "prepare_dataset"]
+__all__ = ["DATASETS", "DatasetSpec", "dataset_info", "is_user_dataset", "prepare_dataset"]
 
 
 class Builder(Protocol):
@@ -100,7 +100,7 @@ def is_user_dataset(dataset: str, data_version: str | None = None) -> bool:
 
 
 def _preparation(
-    info: DatasetInfo,
+    info: DatasetSpec,
     words: int | None,
     oov_words: str | None,
     vocabulary: str | None,

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
-from oso_dp.data.catalogue import DATASETS, DatasetInfo, dataset_info
+from oso_dp.data.catalogue import DATASETS, DatasetSpec, dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.metrics import METRICS
@@ -98,9 +98,9 @@ class UserDataset:
         if not isinstance(self.public, bool):
             raise OsoError(f"UserDataset: public: {self.public!r}; must be True or False")
 
-    def info(self, name: str) -> DatasetInfo:
+    def info(self, name: str) -> DatasetSpec:
         """The catalogue entry, from which a study is planned."""
-        return DatasetInfo(
+        return DatasetSpec(
             name=name,
             title=name,
             examples=self.examples,
@@ -150,7 +150,7 @@ def find_plugin(name: str) -> UserDataset:
     return dataset
 
 
-def make_dataset_info(name: str, model: str) -> DatasetInfo:
+def make_dataset_info(name: str, model: str) -> DatasetSpec:
     """The catalogue entry of a built-in data set, or a plug-in's if `model` is `USER_MODEL`."""
     return find_plugin(name).info(name) if model == USER_MODEL else dataset_info(name)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from oso_dp.data.arrays import Arrays, load_arrays
-from oso_dp.data.catalogue import DIMENSIONS, DatasetInfo, dataset_info
+from oso_dp.data.catalogue import DIMENSIONS, DatasetSpec, dataset_info
 from oso_dp.data.plugins import USER_MODEL, make_dataset_info
 from oso_dp.errors import OsoError
 
@@ -36,7 +36,7 @@ def check_provenance(name: str, provenance: dict[str, Any], dataset: str, want: 
         )
 
 
-def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any]) -> None:
+def check_arrays(arrays: Arrays, info: DatasetSpec, preparation: dict[str, Any]) -> None:
     """OsoError unless sizes are as in the catalogue, and labels and pixels are in range.
 
     For a user-defined data set, sizes and labels are checked against its declaration.
@@ -64,7 +64,7 @@ def check_arrays(arrays: Arrays, info: DatasetInfo, preparation: dict[str, Any])
             raise OsoError(f"{info.name}: pixels from {low:g} to {high:g}; must be in [0, 1]")
 
 
-def _check_user_arrays(arrays: Arrays, info: DatasetInfo) -> None:
+def _check_user_arrays(arrays: Arrays, info: DatasetSpec) -> None:
     sizes = {
         "examples": (len(arrays.train_targets), info.examples),
         "test_examples": (len(arrays.test_targets), info.test_examples),

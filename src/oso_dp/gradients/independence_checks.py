@@ -3,20 +3,27 @@
 Clipping bounds the contribution of an example only if row i of each layer's input depends on
 example i alone, which no declaration in a model guarantees. So the per-sample gradients of batches
 are compared with differentiation of one example at a time, which cannot attribute a gradient to
-another example.
+another example. Examples and parameters are made up: an error that depends on real examples would
+reveal them.
 
-Examples and parameters are made up: an error that depends on real examples would reveal them.
+In float64, rounding errors are too small to hide mixing. But class weights of a loss, or zeros that
+a forward pass creates, may be float32 and fail in float64. In float32, one draw of made-up examples
+does not suffice: where rounding moves an example across a ReLU's kink, gradients differ by far more
+than rounding, and a tolerance for that would accept mixing of 1 %. So there are several draws. A
+model that mixes examples does so in all of them; below 1e-4 of a gradient it is not detected.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import GradientEngine
-from oso_dp.gradients.microbatches import MSG_MIXES_EXAMPLES
+from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES
+from oso_dp.gradients.layer_gradients import Loss
 from oso_dp.gradients.pure_forward import check_unchanged
 
 MANY, FEW = 7, (5, 0, 3)  # a batch, and some of its examples: another size, other places
@@ -30,13 +37,88 @@ class Tolerance(NamedTuple):
     gradients: float
 
 
-# Rounding may put an example alone on the other side of a ReLU's kink than in company, which moves
-# its gradient by far more than rounding does. In float64 that does not happen: training asks in it.
 TOLERANCES = {torch.float64: Tolerance(1e-9, 1e-8), torch.float32: Tolerance(1e-4, 1e-2)}
+# Ten layers of 32 units differ by up to 2e-6, one layer by 2e-7 (test_model_checks.py).
+NARROW, DRAWS = Tolerance(2e-5, 1e-4), 3
+
+
+def check_model(
+    engine: GradientEngine,
+    flat: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    classes: Sequence[int] = (2,),
+) -> None:
+    """Raise OsoError if model and loss mix examples, or fail on made-up examples.
+
+    In float64, or in float32 where float64 is not possible. flat [P], inputs and targets [*, ...]:
+    as in `check_independence`, which runs for each number in `classes`.
+    """
+    try:
+        # Of the structure, so without the rounding of a low precision. Copies: buffers change.
+        exact = GradientEngine(copy.deepcopy(engine.model).double(), _as_float64(engine.loss))
+        if _computes_in_float64(exact, flat.double(), inputs, targets):
+            for number in classes:
+                check_independence(exact, flat.double(), inputs, targets, classes=number)
+            return
+        rounded, flat = GradientEngine(copy.deepcopy(engine.model), engine.loss), flat.float()
+        for number in classes:
+            _check_rounded(rounded, flat, inputs, targets, number)
+    except (OsoError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a model or a loss may raise any exception
+        line = " ".join(str(error).split())
+        raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
+
+
+def _check_rounded(
+    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, classes: int
+) -> None:
+    """Each draw within the wide tolerance of float32, and one of them within the narrow one."""
+    refused: OsoError | None = None
+    wide = TOLERANCES[torch.float32]
+    for draw in range(DRAWS):
+        check_independence(engine, flat, inputs, targets, wide, classes, draw)
+    for draw in range(DRAWS):
+        try:
+            check_independence(engine, flat, inputs, targets, NARROW, classes, draw)
+            return
+        except OsoError as error:
+            refused = error
+    assert refused is not None
+    raise refused
+
+
+def _computes_in_float64(
+    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+) -> bool:
+    """Whether it does, from parameters to losses; else float64 would hold nothing more exact."""
+    zeros = (part.new_zeros(3, *part.shape[1:]) for part in (inputs, targets))
+    made = [part.to(flat.dtype) if part.is_floating_point() else part for part in zeros]
+    try:
+        outputs = engine.outputs(flat, made[0])
+        losses = engine.loss(outputs, made[1])
+        engine(flat[None], made[0][None], made[1][None]).norms()
+    except (OsoError, torch.OutOfMemoryError):
+        return True  # its own line is to come
+    except Exception:  # of float32 alone, or of a model that fails in any type
+        return False
+    return outputs.dtype == losses.dtype == torch.float64
+
+
+def _as_float64(loss: Loss) -> Loss:
+    """A loss that is a module holds its weights of classes in float32."""
+    if not isinstance(loss, nn.Module):
+        return loss
+    try:
+        exact: Loss = copy.deepcopy(loss).double()
+    except Exception:  # whatever a module of the user's may hold: then as it is
+        return loss
+    return exact
 
 
 def check_independence(
-    code: GradientEngine,
+    engine: GradientEngine,
     flat: Tensor,
     inputs: Tensor,
     targets: Tensor,
@@ -51,7 +133,7 @@ def check_independence(
     change a parameter or a buffer.
 
     Args:
-        code: the model and loss.
+        engine: the model and loss.
         flat: [P]; determines the scale of the made-up parameters, and the dtype.
         inputs: [*, ...]; only shape and dtype are used, so it may be empty. Made-up integers are 0
             and 1.
@@ -76,19 +158,17 @@ def check_independence(
     few = torch.tensor(FEW, device=inputs.device)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     # A pass may write into the parameters that are handed in, and nowhere else.
-    with check_unchanged(code.model, code.views(flat)):
-        check_outputs(code, flat, inputs[:3], within.outputs)
-        _check_losses(code, flat, inputs, targets, within.outputs)
-        alone = _gradients_alone(code, flat, inputs, targets)
+    with check_unchanged(engine.model, engine.views(flat)):
+        check_outputs(engine, flat, inputs[:3], within.outputs)
+        _check_losses(engine, flat, inputs, targets, within.outputs)
+        alone = _gradients_alone(engine, flat, inputs, targets)
         weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
-        _check_gradients(code, flat, inputs, targets, alone, weights.view(2, -1), within.gradients)
+        _check_gradients(engine, flat, inputs, targets, alone, weights.view(2, -1), within)
         weights = weights[: 2 * len(few)].view(2, -1)
-        _check_gradients(
-            code, flat, inputs[few], targets[few], alone[few], weights, within.gradients
-        )
+        _check_gradients(engine, flat, inputs[few], targets[few], alone[few], weights, within)
 
 
-def check_outputs(code: GradientEngine, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
+def check_outputs(engine: GradientEngine, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
     """One example among three, whose company and place change, the company by a large factor."""
     one, second, third = inputs
     before, after = third, second
@@ -96,9 +176,9 @@ def check_outputs(code: GradientEngine, flat: Tensor, inputs: Tensor, tolerance:
         before, after = 1e4 * third, -1e4 * second
     batch = torch.stack((one, second, third))
     with torch.no_grad():
-        outputs = code.outputs(flat, batch)
-        there = code.outputs(flat, torch.stack((before, one, after)))[1]
-        again = [code.outputs(flat, batch) for _ in range(MAX_REPEATED_FRACTION)]
+        outputs = engine.outputs(flat, batch)
+        there = engine.outputs(flat, torch.stack((before, one, after)))[1]
+        again = [engine.outputs(flat, batch) for _ in range(MAX_REPEATED_FRACTION)]
     if not outputs.isfinite().all():
         raise OsoError("model: its output on a made-up example is NaN or infinite; must be finite")
     here, most = outputs[0], float(outputs.abs().max())
@@ -112,60 +192,61 @@ def check_outputs(code: GradientEngine, flat: Tensor, inputs: Tensor, tolerance:
 
 
 def _check_losses(
-    code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, tolerance: float
+    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, tolerance: float
 ) -> None:
     """A loss may take something of the batch that no gradient shows: its least, held constant."""
-    alone = torch.cat(
-        [
-            code.losses(flat[None], x[None, None], y[None, None])[0]
-            for x, y in zip(inputs, targets, strict=True)
-        ]
-    )
-    if not alone.isfinite().all():
-        raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
-    for few in (list(range(MANY)), list(FEW)):
-        together = code.losses(flat[None], inputs[None, few], targets[None, few])[0]
-        if not _is_close(together, alone[few], float(alone.abs().max()), tolerance):
-            raise OsoError(
-                f"loss: an example's loss differs between a batch of {len(few)} and a batch of 1; "
-                "it must depend on that example's output and target only"
-            )
+
+    def losses(rows: list[int]) -> Tensor:
+        return engine.loss(engine.outputs(flat, inputs[rows]), targets[rows])
+
+    with torch.no_grad():
+        alone = torch.cat([losses([row]) for row in range(MANY)])
+        if not alone.isfinite().all():
+            raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
+        for few in (list(range(MANY)), list(FEW)):
+            if not _is_close(losses(few), alone[few], float(alone.abs().max()), tolerance):
+                raise OsoError(
+                    f"loss: an example's loss differs between a batch of {len(few)} and a batch of "
+                    "1; it must depend on that example's output and target only"
+                )
 
 
-def _gradients_alone(code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+def _gradients_alone(
+    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+) -> Tensor:
     """The gradient of each example in a batch of its own, by ordinary differentiation, [B, P]."""
     gradients = []
     for one, target in zip(inputs, targets, strict=True):
         at = flat.clone().requires_grad_(True)
-        loss = code.loss(code.outputs(at, one[None]), target[None]).sum()
+        loss = engine.loss(engine.outputs(at, one[None]), target[None]).sum()
         gradients.append(torch.autograd.grad(loss, at)[0])
     return torch.stack(gradients)
 
 
 def _check_gradients(
-    code: GradientEngine,
+    engine: GradientEngine,
     flat: Tensor,
     inputs: Tensor,
     targets: Tensor,
     alone: Tensor,
     weights: Tensor,
-    tolerance: float,
+    within: Tolerance,
 ) -> None:
     """The batch's norms [B], whole and by layer, and sums with weights [J, B], against `alone`."""
-    together = code(flat[None], inputs[None], targets[None])
+    together = engine(flat[None], inputs[None], targets[None])
     sums, expected = together.weighted_sums(weights[None])[0], weights @ alone
     pairs = {}
-    parts = alone.split(list(code.layer_sizes.values()), dim=1)
+    parts = alone.split(list(engine.layer_sizes.values()), dim=1)
     for (layer, norms), part in zip(together.layer_norms().items(), parts, strict=True):
         pairs[f" in layer {layer!r}"] = norms[0], part
     pairs[""] = together.norms()[0], alone
     for where, (norms, gradients) in pairs.items():
         right = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
-        if not _is_close(norms.double(), right, float(right.max()), tolerance):
+        if not _is_close(norms.double(), right, float(right.max()), within.gradients):
             raise _mixing_error("norm", where, len(inputs))
     error = torch.linalg.vector_norm(sums - expected, dim=1, dtype=torch.float64)
     scale = float(torch.linalg.vector_norm(expected, dim=1, dtype=torch.float64).max())
-    if not _is_close(error, torch.zeros_like(error), scale, tolerance):
+    if not _is_close(error, torch.zeros_like(error), scale, within.gradients):
         raise _mixing_error("part of a sum", "", len(inputs))
 
 

@@ -5,142 +5,141 @@ unknown type must take and return one tensor: with several, examples could not b
 that all examples share.
 """
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 
-
-@dataclass(frozen=True)
-class LayerCall:
-    """One call of a layer: its tensors by name, [N, ...] each, and what all examples share."""
-
-    names: tuple[str, ...]
-    tensors: tuple[Tensor, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> LayerCall:
-        """The same call with other tensors."""
-        return replace(self, tensors=tensors)
+MSG_MIXES_EXAMPLES = (
+    "mixes examples; use layers that process each example separately, such as GroupNorm"
+)
 
 
-class CallConvention:
-    """A layer that takes one tensor [N, ...] and returns one."""
+class LayerCall(NamedTuple):
+    """One call of a layer.
 
-    is_opaque = False  # whether the parameters of layers inside count as its own
-
-    def bind(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
-        """From the call's arguments; OsoError for those whose examples are not known."""
-        values = [*given, *named.values()]
-        if len(values) != 1 or not isinstance(values[0], Tensor):
-            raise _unsupported(
-                layer, f"is called with {len(values)} arguments; must be called with one tensor"
-            )
-        return LayerCall(("input",), (values[0],))
-
-    def call(self, layer: nn.Module, parameters: Mapping[str, Tensor], taken: LayerCall) -> Any:
-        """The outputs with these parameters, a tuple of tensors [N, ...]."""
-        output = torch.func.functional_call(layer, dict(parameters), taken.tensors)
-        if not isinstance(output, Tensor):
-            raise _unsupported(layer, f"returns a {type(output).__name__}; must return one tensor")
-        return (output,)
-
-    def as_returned(self, outputs: Sequence[Tensor]) -> Any:
-        """What the layer itself would return."""
-        return outputs[0]
-
-
-class AttentionConvention(CallConvention):
-    """nn.MultiheadAttention: query, key, value, and a mask of padding for each example.
-
-    It uses its last layer's parameters without calling that layer.
+    tensors: what differs between examples, [N, ...] each. run: the outputs [N, ...] of the layer
+    with these parameters and tensors; what all examples share is the same in each run. returned:
+    what the model gets for the outputs.
     """
 
-    is_opaque = True
+    tensors: tuple[Tensor, ...]
+    run: Callable[[nn.Module, Mapping[str, Tensor], Sequence[Tensor]], tuple[Tensor, ...]]
+    returned: Callable[[Sequence[Tensor]], Any]
+
+
+def bind_call(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LayerCall:
+    """From the call's arguments; OsoError for those whose examples are not known."""
+    # Exact types: a subclass may take something else.
+    if type(layer) is nn.MultiheadAttention:
+        return _attention_call(layer, args, kwargs)
+    if type(layer) in (nn.LSTM, nn.GRU, nn.RNN):
+        return _recurrent_call(layer, args, kwargs)
+    values = [*args, *kwargs.values()]
+    if len(values) != 1 or not isinstance(values[0], Tensor):
+        raise _unsupported(
+            layer, f"is called with {len(values)} arguments; must be called with one tensor"
+        )
+    return LayerCall((values[0],), _run, lambda outputs: outputs[0])
+
+
+def is_opaque(layer: nn.Module) -> bool:
+    """Whether the parameters of layers inside count as its own.
+
+    Attention uses its last layer's parameters without calling that layer.
+    """
+    return type(layer) is nn.MultiheadAttention
+
+
+def _run(
+    layer: nn.Module, parameters: Mapping[str, Tensor], tensors: Sequence[Tensor]
+) -> tuple[Tensor]:
+    output = torch.func.functional_call(layer, dict(parameters), tuple(tensors))
+    if not isinstance(output, Tensor):
+        raise _unsupported(layer, f"returns a {type(output).__name__}; must return one tensor")
+    return (output,)
+
+
+def _attention_call(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LayerCall:
+    """Query, key, value, and a mask of padding for each example."""
+    bound = inspect.signature(nn.MultiheadAttention.forward).bind(layer, *args, **kwargs)
+    shared = {name: value for name, value in bound.arguments.items() if name != "self"}
+    mask = shared.get("attn_mask")
+    if mask is not None and mask.dim() != 2:
+        raise _unsupported(layer, "is called with an attn_mask per example; must be [T, T]")
+    if shared["query"].dim() != 3:
+        raise _unsupported(layer, "is called without a batch; tensors must be [N, T, E]")
     names = ("query", "key", "value", "key_padding_mask")
+    by_name = {name: shared.pop(name) for name in names if shared.get(name) is not None}
 
-    def bind(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
-        bound = inspect.signature(nn.MultiheadAttention.forward).bind(layer, *given, **named)
-        values = {name: value for name, value in bound.arguments.items() if name != "self"}
-        mask = values.get("attn_mask")
-        if mask is not None and mask.dim() != 2:
-            raise _unsupported(layer, "is called with an attn_mask per example; must be [T, T]")
-        if values["query"].dim() != 3:
-            raise _unsupported(layer, "is called without a batch; tensors must be [N, T, E]")
-        tensors = {name: values.pop(name) for name in self.names if values.get(name) is not None}
-        return LayerCall(tuple(tensors), tuple(tensors.values()), values)
-
-    def call(self, layer: nn.Module, parameters: Mapping[str, Tensor], taken: LayerCall) -> Any:
-        arguments = {**dict(zip(taken.names, taken.tensors, strict=True)), **taken.options}
+    def run(
+        layer: nn.Module, parameters: Mapping[str, Tensor], tensors: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        arguments = {**dict(zip(by_name, tensors, strict=True)), **shared}
         outputs = torch.func.functional_call(layer, dict(parameters), (), arguments)
         return tuple(output for output in outputs if output is not None)
 
-    def as_returned(self, outputs: Sequence[Tensor]) -> Any:
-        return outputs[0], outputs[1] if len(outputs) > 1 else None
+    return LayerCall(tuple(by_name.values()), run, _with_attention_weights)
 
 
-class RecurrentConvention(CallConvention):
-    """nn.LSTM, nn.GRU, nn.RNN: a batch of sequences, and states [layers, N, H], or none."""
-
-    def bind(self, layer: nn.Module, given: Sequence[Any], named: Mapping[str, Any]) -> LayerCall:
-        values = dict(zip(("input", "hx"), given, strict=False)) | dict(named)
-        inputs, hx = values["input"], values.get("hx")
-        if not isinstance(inputs, Tensor) or inputs.dim() != 3:
-            raise _unsupported(layer, "is called without a batch of sequences; must be [N, T, I]")
-        states = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        first = tuple(state.transpose(0, 1) for state in states)
-        return LayerCall(("input", "h", "c")[: 1 + len(first)], (inputs, *first))
-
-    def call(self, layer: nn.Module, parameters: Mapping[str, Tensor], taken: LayerCall) -> Any:
-        inputs, *states = taken.tensors
-        turned = [state.transpose(0, 1).contiguous() for state in states]
-        hx = None if not turned else turned[0] if len(turned) == 1 else tuple(turned)
-        output, last = torch.func.functional_call(layer, dict(parameters), (inputs, hx))
-        lasts = (last,) if isinstance(last, Tensor) else last
-        return (output, *(state.transpose(0, 1) for state in lasts))
-
-    def as_returned(self, outputs: Sequence[Tensor]) -> Any:
-        output, *states = (outputs[0], *(state.transpose(0, 1) for state in outputs[1:]))
-        return output, states[0] if len(states) == 1 else tuple(states)
+def _with_attention_weights(outputs: Sequence[Tensor]) -> Any:
+    return outputs[0], outputs[1] if len(outputs) > 1 else None
 
 
-def find_call_convention(layer: nn.Module) -> CallConvention:
-    """How this layer is called."""
-    # Exact types: a subclass may take something else.
-    if type(layer) is nn.MultiheadAttention:
-        return AttentionConvention()
-    if type(layer) in (nn.LSTM, nn.GRU, nn.RNN):
-        return RecurrentConvention()
-    return CallConvention()
+def _recurrent_call(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LayerCall:
+    """A batch of sequences, and states [layers, N, H], or none."""
+    values = dict(zip(("input", "hx"), args, strict=False)) | dict(kwargs)
+    inputs, hx = values["input"], values.get("hx")
+    if not isinstance(inputs, Tensor) or inputs.dim() != 3:
+        raise _unsupported(layer, "is called without a batch of sequences; must be [N, T, I]")
+    states = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
+    return LayerCall(
+        (inputs, *(state.transpose(0, 1) for state in states)), _run_recurrent, _with_states
+    )
 
 
-def check_options(name: str, layer: nn.Module) -> None:
-    """OsoError for options of known layers that would make per-sample gradients wrong."""
+def _run_recurrent(
+    layer: nn.Module, parameters: Mapping[str, Tensor], tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    inputs, *states = tensors
+    turned = [state.transpose(0, 1).contiguous() for state in states]
+    hx = None if not turned else turned[0] if len(turned) == 1 else tuple(turned)
+    output, last = torch.func.functional_call(layer, dict(parameters), (inputs, hx))
+    lasts = (last,) if isinstance(last, Tensor) else last
+    return (output, *(state.transpose(0, 1) for state in lasts))
+
+
+def _with_states(outputs: Sequence[Tensor]) -> Any:
+    output, *states = (outputs[0], *(state.transpose(0, 1) for state in outputs[1:]))
+    return output, states[0] if len(states) == 1 else tuple(states)
+
+
+def check_layer(name: str, layer: nn.Module) -> None:
+    """OsoError for layers and options that would make per-sample gradients wrong."""
+    kind = type(layer).__name__
+    batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    if batch_norm or getattr(layer, "track_running_stats", False):
+        raise OsoError(f"model: layer {name!r} is a {kind}, which {MSG_MIXES_EXAMPLES}")
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         # max_norm changes parameters in the forward pass; scale_grad_by_freq mixes examples.
         for option in ("max_norm", "scale_grad_by_freq", "sparse"):
             if getattr(layer, option):
                 raise OsoError(
-                    f"model: layer {name!r} is an {type(layer).__name__} with {option}; "
+                    f"model: layer {name!r} is an {kind} with {option}; "
                     f"use {option}={'None' if option == 'max_norm' else 'False'}"
                 )
     if isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
         if not layer.batch_first:
             raise OsoError(
-                f"model: layer {name!r} is a {type(layer).__name__} with batch_first=False; "
-                "use batch_first=True"
+                f"model: layer {name!r} is a {kind} with batch_first=False; use batch_first=True"
             )
         if layer.dropout > 0:
             raise OsoError(
-                f"model: layer {name!r} is a {type(layer).__name__} with dropout {layer.dropout}; "
-                "must be 0"
+                f"model: layer {name!r} is a {kind} with dropout {layer.dropout}; must be 0"
             )
 
 

@@ -249,7 +249,7 @@ def _compare_plain(
     """`began`: before the first pass; what that makes anew may be a table of the model's own."""
     for what in [*before, *(name for name in after if name not in before)]:
         then, now = before.get(what), after.get(what)
-        if began and not _are_similar(then, now):
+        if began and not _same(then, now, values=False):
             continue
         if not _same(then, now) and not _counts_calls(then, now):
             raise OsoError(_changed_error(argument, what))
@@ -278,27 +278,19 @@ def _changed_error(argument: str, what: str) -> str:
     )
 
 
-def _are_similar(one: Any, other: Any) -> bool:
-    """Whether both are tensors of one shape, or collections of as many of them."""
+def _same(one: Any, other: Any, values: bool = True) -> bool:
+    """Values alike, NaN included; without `values`, tensors of one shape, or as many of them."""
     if torch.is_tensor(one) and torch.is_tensor(other):
-        return one.shape == other.shape
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_similar(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_are_similar, one, other))
-    return False
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Values alike, NaN included; tensors by their numbers."""
-    if torch.is_tensor(one) and torch.is_tensor(other):
-        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        if not values or one.shape != other.shape:
+            return one.shape == other.shape
+        if one.dtype != other.dtype or one.device != other.device:
             return False
         return bool(((one == other) | ((one != one) & (other != other))).all())
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_same(one[k], other[k], values) for k in one)
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other) or (one != one and other != other)
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_same(*pair, values) for pair in pairs)
+    return values and (bool(one == other) or (one != one and other != other))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oso_dp.defaults import QUERY_NOISE_RATIO
 from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
@@ -20,7 +21,7 @@ class OnlineOptions(MethodOptions):
     initial_threshold: float = option(0.1, gt=0)  # C_0
     threshold_rate: float = option(2.5e-3, ge=0)  # rho_c
     learning_rate_rate: float = option(2.5e-3, ge=0)  # rho_r
-    query_noise_ratio: float = option(7.124, gt=1)  # nu_q / nu: costs 1 % more gradient noise
+    query_noise_ratio: float = option(QUERY_NOISE_RATIO, gt=1)
 
 
 class Online(Method):

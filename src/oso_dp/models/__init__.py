@@ -1,24 +1,60 @@
-"""The study's networks, by their name in configurations."""
+"""The study's networks: `MODELS` has one `ModelSpec` for each name in configurations.
 
-from collections.abc import Callable
+Imports no torch, since planning needs the specs alone.
+"""
 
-from torch import nn
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from oso_dp.errors import OsoError
-from oso_dp.models.autoencoder import autoencoder, autoencoder_strided
-from oso_dp.models.bag_of_words import bag_of_words, bag_of_words_25
-from oso_dp.models.cnn import cnn, small_cnn
-from oso_dp.models.linear import linear
 
-MODELS: dict[str, Callable[[bool], nn.Module]] = {
-    "cnn": cnn,
-    "autoencoder": autoencoder,
-    "autoencoder_strided": autoencoder_strided,
-    "bag_of_words": bag_of_words,
-    "bag_of_words_25": bag_of_words_25,
-    "small_cnn": small_cnn,
-    "linear": linear,
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One network.
+
+    Attributes:
+        name: in configurations; also of the function in `module` that builds the network.
+        module: below `oso_dp.models`.
+        input_shape: of one example.
+        metric: that its outputs are evaluated by.
+        words: number of words of a text that it reads; None for images.
+        parallel_runs: number of runs trained together on a CPU if nothing else is asked for.
+    """
+
+    name: str
+    module: str
+    input_shape: tuple[int, ...]
+    metric: str
+    words: int | None = None
+    parallel_runs: int = 1
+
+
+MODELS: dict[str, ModelSpec] = {
+    spec.name: spec
+    for spec in (
+        ModelSpec("cnn", "cnn", (1, 28, 28), "accuracy"),
+        ModelSpec("autoencoder", "autoencoder", (1, 28, 28), "mse"),
+        ModelSpec("autoencoder_strided", "autoencoder", (1, 28, 28), "mse"),
+        ModelSpec("bag_of_words", "bag_of_words", (750,), "accuracy", 15, 8),
+        ModelSpec("bag_of_words_25", "bag_of_words", (1250,), "accuracy", 25, 8),
+        ModelSpec("small_cnn", "cnn", (1, 14, 14), "accuracy"),
+        ModelSpec("linear", "linear", (4096,), "accuracy"),  # the audit's
+    )
 }
+
+
+def fitting_models(input_shapes: Iterable[tuple[int, ...]], metric: str) -> list[str]:
+    """The networks for data with one of these shapes, the paper's first."""
+    shapes = [*input_shapes]
+    return [m.name for m in MODELS.values() if m.input_shape in shapes and m.metric == metric]
 
 
 def build_model(name: str, final_activation: bool = False) -> nn.Module:
@@ -28,7 +64,9 @@ def build_model(name: str, final_activation: bool = False) -> nn.Module:
     """
     if name not in MODELS:
         raise OsoError(f"model: {name!r}; must be one of {', '.join(sorted(MODELS))}")
-    return MODELS[name](final_activation)
+    module = import_module(f"oso_dp.models.{MODELS[name].module}")
+    network: nn.Module = getattr(module, name)(final_activation)
+    return network
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from oso_dp.models.layers import Flatten
-from oso_dp.models.layers import StrideOneMaxPool
+from oso_dp.models.layers import Flatten, StrideOneMaxPool
 
 
 def cnn(final_activation: bool = False) -> nn.Module:

@@ -14,6 +14,7 @@ import torch
 from opacus.optimizers.optimizer import _generate_noise
 from torch import Tensor
 
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
@@ -85,7 +86,7 @@ def sanitize(
         OsoError: If the queries together cost more than one release at `noise_multiplier`.
     """
     multipliers = [query.noise_multiplier for query in queries]
-    if combined_noise_multiplier(multipliers) < noise_multiplier * (1 - 1e-9):
+    if combined_noise_multiplier(multipliers) < noise_multiplier * (1 - ROUNDING):
         raise OsoError(
             f"noise multipliers {multipliers}: together cost more than a step at "
             f"noise_multiplier {noise_multiplier:g}"

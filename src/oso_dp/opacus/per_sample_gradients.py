@@ -18,8 +18,13 @@ import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients.protocol import LARGEST_NORM, chunks, row_norms
-from oso_dp.gradients.rounding_bounds import norm_upper_bound, outer_product_norms
+from oso_dp.gradients.layer_gradients import (
+    LARGEST_NORM,
+    chunks,
+    norm_upper_bound,
+    outer_product_norms,
+    row_norms,
+)
 
 
 class PerSampleGradient(ABC):

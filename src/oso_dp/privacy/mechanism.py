@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -149,7 +150,7 @@ class Mechanism:
                     ">= 0 and finite"
                 )
         combined = combined_noise_multiplier([query.noise_multiplier for query in queries])
-        if combined < self.noise_multiplier * (1 - 1e-9):
+        if combined < self.noise_multiplier * (1 - ROUNDING):
             raise OsoError(
                 f"queries {', '.join(query.name for query in queries)}: combined noise multiplier "
                 f"{combined:g}; must be >= the step's, {self.noise_multiplier:g}"

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from oso_dp import labels
 from oso_dp.analysis.accounts import account_store, check_budgets
-from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import list_panels
-from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.values import COMPARABLE_ON
+from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
 from oso_dp.metrics import is_higher_better
 from oso_dp.study.plan import load_plans, read_plan
 

@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.budget_strategies import is_reference
+from oso_dp.analysis.budget_strategies import is_reference, max_regret
+from oso_dp.analysis.cells import count_variants
 from oso_dp.analysis.claim_tests import NOT_APPLICABLE, NOT_RUN
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.budget_strategies import max_regret
 from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.cells import count_variants
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.files import atomic_write, check_regular

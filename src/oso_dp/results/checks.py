@@ -16,10 +16,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SEARCH_ACCOUNTINGS
-from oso_dp.accounting.search_accounting import find_stage_error
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    LINEAR_SCALING,
+    SEARCH_ACCOUNTINGS,
+    find_stage_error,
+)
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.data.catalogue import OOV_WORDS
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
 from oso_dp.metrics import METRICS
@@ -233,7 +238,7 @@ def _row_errors(row: Row) -> Iterator[str]:
         yield str(error)
         return
     rate = row["batch_size"] / row["examples"]
-    if not math.isclose(ledger.sampling.rate, rate, rel_tol=1e-9):
+    if not math.isclose(ledger.sampling.rate, rate, rel_tol=ROUNDING):
         yield f"its ledger has sampling rate {ledger.sampling.rate:g}, the row {rate:g}"
     steps = int(row["diverged_at"]) if diverged else row["steps"]
     if ledger.step_count != steps:
@@ -241,7 +246,7 @@ def _row_errors(row: Row) -> Iterator[str]:
     if private:
         nu = row["noise_multiplier"]
         for used, _ in ledger.releases():
-            if used < nu * (1 - 1e-6):
+            if used < nu * (1 - ROUNDING):
                 yield f"its ledger has noise multiplier {used:.6g}, the row {nu:.6g}"
 
 

@@ -10,15 +10,16 @@ from typing import Any
 import pandas as pd
 
 from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.data.catalogue import DATASETS
+from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.methods import find_method, method_names
+from oso_dp.models import fitting_models
 from oso_dp.results.schema import OLD_OPTIONS
-from oso_dp.study.data_options import WORDS_OF_MODEL
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.identity import (
     BASIC_OPTIONS,
-    DEFAULT_STOPPING_DISTRIBUTION,
     OPTIONS,
     STORED_NAMES,
     format_method_options,
@@ -26,16 +27,9 @@ from oso_dp.study.identity import (
     make_run_id,
 )
 
-# The networks of rows of version 1.
-_MODELS = {
-    "mnist": "cnn",
-    "fashion_mnist": "autoencoder",
-    "ag_news": "bag_of_words",
-    "ag_news_partial": "bag_of_words",
-    "glyphs": "small_cnn",
-}
 _COLUMNS = {stored: name for name, stored in STORED_NAMES.items()}
 _UNKNOWN: Mapping[str, Any] = dict.fromkeys(OPTIONS)
+_DECLARED = {"data_version", "public", "budget_runs"}  # of a user-defined data set
 
 
 def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
@@ -65,9 +59,19 @@ def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
 
 @cache
 def _parse_options(text: str) -> Mapping[str, Any]:
-    """The options from their JSON text; all null if some were not stored."""
+    """The options from their JSON text; all null if some were not stored.
+
+    ValueError for a declaration about the data that contradicts itself, or that no identity covers:
+    the run would pass as one on public data.
+    """
     stored = {_COLUMNS.get(name, name): value for name, value in parse_json(text).items()}
-    if not {*BASIC_OPTIONS} <= stored.keys():
+    is_complete = {*BASIC_OPTIONS} <= stored.keys()
+    if _DECLARED & stored.keys():
+        is_public = stored.get("budget_runs") is None
+        is_named = isinstance(stored.get("data_version"), str)
+        if not (is_complete and is_named and stored.get("public") is is_public):
+            raise ValueError("data_version, public, budget_runs")
+    if not is_complete:
         return _UNKNOWN
     fractions = stored.get("trial_fractions")
     return {
@@ -82,9 +86,14 @@ def _default_options(row: Mapping[Any, Any]) -> Mapping[str, Any]:
         str(name): None if pd.isna(value) else value for name, value in row.items()
     }
     needed = {"run_id", "dataset", "method", "k", "search_accounting", "seed", "learning_rate"}
-    model = _MODELS.get(known["dataset"])
-    if model is None or known["method"] not in method_names() or None in map(known.get, needed):
+    if (
+        known["dataset"] not in DATASETS
+        or known["method"] not in method_names()
+        or None in map(known.get, needed)
+    ):
         return _UNKNOWN
+    data = DATASETS[known["dataset"]]
+    model = fitting_models([data.input_shape], data.metric)[0]
     options = {
         **_UNKNOWN,
         "model": model,
@@ -93,10 +102,10 @@ def _default_options(row: Mapping[Any, Any]) -> Mapping[str, Any]:
         "evaluate_every": 50,
         "final_activation": False,
         "loss": "mean",
-        "oov_words": "zeros" if model in WORDS_OF_MODEL else None,
+        "oov_words": "zeros" if data.words else None,
         "randomness": "seeded",
         "stopping_distribution": None
         if known["search_accounting"] == COMPOSITION
-        else DEFAULT_STOPPING_DISTRIBUTION,
+        else STOPPING_DISTRIBUTION,
     }
     return options if make_run_id(known | options) == known["run_id"] else _UNKNOWN

@@ -157,9 +157,11 @@ def _frame(path: Path, table: pa.Table, kind: str, version: str = SCHEMA_VERSION
 
     try:
         migrated = migrate_runs(frame, version)
-    except OsoError as error:
-        raise OsoError(f"{path}: {error}") from None
-    return pa.Table.from_pandas(migrated[RUNS.names], RUNS, preserve_index=False).to_pandas()
+        current = pa.Table.from_pandas(migrated[RUNS.names], RUNS, preserve_index=False)
+    except (OsoError, pa.ArrowException) as error:
+        raise OsoError(f"{path}: {str(error).splitlines()[0]}") from None
+    _raise_error(path, checks.find_column_error(current, "runs"))
+    return current.to_pandas()
 
 
 def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:

@@ -18,6 +18,7 @@ from oso_dp.data.validation import load_prepared
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.locks import only_writer
+from oso_dp.models import MODELS
 from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_number
 from oso_dp.results.conflicts import check_budget_unspent, check_same_search_among
 from oso_dp.results.read import is_store
@@ -33,7 +34,6 @@ from oso_dp.training.provenance import device_name
 MAX_MINUTES = 1e6  # two years
 MAX_PARALLEL_RUNS = 100_000
 GPU_PARALLEL_RUNS = 64  # halved where the GPU's memory does not suffice
-CPU_PARALLEL_RUNS = {"bag_of_words": 8, "bag_of_words_25": 8}  # other models: 1
 
 Say = Callable[[str], None]
 
@@ -110,8 +110,6 @@ def make_scheduler(
         )
     jobs = _without_conflicts(jobs, [options.results, *existing], say)
     jobs = _with_data([job for job in jobs if _is_missing(job, store)], options, say)
-    by_model = CPU_PARALLEL_RUNS if device == "cpu" else {}
-    default = 1 if device == "cpu" else GPU_PARALLEL_RUNS
     users = {job.cohort.data_file: job.cohort for job in jobs}
     code = Path(oso_dp.__file__)
 
@@ -131,7 +129,10 @@ def make_scheduler(
     scheduler = Scheduler(
         rank_runs(jobs, priorities, {run for one in cohorts for run in paper_best_runs(one)}),
         {dataset: s for plan in plans for dataset, s in plan.seconds_per_step.items()},
-        {k: options.parallel_runs or by_model.get(v.model, default) for k, v in users.items()},
+        {
+            file: options.parallel_runs or _parallel_runs(cohort.model, device)
+            for file, cohort in users.items()
+        },
         store,
         load_arrays,
         deadline,
@@ -143,6 +144,12 @@ def make_scheduler(
     runs = f"{len(scheduler.list_left()):,} runs of {names} to do"
     say(f"{device_name(device)}, {options.minutes:g} minutes: {runs}")
     return scheduler
+
+
+def _parallel_runs(model: str, device: str) -> int:
+    if device != "cpu":
+        return GPU_PARALLEL_RUNS
+    return MODELS[model].parallel_runs if model in MODELS else 1
 
 
 def _say(line: str) -> None:

@@ -1,18 +1,29 @@
-"""Calibration: the noise multiplier of every grid, by accountant and search accounting."""
+"""The noise multiplier of every grid, and the check of a planned one before training.
 
-from collections.abc import Sequence
+The digests of a plan show that it was not edited. The check recomputes epsilon from the values that
+training uses. It needs dp_accounting, which a campaign's machine may lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, SINGLE
+from oso_dp.accounting.search_accounting import COMPOSITION, FINAL_STAGE, LINEAR_SCALING, SINGLE
 from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
-from oso_dp.study.cohort import Cohort
-from oso_dp.study.config import StudyConfig, parse_config
+from oso_dp.study.cohort import Cohort, PlannedCohort
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
 from oso_dp.study.linear_scaling import make_linear_scaling_search
+
+if TYPE_CHECKING:
+    from oso_dp.study.config import StudyConfig
 
 
 @dataclass(frozen=True)
@@ -77,10 +88,55 @@ def _with_accounting(
     config: StudyConfig, search_accounting: str, trial_fractions: Sequence[float] | None
 ) -> StudyConfig:
     """The study with another search accounting, and so with other cohorts."""
+    from oso_dp.study.config import parse_config  # it needs pydantic
+
     is_scaling = search_accounting == LINEAR_SCALING
     other = {
         "search_accounting": search_accounting,
-        "stopping_distribution": DEFAULT_STOPPING_DISTRIBUTION,
+        "stopping_distribution": STOPPING_DISTRIBUTION,
         "trial_fractions": [*trial_fractions] if is_scaling and trial_fractions else None,
     }
     return parse_config(config.model_dump() | other, f"search_accounting {search_accounting}")
+
+
+def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
+    """OsoError names the first cohort whose search costs more than its epsilon.
+
+    Without dp_accounting nothing is checked.
+    """
+    try:
+        if find_spec("dp_accounting") is None:  # importing all of it would take a second
+            return
+    except ImportError:
+        return
+    for cohort in cohorts:
+        if cohort.epsilon is None or cohort.delta is None:
+            continue
+        search, budget = _search(cohort, cohort.epsilon, cohort.delta)
+        spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
+        if spent > budget * (1 + ROUNDING):
+            raise OsoError(
+                f"{cohort.name}: noise_multiplier: {cohort.noise_multiplier:g}; would cost epsilon "
+                f"{format_spent_epsilon(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} "
+                f"runs), above the budget of {budget:g}; write the plan again with `oso plan`"
+            )
+
+
+def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search, float]:
+    """The search that the cohort's noise was calibrated for, and its budget."""
+    if cohort.stage is not None:
+        stages = make_linear_scaling_search(cohort)
+        if cohort.stage == FINAL_STAGE:
+            return stages.final_stage(stages.noise_multipliers(epsilon, delta)[:-1]), epsilon
+        fraction = stages.trial_fractions[stages.stages.index(cohort.stage)]
+        return stages.trial_stage, fraction * epsilon
+    eta = STOPPING_ETA[cohort.stopping_distribution or STOPPING_DISTRIBUTION]
+    search = Search(
+        cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, eta
+    )
+    return search, epsilon
+
+
+@cache  # equal searches cost the same
+def _epsilon(search: Search, noise_multiplier: float, delta: float) -> float:
+    return search.epsilon(noise_multiplier, delta)

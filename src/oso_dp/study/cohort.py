@@ -1,13 +1,13 @@
 """Runs and cohorts. A cohort is one grid under one budget: data set x method x k x epsilon.
 
 A cohort has every value that its runs' results depend on, so that training and accounting need no
-configuration.
+configuration. It can be rebuilt from a stored row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,12 +18,15 @@ from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.study.data_options import file_name, make_data_options
 from oso_dp.study.identity import (
     COHORT,
+    IDENTITY_DEFAULTS,
     OPTIONS,
     POINT,
     format_method_options,
     format_trial_fractions,
     make_cohort_name,
     make_run_id,
+    parse_method_options,
+    parse_trial_fractions,
 )
 
 # Starting values of a run, in the order of `POINT`.
@@ -196,3 +199,26 @@ class PlannedCohort(Cohort):
         if not self.is_private:
             return None
         return self.make_method().split_noise(self.noise_multiplier, self.batch_size)[1]
+
+
+def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
+    """The run, and its cohort with this run alone.
+
+    row: of the table `runs`, None where a value is null. OsoError where its values do not give its
+    run_id, since it is then unknown what was trained.
+    """
+    if row["model"] is None:
+        raise OsoError(f"run {row['run_id']}: model: must not be null")
+    known = {name: row[name] for name in OPTIONS if row[name] is not None}
+    facts = {**dict.fromkeys(OPTIONS), **IDENTITY_DEFAULTS, **known}
+    facts |= {name: row[name] for name in (*COHORT, "precision")}
+    facts["method_options"] = parse_method_options(facts["method_options"])
+    if facts["trial_fractions"] is not None:
+        facts["trial_fractions"] = parse_trial_fractions(facts["trial_fractions"])
+    cohort = PlannedCohort(**facts, noise_multiplier=row["noise_multiplier"] or 0.0)
+    learning_rate, threshold, quantile = (row[name] for name in POINT)
+    cohort = cohort.with_runs([(learning_rate, threshold, quantile)], [row["seed"]])
+    (run,) = cohort.runs
+    if run.run_id != row["run_id"]:
+        raise OsoError(f"run {row['run_id']}: its values give another identity, {run.run_id}")
+    return cohort, run

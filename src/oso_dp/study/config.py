@@ -25,12 +25,12 @@ from pydantic import (
 )
 
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.data.catalogue import DATASETS, DIMENSIONS, DatasetInfo
+from oso_dp.data.catalogue import DATASETS, DatasetSpec
 from oso_dp.data.plugins import GROUP, USER_MODEL, list_plugins, make_dataset_info
+from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, MOMENTUM, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
-from oso_dp.study.data_options import WORDS_OF_MODEL
-from oso_dp.study.identity import DEFAULT_STOPPING_DISTRIBUTION
+from oso_dp.models import MODELS, fitting_models
 from oso_dp.study.linear_scaling import check_linear_scaling
 from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
@@ -69,20 +69,20 @@ def _folder(value: str) -> str:
         raise ValueError("no such user; write the full path") from None
 
 
+_MODELS = [*(name for name in MODELS if name != "linear"), USER_MODEL]  # that is the audit's
+
+
+def _model(value: str) -> str:
+    if value not in _MODELS:
+        raise ValueError(f"must be one of {', '.join(_MODELS)}")
+    return value
+
+
 Real = Annotated[float, BeforeValidator(_number)]
 Integer = Annotated[int, BeforeValidator(_number)]
 Folder = Annotated[str, AfterValidator(_folder)]
 Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
-
-# By model: the shape of its inputs, and its metric.
-MODELS: dict[str, tuple[tuple[int, ...], str]] = {
-    "cnn": ((1, 28, 28), "accuracy"),
-    "autoencoder": ((1, 28, 28), "mse"),
-    "autoencoder_strided": ((1, 28, 28), "mse"),
-    **{name: ((words * DIMENSIONS,), "accuracy") for name, words in WORDS_OF_MODEL.items()},
-    "small_cnn": ((1, 14, 14), "accuracy"),
-}
 
 
 class _Section(BaseModel):
@@ -92,15 +92,7 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     """One data set of the study."""
 
-    model: Literal[
-        "cnn",
-        "autoencoder",
-        "autoencoder_strided",
-        "bag_of_words",
-        "bag_of_words_25",
-        "small_cnn",
-        "own",
-    ]
+    model: Annotated[str, AfterValidator(_model), Field(json_schema_extra={"enum": [*_MODELS]})]
     epsilons: list[Epsilon] = Field(
         min_length=1,
         description="Budgets, one for each grid; if not public, one for all runs.",
@@ -163,9 +155,9 @@ class StudyConfig(_Section):
         description="All points of a grid, or only those that the paper reports as best.",
     )
     grid: GridSection = GridSection()
-    delta: Annotated[Real, Field(gt=0, lt=1)] = 1e-5
-    batch_size: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] = 512
-    epochs: Annotated[Integer, Field(ge=1, le=1_000_000)] = 10
+    delta: Annotated[Real, Field(gt=0, lt=1)] = DELTA
+    batch_size: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] = BATCH_SIZE
+    epochs: Annotated[Integer, Field(ge=1, le=1_000_000)] = EPOCHS
     evaluate_every: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] = 50
     search_accounting: Annotated[
         Literal["composition", "random_stopping", "single", "linear_scaling"],
@@ -175,13 +167,13 @@ class StudyConfig(_Section):
         description="Privacy accounting of a hyperparameter search.",
     )
     stopping_distribution: Literal["logarithmic", "geometric", "poisson"] = Field(
-        DEFAULT_STOPPING_DISTRIBUTION,
+        STOPPING_DISTRIBUTION,
         description="Distribution of the number of runs, with random_stopping.",
     )
     trial_fractions: list[Real] | None = Field(
         None, description="Fraction of epsilon of each trial, with linear_scaling; null: 0.1, 0.2."
     )
-    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = MOMENTUM
     schedule: Literal["constant", "linear"] = Field(
         "constant", description="Learning rate schedule; linear: decay to zero."
     )
@@ -242,7 +234,7 @@ class StudyConfig(_Section):
         _check_unique("grid.quantiles", self.grid.quantiles)
         if (
             self.search_accounting != RANDOM_STOPPING
-            and self.stopping_distribution != DEFAULT_STOPPING_DISTRIBUTION
+            and self.stopping_distribution != STOPPING_DISTRIBUTION
         ):
             raise ValueError(
                 f"stopping_distribution: {self.stopping_distribution}; only with "
@@ -258,11 +250,11 @@ class StudyConfig(_Section):
                 )
         return self
 
-    def info(self, dataset: str) -> DatasetInfo:
+    def info(self, dataset: str) -> DatasetSpec:
         """Facts about one of the study's data sets that are known before it is prepared."""
         return make_dataset_info(dataset, self.datasets[dataset].model)
 
-    def _info(self, dataset: str) -> DatasetInfo:
+    def _info(self, dataset: str) -> DatasetSpec:
         """ValueError for an unknown data set."""
         if self.datasets[dataset].model != USER_MODEL and dataset not in DATASETS:
             plugins = ", ".join(sorted({*list_plugins()} - {*DATASETS})) or "none"
@@ -301,10 +293,9 @@ def method_options_model(name: str) -> type[_Section]:
     return create_model(name, __base__=_Section, **declared)
 
 
-def _check_fits(info: DatasetInfo, model: str) -> None:
-    prepared = [(shape, info.metric) for shape in info.input_shapes]
-    if MODELS[model] not in prepared:
-        fitting = [m for m in MODELS if MODELS[m] in prepared]
+def _check_fits(info: DatasetSpec, model: str) -> None:
+    fitting = fitting_models(info.input_shapes, info.metric)
+    if model not in fitting:
         raise ValueError(
             f"datasets.{info.name}.model: {model}; does not fit this data set; must be "
             f"{' or '.join(fitting)}"

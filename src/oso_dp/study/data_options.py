@@ -9,9 +9,7 @@ declares.
 from typing import Any
 
 from oso_dp.data.catalogue import DATASETS, OOV_WORDS
-
-# Number of words per text that each model reads.
-WORDS_OF_MODEL = {"bag_of_words": 15, "bag_of_words_25": 25}
+from oso_dp.models import MODELS
 
 
 def make_data_options(
@@ -26,10 +24,11 @@ def make_data_options(
     """
     if data_version is not None:
         return {"data_version": data_version}
-    if model not in WORDS_OF_MODEL:
+    words = MODELS[model].words if model in MODELS else None
+    if words is None:
         return {}
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
-    return {"words": WORDS_OF_MODEL[model], "oov_words": oov_words, **chosen}
+    return {"words": words, "oov_words": oov_words, **chosen}
 
 
 def file_name(dataset: str, prepared: dict[str, Any]) -> str:

@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING, SINGLE
-from oso_dp.accounting.search_accounting import make_stages
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING, SINGLE, make_stages
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
-from oso_dp.study.grid import make_candidates
+from oso_dp.study.grid import make_candidates, nearest_to_papers_best
 from oso_dp.study.identity import POINT
 from oso_dp.study.linear_scaling import resolve_trial_fractions
-from oso_dp.study.grid import nearest_to_papers_best
 from oso_dp.study.private_datasets import with_one_budget
 
 if TYPE_CHECKING:

@@ -7,14 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.errors import OsoError
 from oso_dp.methods import AXES
-
-# Default distribution of the number of runs under random stopping; it needs the least noise.
-DEFAULT_STOPPING_DISTRIBUTION: Final = "logarithmic"
 
 # Columns that an identity is computed from: those of the cohort, and those of the run.
 COHORT = (

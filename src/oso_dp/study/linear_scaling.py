@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from oso_dp.accounting.search_accounting import LINEAR_SCALING
-from oso_dp.accounting.search_accounting import TRIAL_FRACTIONS, find_fraction_error, format_fractions
+from oso_dp.accounting.search_accounting import (
+    LINEAR_SCALING,
+    TRIAL_FRACTIONS,
+    find_fraction_error,
+    format_fractions,
+)
 from oso_dp.methods import find_method, method_names
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from oso_dp.accounting.search_accounting import COMPOSITION
-from oso_dp.data.catalogue import DatasetInfo
+from oso_dp.data.catalogue import DatasetSpec
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
 from oso_dp.study.cohort import Cohort
 
 
 def check_private_datasets(
-    info: DatasetInfo,
+    info: DatasetSpec,
     epsilons: Sequence[float],
     methods: Iterable[str],
     search_accounting: str,
@@ -48,7 +48,7 @@ def check_private_datasets(
             raise ValueError(f"methods.{name}: has no privacy; leave it out, {reason}")
 
 
-def with_one_budget(cohorts: Sequence[Cohort], infos: Iterable[DatasetInfo]) -> list[Cohort]:
+def with_one_budget(cohorts: Sequence[Cohort], infos: Iterable[DatasetSpec]) -> list[Cohort]:
     """The cohorts, with `budget_runs` set for those on data that are not public."""
     private = {info.name for info in infos if not info.public}
     totals = runs_by_dataset(cohort for cohort in cohorts if cohort.dataset in private)

@@ -1,13 +1,26 @@
 """Evaluation on the test set, which is public: not recorded in the ledger, without noise."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from oso_dp.gradients import GradientEngine
 from oso_dp.models.losses import LOSSES, METRICS
+
+
+@dataclass
+class Outcome:
+    """What came out of one run."""
+
+    run_id: str
+    status: str = "running"  # then finished or diverged
+    diverged_at: int | None = None
+    ledger: str = ""
+    wall_seconds: float = 0.0
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
 
 # Examples per forward pass. Small batches keep the activations of convolutions in the CPU's cache
 # (a quarter less time than with 500); accelerators need large ones.
@@ -40,7 +53,7 @@ class Evaluator:
     def __init__(self, code: GradientEngine, inputs: Tensor, targets: Tensor, metric: str) -> None:
         self.code, self.inputs, self.targets = code, inputs, targets
         self.loss, self.metric = LOSSES[metric], METRICS[metric]
-        self.batch = BATCH_MICROBATCHED if code.microbatch_size(inputs) else BATCH
+        self.batch = BATCH_MICROBATCHED if code.chunk_size(inputs) else BATCH
         if inputs.device.type != "cpu":
             self.batch = BATCH_ACCELERATOR
         self.class_of: Tensor | None = None

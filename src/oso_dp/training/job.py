@@ -20,9 +20,9 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.identity import POINT
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
+from oso_dp.training.evaluate import Outcome
 from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
-from oso_dp.training.evaluate import Outcome
 from oso_dp.training.provenance import code_hash, commit, device_name
 from oso_dp.training.task import StudyTask
 from oso_dp.training.user_task import build_user_network

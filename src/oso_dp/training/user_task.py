@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.catalogue import DatasetInfo
+from oso_dp.data.catalogue import DatasetSpec
 from oso_dp.data.plugins import USER_MODEL, find_plugin, make_dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
@@ -87,7 +87,7 @@ def check_user_model(dataset: str) -> None:
     _check_outputs(code, user_model.weights(_CPU), info)
 
 
-def _check_outputs(code: GradientEngine, weights: Tensor, info: DatasetInfo) -> None:
+def _check_outputs(code: GradientEngine, weights: Tensor, info: DatasetSpec) -> None:
     with torch.no_grad():
         found = list(code.outputs(weights, torch.zeros(3, *info.input_shape)).shape)
     expected = [3, *info.input_shape] if info.metric == "mse" else [3, info.classes]

@@ -30,6 +30,7 @@ BY_NAME = {
     "reporting/tables": ("reporting/test_*.py",),
     "api": ("api/test_*.py",),
     "data": ("data/test_*.py",),
+    "models": ("models/test_*.py",),
     "opacus": ("opacus/test_*.py",),
     "snakemake_support": tuple(
         f"workflow/test_{name}.py" for name in ("preflight", "progress", "slurm")

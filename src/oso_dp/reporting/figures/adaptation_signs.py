@@ -12,9 +12,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from oso_dp import labels
-from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction, count_adaptation_signs
+from oso_dp.analysis.adaptation_signs import (
+    SIGN_PRODUCTS,
+    coin_factor,
+    coin_flip_fraction,
+    count_adaptation_signs,
+    sign_windows,
+)
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.adaptation_signs import SIGN_PRODUCTS, sign_windows
 from oso_dp.reporting.figures.chart import GREY, FigureSpec, add_legend, log_axis, make_panel_grid
 
 ORDER = 55

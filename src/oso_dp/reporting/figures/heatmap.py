@@ -15,10 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from oso_dp import labels
-from oso_dp.analysis.values import main_variants
 from oso_dp.analysis.cells import POINT_TOLERANCE, list_panels
-from oso_dp.analysis.values import CELL, POINT
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import CELL, POINT, main_variants
 from oso_dp.metrics import is_logarithmic
 from oso_dp.paper.tables import paper_results
 from oso_dp.reporting.figures.chart import FigureSpec, add_legend, make_panel_grid, plain_ticks

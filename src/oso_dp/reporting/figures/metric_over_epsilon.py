@@ -11,10 +11,10 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better, is_logarithmic
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables

@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from oso_dp import labels
-from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.analysis.verdicts import margin_near
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.verdicts import judge_cells, margin_near
 from oso_dp.metrics import is_logarithmic
 from oso_dp.paper.tables import paper_tables
 from oso_dp.reporting.figures.chart import (

@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.cells import average_over_seeds, has_paper_length, trajectories
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.cells import average_over_seeds, trajectories
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_logarithmic
 from oso_dp.reporting.figures.chart import (

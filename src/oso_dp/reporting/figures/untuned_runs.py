@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.values import POINT
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.untuned_runs import with_alternatives
+from oso_dp.analysis.values import POINT
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.figures.chart import (
     GREY,

@@ -12,16 +12,14 @@ import jinja2
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis import claim_tests, verdicts
+from oso_dp.analysis import claim_tests
 from oso_dp.analysis.accounts import account_grids, check_budgets
-from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.result_set import read_study_plans
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, read_study_plans
 from oso_dp.analysis.study_statement import make_stored_statements
-from oso_dp.analysis.verdicts import verdict_matrix
+from oso_dp.analysis.verdicts import judge_cells, verdict_matrix
 from oso_dp.output_paths import check_folder
 from oso_dp.paper.tables import DATASETS, PaperTable, find_table, paper_tables
 from oso_dp.reporting.figures import every_figure
@@ -182,7 +180,7 @@ def render(
     unrun = find_missing_tables(tables, {section.table.name for section in sections}, pictures)
     placed = {*_PLACED, *(s.table.name for s in sections), *(t.table.name for t in unrun)}
     has_paper = bool(set(study.datasets) & set(DATASETS))
-    verdicts = verdict_matrix(study) if has_paper else None
+    found = verdict_matrix(study) if has_paper else None
     others = [p for p in pictures if p.spec.k is None and p.spec.kind not in _KINDS]
     return (
         _environment()
@@ -194,8 +192,8 @@ def render(
             date=made_on(),
             scope=summary_text.run_summary_text(study),
             verdict=summary_text.verdict_text(study, claims),
-            matrix=None if verdicts is None else matrix.make_blocks(verdicts),
-            matrix_legend="" if verdicts is None else matrix.legend(verdicts),
+            matrix=None if found is None else matrix.make_blocks(found),
+            matrix_legend="" if found is None else matrix.legend(found),
             findings=summary_text.findings_text(study, claims),
             paper_says=summary_text.paper_ranking_text(),
             tables={name: table for name, table in tables.items() if len(table.printed)},

@@ -9,11 +9,11 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
 from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import COMPARABLE_ON
+from oso_dp.analysis.verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence

@@ -9,8 +9,7 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.accounting.formatting import format_epsilon_column
 from oso_dp.accounting.search_accounting import COMPOSITION
-from oso_dp.analysis.accounts import GridAccount, accounts_table
-from oso_dp.analysis.accounts import ALL_METHODS
+from oso_dp.analysis.accounts import ALL_METHODS, GridAccount, accounts_table
 from oso_dp.analysis.values import sort_as_paper
 from oso_dp.reporting.table import DATASET, Column, ReportContext, Table, TableSpec
 

@@ -12,19 +12,18 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.analysis.cells import has_paper_length, list_panels
-from oso_dp.analysis.cells import cell_key, contributing_runs
+from oso_dp.analysis.cells import cell_key, contributing_runs, has_paper_length, list_panels
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable
 from oso_dp.analysis.verdicts import (
+    MOMENTUM_CALIBRATION_CELL,
     POINT_RULE,
     VALUE_RULE,
     Comparison,
     Sample,
+    judge_cells,
     make_comparison,
 )
-from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable
-from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.verdicts import MOMENTUM_CALIBRATION_CELL
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import (
@@ -380,7 +379,7 @@ def other_methods_table(study: ResultSet) -> list[Table]:
     rows = data.to_dict("records")
     pairs = [_compare_with_online(row) for row in rows]
     judged = iter(verdicts.judge([pair for pair in pairs if pair is not None]))
-    verdicts = [labels.DASH if pair is None else next(judged) for pair in pairs]
+    found = [labels.DASH if pair is None else next(judged) for pair in pairs]
     gaps = [
         None if pair is None else verdicts.difference([_samples(row)])
         for pair, row in zip(pairs, rows, strict=True)
@@ -390,7 +389,7 @@ def other_methods_table(study: ResultSet) -> list[Table]:
         against_online_half=[math.nan if gap is None else gap.half for gap in gaps],
         verdict=[
             labels.DASH if _may_reverse(verdict, row) else verdict
-            for verdict, row in zip(verdicts, rows, strict=True)
+            for verdict, row in zip(found, rows, strict=True)
         ],
     )
     printed = format_cells(data, _OTHER_METHODS_COLUMNS)

@@ -6,11 +6,11 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.values import CELL, are_comparable
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.search_costs import RULES, search_costs, select_rule
+from oso_dp.analysis.values import CELL, are_comparable
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.table import (
     DATASET,

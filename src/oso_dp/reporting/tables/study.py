@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.cells import count_variants
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.selection_bias import GAIN_COLUMNS, comparable_cells, selection_bias
+from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.data.catalogue import DATASETS as CATALOGUE
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better

@@ -1,0 +1,171 @@
+"""Layers whose per-sample gradients are held: embeddings, LayerNorm, GroupNorm, any other layer."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from oso_dp.gradients.layer_calls import LayerCall
+from oso_dp.gradients.layer_gradients import MaterializedGradients, Sums, row_norms
+
+Tensors = Sequence[Tensor]
+Outputs = Callable[[Mapping[str, Tensor], Tensors], Tensors]
+
+
+class EmbeddingGradients:
+    """inputs, whole numbers [N, ...]; output gradients [N, ..., D].
+
+    Of each example only the words that it holds have a gradient. Where a word stands several times
+    in an example, its output gradients add up to one row of the table; the norm is that of the
+    rows. These sums are kept, T rows of an example at most, so that what is measured is what is
+    summed. The table itself, V rows, exists for the sums over the batch alone.
+    """
+
+    def __init__(self, layer: nn.Embedding, inputs: Tensor, output_gradients: Tensor) -> None:
+        words = inputs.reshape(len(inputs), -1).long()
+        errors = output_gradients.reshape(*words.shape, -1)
+        if layer.padding_idx is not None:  # its row is a constant
+            errors = errors.masked_fill((words == layer.padding_idx)[..., None], 0.0)
+        self.table = layer.num_embeddings
+        self.words, self.rows = _sum_by_word(words, errors)
+
+    def norms(self) -> Tensor:
+        return row_norms(self.rows)
+
+    def drop(self, bad: Tensor) -> None:
+        self.rows = self.rows.masked_fill(bad[:, None, None], 0.0)
+
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
+        runs, sums, batch = weights.shape
+        rows = self.rows.to(weights.dtype)
+        if onto is None:
+            onto = {"weight": weights.new_zeros(runs, sums, self.table, rows.shape[2])}
+        table = onto["weight"].view(-1, rows.shape[2])  # [R J V, D]
+        first = torch.arange(runs, device=rows.device).repeat_interleave(batch) * sums * self.table
+        places = self.words + first[:, None]
+        for number, column in enumerate(weights.unbind(dim=1)):
+            weighted = column.flatten()[:, None, None] * rows
+            table.index_add_(0, (places + number * self.table).flatten(), weighted.flatten(0, 1))
+        return onto
+
+
+def _sum_by_word(words: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+    """Each example's different words [N, T] with the sums of their rows of errors, [N, T, D].
+
+    What is left over of T has word 0 and a sum of zero.
+    """
+    count, length = words.shape
+    in_order, order = words.sort(dim=1)
+    ranks = torch.zeros_like(words)
+    ranks[:, 1:] = (in_order[:, 1:] != in_order[:, :-1]).cumsum(dim=1)
+    places = torch.empty_like(words).scatter_(1, order, ranks)
+    different = torch.zeros_like(words).scatter_(1, places, words)
+    exact = torch.promote_types(errors.dtype, torch.float32)
+    sums = errors.new_zeros(count * length, errors.shape[2], dtype=exact)
+    first = torch.arange(count, device=words.device)[:, None] * length
+    sums.index_add_(0, (first + places).flatten(), errors.flatten(0, 1).to(exact))
+    return different, sums.unflatten(0, (count, length))
+
+
+class LayerNormGradients(MaterializedGradients):
+    """inputs and output gradients [N, ..., *normalized_shape]."""
+
+    def __init__(self, layer: nn.LayerNorm, inputs: Tensor, output_gradients: Tensor) -> None:
+        normalised = F.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
+        between = range(1, inputs.dim() - len(layer.normalized_shape))
+        super().__init__(_affine(layer, normalised, output_gradients, between))
+
+
+class GroupNormGradients(MaterializedGradients):
+    """inputs and output gradients [N, C, ...]."""
+
+    def __init__(self, layer: nn.GroupNorm, inputs: Tensor, output_gradients: Tensor) -> None:
+        normalised = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
+        super().__init__(_affine(layer, normalised, output_gradients, range(2, inputs.dim())))
+
+
+def _affine(
+    layer: nn.LayerNorm | nn.GroupNorm, normalised: Tensor, output_gradients: Tensor, over: range
+) -> dict[str, Tensor]:
+    """The output is weight * normalised + bias, at every place along the dimensions `over`."""
+    gradients = {"weight": normalised * output_gradients}
+    if layer.bias is not None:
+        gradients["bias"] = output_gradients
+    if over:  # torch takes no dimensions for all of them
+        gradients = {name: values.sum(dim=tuple(over)) for name, values in gradients.items()}
+    return gradients
+
+
+class FunctionalGradients(MaterializedGradients):
+    """Of any layer that treats examples independently, by torch.func: the rule of last resort.
+
+    call: what the layer was called with, tensors [R B, ...]; output gradients [R B, ...].
+    parameters: the layer's own by name, [R, ...]; inside: those of layers inside it, likewise.
+    """
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        call: LayerCall,
+        output_gradients: Tensors,
+        parameters: Mapping[str, Tensor],
+        inside: Mapping[str, Tensor],
+    ) -> None:
+        runs = len(next(iter(parameters.values())))
+
+        def of_run(run: int, inputs: Tensors, errors: Tensors) -> dict[str, Tensor]:
+            fixed = {name: values[run] for name, values in inside.items()}
+            own = {name: values[run] for name, values in parameters.items()}
+
+            def outputs(parameters: Mapping[str, Tensor], example: Tensors) -> Tensors:
+                batch_of_one = tuple(part[None] for part in example)
+                found = call.run(layer, {**fixed, **parameters}, batch_of_one)
+                return tuple(part[0] for part in found)
+
+            return _gradients_of_all(outputs, own, inputs, errors)
+
+        parts = zip(_by_run(call.tensors, runs), _by_run(output_gradients, runs), strict=True)
+        by_run = [of_run(run, *part) for run, part in enumerate(parts)]
+        super().__init__({name: torch.cat([one[name] for one in by_run]) for name in parameters})
+
+
+def _by_run(tensors: Tensors, runs: int) -> list[Tensors]:
+    return list(zip(*(part.chunk(runs) for part in tensors), strict=True))
+
+
+def _gradients_of_all(
+    outputs: Outputs, parameters: dict[str, Tensor], inputs: Tensors, output_gradients: Tensors
+) -> dict[str, Tensor]:
+    """Of all examples at once; one after the other where torch cannot (recurrent layers)."""
+
+    def pull_back(example: Tensors, errors: Tensors) -> dict[str, Tensor]:
+        return torch.func.vjp(lambda values: outputs(values, example), parameters)[1](errors)[0]
+
+    try:
+        with warnings.catch_warnings():
+            # torch warns that vmap falls back to a loop for some kernels.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            return torch.func.vmap(pull_back)(inputs, output_gradients)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # no rule for batches, or control flow that depends on values
+        examples = zip(zip(*inputs, strict=True), zip(*output_gradients, strict=True), strict=True)
+        alone = [_gradients_of_one(outputs, parameters, *example) for example in examples]
+        return {name: torch.stack([one[name] for one in alone]) for name in parameters}
+
+
+def _gradients_of_one(
+    outputs: Outputs, parameters: dict[str, Tensor], example: Tensors, output_gradients: Tensors
+) -> dict[str, Tensor]:
+    """By ordinary differentiation, which every layer knows."""
+    with torch.enable_grad():
+        values = {name: value.detach().requires_grad_(True) for name, value in parameters.items()}
+        found = torch.autograd.grad(
+            outputs(values, example),
+            list(values.values()),
+            output_gradients,
+            materialize_grads=True,
+        )
+    return dict(zip(values, found, strict=True))

@@ -1,0 +1,393 @@
+"""Models, arguments and data of other kinds: taken as what they are, or refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from oso_dp import OsoError, train_private
+from oso_dp.api.datasets import DatasetExamples, format_types, make_examples, widen
+from oso_dp.api.scoring import NoisyScorer, is_correct
+from oso_dp.gradients import find_precision
+from oso_dp.models.losses import cross_entropy
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.training.task import TensorExamples
+from oso_dp.training.user_model import UserModel, check_targets
+
+CPU = torch.device("cpu")
+
+
+X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.05, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+        *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+    ],
+)
+def test_whatever_drops_out_is_refused_by_name(kind: type[nn.Module], share: float) -> None:
+    """A trial of ten examples does not see what seldom happens."""
+    model = nn.Sequential(nn.Linear(6, 2), kind(share))
+    with pytest.raises(OsoError, match="layer '1' is dropout"):
+        UserModel(model)
+    UserModel(nn.Sequential(nn.Linear(6, 2), kind(share).eval(), kind(0.0)))
+
+
+class Counting(nn.Linear):
+    """With three buffers, of which one counts."""
+
+    def __init__(self, counts: int) -> None:
+        super().__init__(6, 2)
+        self.counts = f"buffer{counts}"
+        for number in range(3):
+            self.register_buffer(f"buffer{number}", torch.zeros(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        getattr(self, self.counts)[1] += 1
+        return super().forward(inputs)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, on torch.jit
+@pytest.mark.parametrize("within", [False, True])
+def test_what_torch_jit_made_is_refused_by_name(within: bool) -> None:
+    made = torch.jit.script(nn.Linear(6, 2))
+    with pytest.raises(OsoError, match=r"is a torch\.jit module, which cannot be inspected"):
+        UserModel(nn.Sequential(made) if within else made)
+
+
+@pytest.mark.parametrize("counts", range(3))
+def test_one_buffer_that_changes_among_others_that_do_not(counts: int) -> None:
+    own, examples = UserModel(Counting(counts)), TensorExamples(X, Y)
+    with pytest.raises(OsoError, match=f"model: its forward pass changes buffer 'buffer{counts}'"):
+        own.code(cross_entropy, examples, find_precision("float32", CPU), CPU)
+
+
+@pytest.mark.parametrize("wrong", [2, 40, -1])
+def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
+    """The loss takes -100 and leaves it out; what it does not take ends a training half-way."""
+    loss = nn.CrossEntropyLoss(reduction="none")
+    own, targets = UserModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
+    code = own.code(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
+    check_targets(code, own.weights(CPU), TensorExamples(X, targets))
+    targets[-1] = wrong
+    with pytest.raises(OsoError, match=f"targets contain {wrong};"):
+        check_targets(code, own.weights(CPU), TensorExamples(X, targets))
+
+
+class Named(nn.Module):
+    """Gives its logits under a name, as models of other libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.layer(inputs)}
+
+
+def named_loss(outputs, targets: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(outputs["logits"], targets)
+
+
+@pytest.mark.parametrize("targets", ["whole", "shares"])
+def test_a_model_that_gives_no_tensor_is_one_line(train, data, targets: str) -> None:
+    inputs, classes = data
+    shares = nn.functional.one_hot(classes).float()
+    given = inputs, classes if targets == "whole" else shares
+    with pytest.raises(OsoError, match="model: returns dict; must return one tensor") as error:
+        train(model=Named(), loss=named_loss, data=given)
+    assert "\n" not in str(error.value)
+
+
+class Words(nn.Module):
+    """Words that come as decimal numbers, as the study has them."""
+
+    def __init__(self, last: int | None) -> None:
+        super().__init__()
+        self.last, self.vectors, self.layer = last, nn.Embedding(40, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        words = inputs.long() if self.last is None else inputs.long().clamp(0, self.last)
+        return self.layer(self.vectors(words).mean(dim=1))
+
+
+def test_made_up_examples_that_a_model_does_not_take_are_one_line(train, data) -> None:
+    """Normal numbers, some of them below zero: no places in a vocabulary of 40."""
+    given = torch.randint(0, 40, data[0].shape).float(), data[1]
+    with pytest.raises(OsoError, match="model, loss: fail on made-up examples: index") as error:
+        train(model=Words(None), data=given)
+    assert "\n" not in str(error.value)
+    assert train(model=Words(39), data=given, epochs=0.1).status == "finished"
+
+
+@pytest.mark.parametrize("part", ["real", "complex"])
+def test_a_model_of_complex_numbers_is_refused(part: str) -> None:
+    """Its real part alone would train."""
+    layer = nn.Linear(6, 2)
+    made = nn.Sequential(layer, nn.Linear(2, 2, dtype=torch.cfloat if part == "complex" else None))
+    if part == "real":
+        UserModel(made)
+        return
+    with pytest.raises(OsoError, match=r"model: parameter '1\.weight' is complex"):
+        UserModel(made)
+
+
+WORDS = torch.tensor([[3, 0, 2], [0, 9, 1], [5, 9, 0]])
+
+
+@pytest.mark.parametrize(("place", "word"), [((2, 0), 10), ((0, 1), -1), ((1, 2), 400)])
+def test_a_word_that_the_model_does_not_know_is_told_before_it_trains(place, word: int) -> None:
+    own = UserModel(nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2)))
+    words, targets = WORDS.clone(), torch.tensor([0, 1, 0])
+    own.check_inputs(TensorExamples(words, targets))
+    words[place] = word
+    ends = f"from {min(word, 0)} to {max(word, 9)}"
+    with pytest.raises(OsoError, match=f"data: inputs are integers {ends}, and the model"):
+        own.check_inputs(TensorExamples(words, targets))
+    with pytest.raises(OsoError, match=f"data: inputs are integers {ends}, and the model"):
+        train_private(own.model, cross_entropy, (words, targets), epsilon=3, delta=1e-5)
+
+
+class Columns(nn.Module):
+    """A table of words for each column; no example may have the last word of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(4, 2), nn.Embedding(30, 2)])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if ((inputs[:, 0] == 3) & (inputs[:, 1] == 29)).any():
+            raise ValueError("both")
+        return self.tables[0](inputs[:, 0]) + self.tables[1](inputs[:, 1])
+
+
+def test_what_each_place_may_hold_is_another_matter_and_no_example_is_made_up_to_refuse() -> None:
+    own = UserModel(Columns())
+    own.check_inputs(TensorExamples(torch.tensor([[3, 4], [1, 29]]), torch.tensor([0, 1])))
+    with pytest.raises(OsoError, match="inputs are integers from 1 to 29"):
+        own.check_inputs(TensorExamples(torch.tensor([[4, 4], [1, 29]]), torch.tensor([0, 1])))
+
+
+class Adding(nn.Linear):
+    """Keeps the sum of its inputs, which of zeros stays what it was."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 2)
+        self.register_buffer("total", torch.zeros(6))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.total += inputs.detach().reshape(-1, 6).sum(dim=0)
+        return super().forward(inputs)
+
+
+def test_a_model_that_sums_its_inputs_is_refused(train) -> None:
+    with pytest.raises(OsoError, match="model: its forward pass changes buffer 'total'"):
+        train(model=Adding())
+
+
+SEEDED = {"randomness": "seeded", "seed": 1}
+
+
+def weights(made) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in made.model.parameters()])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": np.float32(3), "batch_size": np.int64(400), "epochs": np.int32(2)},
+        {"epsilon": torch.tensor(3.0), "batch_size": torch.tensor(400), "seed": np.int64(1)},
+        {"learning_rate": np.float32(1), "threshold_rate": torch.tensor(2.0)},
+    ],
+)
+def test_scalars_of_other_libraries_are_numbers(train, given) -> None:
+    usual = {**SEEDED, "batch_size": 400, "threshold_rate": 2.0}
+    first, other = train(**usual), train(**{**usual, **given})
+    assert torch.equal(weights(first), weights(other))
+    assert type(other.statement.budget) is float
+    assert type(other.statement.epsilon) is float
+
+
+def test_a_grid_of_numpy_numbers_is_searched(search) -> None:
+    made = search({"learning_rate": list(np.array([0.1, 0.5], dtype=np.float32))})
+    assert [tried.status for tried in made.trials] == ["finished", "finished"]
+
+
+def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
+    pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
+    first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, pairs))
+    torch.testing.assert_close(weights(other), weights(first), rtol=1e-5, atol=1e-6)
+
+
+def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(train) -> None:
+    with pytest.raises(
+        OsoError, match="schedule: 'linear'; must be 'constant' for method 'auto_dog'"
+    ):
+        train(method="auto_dog", schedule="linear")
+
+
+def test_inputs_that_ask_for_gradients_are_data(train, data) -> None:
+    inputs, targets = data
+    first, other = (
+        train(data=(form, targets), batch_size=400, **SEEDED)
+        for form in (inputs, inputs.clone().requires_grad_())
+    )
+    assert torch.equal(weights(other), weights(first))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_table_is_taken_without_a_warning(train, data, dtype) -> None:
+    """Its numbers are read only; torch warns of arrays that are, and pytest fails at a warning."""
+    inputs, targets = data
+    table = pd.DataFrame(inputs.numpy().astype(dtype)), pd.Series(targets.numpy())
+    first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, table))
+    assert torch.equal(weights(first), weights(other))
+
+
+def test_a_row_that_is_not_finite_adds_nothing_and_nobody_is_told(train, data) -> None:
+    """Tensors are looked through before; a training that ended at a row would tell of the row."""
+    pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
+    pairs[7] = (pairs[7][0] * torch.nan, 1)
+    spoilt = train(data=pairs, batch_size=400, **SEEDED)
+    assert spoilt.status == "finished"
+    assert weights(spoilt).isfinite().all()
+
+
+def test_a_batch_of_nobody_of_a_data_set_is_a_step_like_any_other(train, data) -> None:
+    """An error would tell that it was empty."""
+
+    class Pairs:
+        def __len__(self) -> int:
+            return len(data[0])
+
+        def __getitem__(self, index: int):
+            return data[0][index], data[1][index]
+
+    fetched = DatasetExamples(Pairs(), torch.device("cpu")).batch(torch.zeros(1, 0).long())
+    inputs, targets, absent = fetched
+    assert absent is None
+    assert (inputs.shape, targets.shape) == ((1, 0, 6), (1, 0))
+    made = train(data=Pairs(), batch_size=1, epochs=0.05, randomness="seeded", seed=3)
+    assert made.ledger.step_count == 20  # of which a third has nobody
+
+
+ROW = torch.randn(4)
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets) ** 2
+
+
+def logits(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
+
+
+def chances(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Takes no decimal target below 0, as made-up ones are."""
+    return F.binary_cross_entropy(outputs[:, 0].sigmoid(), targets.float(), reduction="none")
+
+
+def gathered(outputs: Tensor, targets: Tensor) -> Tensor:
+    return -outputs.gather(1, targets[:, None])[:, 0]
+
+
+def by_parity(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Keys that float32 does not have are other ones there."""
+    return outputs[:, 0] * (targets % 2)
+
+
+class Floats(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs.float() / 255)
+
+
+class WordBag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(5, 3), nn.Linear(12, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.table(inputs).flatten(1))
+
+
+class Keys(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward((inputs % 7).float())
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "first", "inputs", "targets"),
+    [
+        (nn.Linear(4, 2), squared, (ROW, 1), torch.float32, torch.float32),
+        (nn.Linear(4, 2), logits, (ROW, 1), torch.float32, torch.float32),
+        (nn.Linear(4, 2), squared, (ROW, True), torch.float32, torch.float32),
+        (nn.Linear(4, 2), chances, (ROW, 1), torch.float32, torch.int64),
+        (nn.Linear(4, 2), cross_entropy, (ROW, 1), torch.float32, torch.int64),
+        (nn.Linear(4, 2), gathered, (ROW, 1), torch.float32, torch.int64),
+        (nn.Linear(4, 2), by_parity, (ROW, 1), torch.float32, torch.int64),
+        (nn.Linear(4, 2), cross_entropy, (ROW.long(), 1), torch.float32, torch.int64),
+        (nn.Linear(4, 2), squared, (ROW.long(), 1), torch.float32, torch.float32),
+        (Floats(4, 2), cross_entropy, (ROW.long(), 1), torch.float32, torch.int64),
+        (WordBag(), cross_entropy, (ROW.long(), 1), torch.int64, torch.int64),
+        (WordBag(), squared, (ROW.long(), 1), torch.int64, torch.float32),
+        (Keys(4, 2), squared, (ROW.long(), 1), torch.int64, torch.float32),
+        (nn.Linear(4, 2), squared, (ROW, 1.0), torch.float32, torch.float32),
+    ],
+)
+def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets) -> None:
+    examples = DatasetExamples([first, first], CPU)
+    found = widen(examples, UserModel(model).losses_by(loss))
+    assert [part.dtype for part in found.empty()] == [inputs, targets]
+    batch = found.batch(torch.tensor([[0, 1]]))
+    assert [part.dtype for part in batch[:2]] == [inputs, targets]
+    assert not batch[2].any()
+
+
+def test_types_depend_on_first_example_only() -> None:
+    """What the others hold decides nothing."""
+    found = [
+        widen(DatasetExamples([(ROW, 1), other], CPU), UserModel(nn.Linear(4, 2)).losses_by(loss))
+        for other in [(ROW, 0.5), (ROW, 2), (ROW, "cat")]
+        for loss in (squared, cross_entropy)
+    ]
+    assert [one.empty()[1].dtype for one in found] == [torch.float32, torch.int64] * 3
+
+
+def test_whole_first_target_trains_alike(train, data) -> None:
+    inputs, targets = data[0], data[0].sum(dim=1).round(decimals=1)
+    targets[0] = 1.0
+    usual = {"loss": squared, "batch_size": 400, "epochs": 1, "randomness": "seeded", "seed": 1}
+    made = [
+        train(data=[(inputs[0], first), *zip(inputs[1:], targets[1:], strict=True)], **usual)
+        for first in (1.0, 1)
+    ]
+    for one, other in zip(*(one.model.parameters() for one in made), strict=True):
+        assert torch.equal(one, other)
+    assert "Types: inputs float32 [6], targets float32 []; an example" in str(made[1].statement)
+    assert made[0].statement.types == made[1].statement.types
+
+
+@pytest.mark.parametrize(
+    ("right", "dtype"),
+    [
+        (lambda outputs, target: float((outputs[0, 0] - target).abs() < 1), torch.float32),
+        (lambda outputs, target: float(outputs.argmax() == target), torch.float32),
+        (is_correct, torch.int64),
+    ],
+)
+def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
+    pairs = [(ROW, 1), (ROW, 0.5)]
+    scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
+    scores.check(nn.Linear(4, 2))
+    assert scores.validation.empty()[1].dtype == dtype
+
+
+def test_statement_of_arrays_names_types() -> None:
+    examples = make_examples((torch.zeros(3, 4), torch.zeros(3).long()), CPU)
+    assert format_types(examples) == "inputs float32 [4], targets int64 []"
+    assert widen(examples, squared) is examples

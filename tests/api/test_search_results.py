@@ -1,0 +1,449 @@
+"""What a search says and keeps: ledgers, messages, scores."""
+
+import dataclasses
+import json
+import math
+import signal
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oso_dp import OsoError
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
+from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.api.privacy_cost import PrivacyCost
+from oso_dp.api.scoring import NoisyScorer, is_correct
+from oso_dp.api.search import draw_candidates
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.training.task import TensorExamples
+
+RANDOM = {"search_accounting": RANDOM_STOPPING}
+
+
+def failing_at(count: int):
+    """A user's function that gives 0.5, and fails when it is called for this time."""
+    calls = []
+
+    def function(model) -> float:
+        calls.append(model)
+        if len(calls) == count:
+            raise KeyError("mistake")
+        return 0.5
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("mistake", "steps"), [({"score": failing_at(3)}, [6]), ({"evaluate": failing_at(3)}, [2, 4])]
+)
+def test_an_error_says_what_all_trainings_released_before(search, mistake, steps) -> None:
+    """In the third of three trainings of two steps: all six are somewhere."""
+    with pytest.raises(KeyError) as error:
+        search(**mistake)
+    assert [int(note.split()[0]) for note in error.value.__notes__] == steps
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place: int) -> None:
+    """It is in the last of these, which counts: it was begun."""
+    calls = []
+
+    def right(outputs, target) -> float:
+        calls.append(target)
+        if len(calls) > 1 + (place - 1) * len(data[0]):  # the first is a made-up example
+            raise KeyError("mistake")
+        return 0.5
+
+    with pytest.raises(KeyError) as error:
+        search(validation=data, metric=right)
+    (note,) = error.value.__notes__
+    assert note.startswith(f"{2 * place} steps of {place} trainings of this search")
+    assert f" and {place} noisy scores were released before" in note
+
+
+@pytest.mark.parametrize("place", [1, 5])
+def test_an_error_under_random_stopping_does_not_say_how_many_there_were(
+    search, monkeypatch, place
+) -> None:
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 7)
+    with pytest.raises(KeyError) as error:
+        search(**RANDOM, evaluate=failing_at(place))
+    first, second = error.value.__notes__
+    assert first.startswith("2 steps were released before this error")
+    assert "count all of them" in second
+
+
+@pytest.mark.parametrize("how", [{}, RANDOM])
+def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, how) -> None:
+    """A step cannot be interrupted; the next training does not begin."""
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 3)
+    ends = []
+
+    def evaluate(model) -> float:
+        ends.append(model)
+        signal.raise_signal(signal.SIGINT)
+        return 0.0
+
+    if how:
+        with pytest.raises(KeyboardInterrupt):
+            search(**how, evaluate=evaluate)
+    else:
+        made = search(evaluate=evaluate)
+        assert [(tried.status, tried.score) for tried in made.trials] == [("finished", -math.inf)]
+        assert made.best.ledger.step_count == 2
+        assert (made.best.status, made.best.privacy_cost.unused_step_count) == ("finished", 4)
+    assert len(ends) == 1
+
+
+def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
+    """Also one that a method keeps among its constants."""
+    grid = {"threshold": [1.0, 2.0], "learning_rate": [0.1, 0.5]}
+    made = search(grid, method="adam_wosm")
+    points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.trials]
+    assert points == [(1.0, 0.1), (1.0, 0.5), (2.0, 0.1), (2.0, 0.5)]
+    for tried in made.trials:
+        began = {name: getattr(tried.history, name)[0] for name in grid}
+        assert began == pytest.approx(tried.point)
+
+
+ONE = Ledger(PoissonSampling(0.1), [((SumQuery("step", 2.0),), 20)])
+
+
+def ledger(rate: float = 0.1, noise: float = 2.0, count: int = 20) -> str:
+    return Ledger(PoissonSampling(rate), [((SumQuery("x", noise),), count)]).to_json()
+
+
+def paid(**changed) -> PrivacyCost:
+    """Of a file that says this of a search by random stopping."""
+    stopping = {"mean_runs": 4, "distribution": "geometric", "candidate": ONE.to_json()}
+    stopping |= {name: changed.pop(name) for name in list(changed) if name in stopping}
+    scores = ledger(rate=1.0, count=1)
+    usual = {"ledger": ledger(), "other_trainings": [], "scores": scores, "stopping": stopping}
+    usual["unused_steps"] = None
+    return PrivacyCost.from_json(json.dumps({**usual, **changed}))
+
+
+def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
+    assert paid().stopping.candidate == ONE
+    for less in (ledger(count=3), ledger(noise=2.5), ledger(noise=2.0 * (1 - 1e-9))):
+        assert paid(ledger=less).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"ledger": ledger(noise=1.99)},
+        {"ledger": ledger(noise=2.0 * (1 - 1e-5))},
+        {"ledger": ledger(count=21)},
+        {"ledger": ledger(rate=0.11)},
+        {"ledger": ledger(rate=0.05)},  # cheaper at one delta, and of another kind
+        {"candidate": Ledger(PoissonSampling(0.1)).to_json()},
+        {"candidate": dataclasses.replace(ONE, steps=ONE.steps * 2).to_json()},
+        {"other_trainings": [ledger()]},  # nobody would pay for them
+        {"scores": ledger(rate=0.01, count=1)},
+        {"distribution": "poisson"},
+        {"mean_runs": 1},
+        {"mean_runs": 0},
+        {"mean_runs": -3},
+        {"mean_runs": 10**400},
+        {"mean_runs": True},
+    ],
+)
+def test_what_no_search_releases_has_no_price(claim) -> None:
+    with pytest.raises(OsoError):
+        paid(**claim).epsilon(1e-5, "rdp")
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -> None:
+    """Whatever the other kinds have more, and however few of its steps there are."""
+    steps = [((SumQuery(name, 2.5),), 3) for name in "abc"]
+    more = Ledger(PoissonSampling(0.1), steps)
+    assert paid(ledger=more.to_json()).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
+    steps[place] = ((SumQuery("x", 1.99),), 1)
+    with pytest.raises(OsoError, match="contain more than a candidate may release"):
+        paid(ledger=more.to_json())
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-7, 1e-4, 0.02])
+def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta) -> None:
+    """The training examples', and the validation examples', of one score on all of them."""
+    scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
+    of_candidate, of_score = (
+        compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta)
+        for one in (ONE, scores)
+    )
+    assert paid().epsilon(delta, "rdp") == pytest.approx(of_candidate)
+    assert paid().validation_epsilon(delta, "rdp") == pytest.approx(of_score)
+    assert of_candidate != pytest.approx(of_score, rel=1e-3)
+
+
+@pytest.mark.parametrize(("mean", "shape"), [(4, "logarithmic"), (6, "geometric")])
+def test_the_number_of_trainings_is_drawn_as_it_was_paid_for(
+    search, monkeypatch, mean, shape
+) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "oso_dp.api.search.draw_number_of_runs", lambda *how: asked.append(how) or 1
+    )
+    stopping = search(
+        **RANDOM, mean_runs=mean, stopping_distribution=shape
+    ).best.privacy_cost.stopping
+    assert [how[:2] for how in asked] == [(mean, STOPPING_ETA[shape])]
+    assert (stopping.mean_runs, stopping.distribution) == (mean, shape)
+
+
+@pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
+def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
+    """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *how: 4500)
+    drawn = draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
+    pairs = Counter(pairwise(drawn))
+    assert len(pairs) == 9
+    assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())
+
+
+def test_a_best_that_ended_early_does_not_make_the_others_cheaper(search) -> None:
+    """How many steps the others took is not released, and they may have taken all."""
+    grid = {"learning_rate": [1e38, 2e38]}
+    with pytest.warns(UserWarning, match="score: no training of this search has one"):
+        best = search(grid, **RANDOM, method="fixed_threshold", threshold=1e6).best
+    assert (best.status, best.ledger.step_count) == ("diverged", 1)
+    assert 2.99 < best.epsilon <= 3.0
+
+
+def test_without_a_seed_nothing_of_a_search_can_be_computed_again(
+    search, data, monkeypatch
+) -> None:
+    """Neither the number of trainings, nor the scores' noise: a name leaves with the best."""
+
+    def refuse(*asked, **more):
+        raise AssertionError("drawn from a name")
+
+    for method in ("words", "normals"):
+        monkeypatch.setattr(Seeded, method, refuse)
+    search(**RANDOM, mean_runs=2, validation=data)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.4999])
+def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None:
+    """Of smaller ones they would cost less than the steps that were planned."""
+    made = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 2.0),), 10)])
+    planned = Ledger(PoissonSampling(0.5), [((SumQuery("unused_steps", 2.0),), 90)])
+    paid = PrivacyCost(made, unused_steps=planned)
+    assert PrivacyCost.from_json(paid.to_json()) == paid
+    forged = dataclasses.replace(planned, sampling=PoissonSampling(rate))
+    with pytest.raises(OsoError, match="unused_steps: must have the sampling of the ledger"):
+        PrivacyCost.from_json(PrivacyCost(made, unused_steps=forged).to_json())
+
+
+MODES = []
+
+
+class Noting(nn.Tanh):
+    """Keeps in which mode it was last asked, the tests' eye on copies of a model."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        MODES[:] = [self.training]
+        return super().forward(inputs)
+
+
+@pytest.fixture
+def scored(search, data):
+    """On private examples; composition."""
+    return search(validation=(data[0][:90], data[1][:90]), epsilon=2.0)
+
+
+def test_what_the_validation_examples_paid_stays_when_training_goes_on(scored, train) -> None:
+    best = scored.best
+    more = train(resume_from=best, batch_size=400, epsilon=3.0)
+    assert more.privacy_cost.scores == best.privacy_cost.scores
+    for name in ("validation_epsilon", "validation_examples", "scored"):
+        assert getattr(more.statement, name) == getattr(best.statement, name)
+    assert 1.99 < more.statement.validation_epsilon <= 2.0
+    assert more.statement.planned_steps == more.ledger.step_count == 2 + 16 // 8
+
+
+def test_each_number_in_words_is_its_own(scored) -> None:
+    statement = replace(scored.best.statement, epsilon=1.25, validation_epsilon=1.75)
+    text = str(statement)
+    assert text.startswith("(1.25, 1e-05)-differential privacy")
+    assert "90 validation examples; each is protected by (1.75, 1e-05)" in text
+    assert f"noise of standard deviation {scored.score_std:.2g}." in text
+
+
+def test_no_number_in_words_is_a_rounder_one(scored) -> None:
+    """Who computes epsilon from what is said finds no less, and no other delta."""
+    numbers = {"epsilon": 1.25, "validation_epsilon": 1.75, "budget": 2.55}
+    rates = {"delta": 1.4e-5, "sampling_rate": 0.0853333}
+    text = str(replace(scored.best.statement, **numbers, **rates))
+    assert "(1.25, 1.4e-05)-differential privacy, by " in text
+    assert "each is protected by (1.75, 1.4e-05)-differential privacy" in text
+    assert "the budget was epsilon 2.55." in text
+    assert "at sampling rate 0.0853333 of 400 examples" in text
+
+
+def test_it_is_said_that_other_trainings_come_on_top(scored, train) -> None:
+    for statement in (scored.best.statement, train(epochs=0.25).statement):
+        assert "their epsilons and deltas add up" in str(statement)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"validation_epsilon": 0.5},
+        {"validation_epsilon": None},
+        {"validation_examples": 0},
+        {"tuning": "included. One training."},
+    ],
+)
+def test_a_statement_must_say_what_the_search_cost(scored, claim) -> None:
+    best = scored.best
+    assert best.statement.describes(best.privacy_cost)
+    assert not replace(best.statement, **claim).describes(best.privacy_cost)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "validation_epsilon"])
+@pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-5, -1e-5])
+def test_a_statement_may_not_be_a_little_off(scored, name, share) -> None:
+    best = scored.best
+    said = {name: getattr(best.statement, name) * (1 - share)}
+    assert not replace(best.statement, **said).describes(best.privacy_cost)
+
+
+def test_public_scores_have_no_noise(search) -> None:
+    made = search({"learning_rate": [0.1]}, initial_threshold=0.7)
+    assert (made.score, made.score_std) == (0.5, 0.0)
+    assert made.trials[0].history.threshold[0] == pytest.approx(0.7)  # given beside the grid
+
+
+def test_a_model_is_scored_at_rest_and_returned_as_it_was(search, data) -> None:
+    modes = set()
+
+    def right(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        modes.update(MODES)
+        return 1.0
+
+    model = nn.Sequential(nn.Linear(6, 4), Noting(), nn.Linear(4, 2))
+    made = search({"learning_rate": [0.1]}, model=model, validation=data, metric=right)
+    assert modes == {False}
+    assert made.best.model.training
+
+
+def test_a_score_that_is_no_number_is_one_line_and_says_what_was_released(search) -> None:
+    with pytest.raises(OsoError, match="score: returned NoneType; must be a number") as error:
+        search({"learning_rate": [0.1, 0.5]}, score=lambda model: None)
+    assert "2 steps of 1 trainings" in error.value.__notes__[0]
+
+
+CPU = torch.device("cpu")
+
+
+def scores_of(targets: Tensor, right, microbatch_size: int | None = None) -> NoisyScorer:
+    examples = TensorExamples(torch.zeros(len(targets), 2), targets)
+    return NoisyScorer(examples, right, 1e-3, Seeded(), CPU, microbatch_size)
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 1, 100, 256, 599, 5000])
+@pytest.mark.parametrize("examples", [1, 256, 257, 600])
+def test_every_example_counts_once(examples: int, microbatch_size: int | None) -> None:
+    """One that counted twice would move the sum by twice what its noise hides."""
+    seen: list[int] = []
+
+    def right(outputs: Tensor, targets: Tensor) -> float:
+        seen.append(int(targets))
+        return float(targets) / examples
+
+    scores = scores_of(torch.arange(examples), right, microbatch_size)
+    found = scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 2)))
+    assert seen == list(range(examples))
+    assert found == pytest.approx((examples - 1) / (2 * examples), abs=8 * scores.std + 1e-6)
+
+
+class NotingScores(nn.Module):
+    """Notes what goes through it, and whether it is at rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1))
+        self.at_rest = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x.sum() + 1
+        self.at_rest.append(not self.training)
+        return x
+
+
+def test_a_model_that_is_scored_learns_nothing_of_it() -> None:
+    """It is released: what the validation examples leave in it has no noise."""
+    inner = NotingScores()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
+    scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
+    scores(SimpleNamespace(run_id="a", model=model))
+    assert float(inner.total) == 0.0
+    assert all(layer.training for layer in model.modules())
+
+
+class Shortening(nn.Module):
+    """Shortens in place what it has, as it is scored."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kept, self.calls = nn.Linear(2, 2), 0
+        self.kept.requires_grad_(kind != "frozen")
+        self.register_buffer("total", torch.ones(2))
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "attribute":
+            self.calls += len(x)
+        changed = self.total if self.kind == "buffer" else self.kept.weight.data
+        if not self.training and self.kind != "attribute":
+            changed *= 0.9
+        return self.kept(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        *(("trained", r"parameter '0\.kept\.weight'"), ("frozen", r"parameter '0\.kept\.weight'")),
+        *(("buffer", r"buffer '0\.total'"), ("attribute", "attribute 'calls' of layer '0'")),
+    ],
+)
+def test_scored_model_that_changes_refused(kind: str, named: str) -> None:
+    """Each example is scored alone: none may meet what another has left."""
+    scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
+    with pytest.raises(OsoError, match=f"model: its forward pass changes {named}"):
+        scores.check(nn.Sequential(Shortening(kind)))
+
+
+class TwoFaced(nn.Module):
+    """Says another class while it is trained."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([[1.0, 0.0] if self.training else [0.0, 1.0]]).expand(len(x), 2)
+
+
+def test_a_model_is_scored_as_it_will_be_used() -> None:
+    """Dropout is off then, whatever the model is in."""
+    targets = torch.ones(50, dtype=torch.int64)
+    share = scores_of(
+        targets, lambda outputs, one: float((outputs.argmax(-1) == one).float().mean())
+    )
+    model = nn.Sequential(nn.Linear(2, 2), TwoFaced()).train()
+    assert share(SimpleNamespace(run_id="a", model=model)) == pytest.approx(1.0, abs=0.1)
+    assert model.training
+
+
+def test_of_one_output_no_class_is_the_likeliest() -> None:
+    """Every example of class 0 would count as right."""
+    scores = scores_of(torch.zeros(9, dtype=torch.int64), is_correct)
+    with pytest.raises(OsoError, match=r"^metric: the default needs outputs"):
+        scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))

@@ -1,0 +1,740 @@
+"""What make_private takes, and what it refuses in one line that names what is allowed."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from opacus import GradSampleModule
+from opacus.data_loader import DPDataLoader
+from opacus.schedulers import ExponentialGradClip
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from tests.opacus.helpers import (
+    MODES,
+    QUIET,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    make_engine,
+    network,
+    refused,
+)
+from tests.opacus.test_models_and_criteria import MIXES, Arrays, Mixing
+from torch import Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from oso_dp.opacus import OnlinePrivacyEngine, validation
+from oso_dp.opacus.model_hooks import accumulation_dtype
+from oso_dp.opacus.per_sample_gradients import Dense, LinearFactors
+from oso_dp.opacus.validation import check_loader
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
+DATA = TensorDataset(*examples())
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter(DATA)
+
+
+def with_batches(**arguments: Any) -> DataLoader:
+    return DataLoader(DATA, **arguments)
+
+
+ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "mode unknown": ({"mode": "no_op"}, "grad_sample_mode: 'no_op'.*hooks, functorch, ghost"),
+    "mode fully sharded": ({"mode": "ghost_fsdp"}, "grad_sample_mode: 'ghost_fsdp'"),
+    "expanded weights": ({"mode": "ew"}, "grad_sample_mode: 'ew'"),
+    "per layer": ({"clipping": "per_layer"}, "clipping: 'per_layer'"),
+    "opacus's adaptive": ({"clipping": "adaptive"}, "clipping: 'adaptive'"),
+    "reduction": ({"loss_reduction": "none"}, "loss_reduction: 'none'.*mean, sum"),
+    "no sampling": ({"poisson_sampling": False}, "poisson_sampling: False"),
+    "invented example": ({"rand_on_empty": True}, "rand_on_empty: True"),
+    "a seed for a generator": (
+        {"noise_generator": 7},
+        "noise_generator: 7; must be a torch.Generator",
+    ),
+    "thresholds": ({"max_grad_norm": [1.0, 2.0]}, "max_grad_norm: \\[1.0, 2.0\\]"),
+    "zero threshold": ({"max_grad_norm": 0.0}, "max_grad_norm: 0.0; must be a number > 0"),
+    "endless threshold": ({"max_grad_norm": float("inf")}, "max_grad_norm: inf"),
+    "no noise": ({"noise_multiplier": 0.0}, "noise_multiplier: 0.0"),
+    "hardly any noise": ({"noise_multiplier": 1e-300}, "noise_multiplier: 1e-300; .*>= 1e-20"),
+    "endless noise": ({"noise_multiplier": 1e300}, "noise_multiplier: 1e\\+300; .*<= 1e\\+20"),
+    "noise a text": ({"noise_multiplier": "1"}, "noise_multiplier: '1'"),
+    "unknown": ({"target_unclipped_quantile": 0.5}, "argument 'target_unclipped_quantile'; .*rate"),
+    "C_0 twice": ({"initial_threshold": 0.5}, "unknown argument 'initial_threshold'"),
+    "ratio": ({"query_noise_ratio": 1.0}, "query_noise_ratio: 1.0; must be a number > 1"),
+    "rate": ({"threshold_rate": -0.1}, "threshold_rate: -0.1; must be a number >= 0"),
+    "rate is true": ({"threshold_rate": True}, "threshold_rate: True"),
+    "quantile of online": ({"quantile": 0.5}, "unknown argument 'quantile'"),
+    "quantile": (
+        {"method": "fixed_quantile", "quantile": 1.0},
+        "quantile: 1.0; .*> 0 and < 1",
+    ),
+    "count": (
+        {"method": "fixed_quantile", "count_noise": 1e-3},
+        "query_noise_multiplier: 0.024; must",
+    ),
+    "stabiliser": ({"method": "auto_s", "stabiliser": 0.0}, "stabiliser: 0.0; .*>= 1e-06"),
+    "endless": ({"loader": DataLoader(Endless(), batch_size=4)}, "data_loader: IterableDataset"),
+    "no batches": (
+        {"loader": with_batches(batch_size=None)},
+        "data_loader: must have a batch size",
+    ),
+    "a list": ({"loader": [1, 2]}, "data_loader: list; must be a DataLoader"),
+    "empty": (
+        {"loader": DataLoader(TensorDataset(torch.zeros(0, 6)), batch_size=4)},
+        "data_loader: 0 batches",
+    ),
+    "criterion sums": (
+        {"criterion": nn.CrossEntropyLoss(reduction="sum")},
+        "reduction 'sum'; must equal",
+    ),
+    "criterion averages": (
+        {"criterion": nn.CrossEntropyLoss(), "loss_reduction": "sum", "mode": "ghost"},
+        "reduction 'mean'; must equal loss_reduction, 'sum'",
+    ),
+    "criterion weighted": (
+        {"criterion": nn.CrossEntropyLoss(weight=torch.ones(3))},
+        "a class-weighted mean",
+    ),
+    "criterion a function": (
+        {"criterion": lambda a, b: (a - b).mean(), "mode": "ghost"},
+        "criterion: has no attribute reduction",
+    ),
+    "criterion a text": ({"criterion": "cross entropy"}, "criterion: str; must be callable"),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_argument_is_refused(name) -> None:
+    arguments, message = ARGUMENTS[name]
+    model = network()
+    before = [p.clone() for p in model.parameters()]
+
+    refused(lambda: make(model=model, **arguments), message)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    make(model=model)  # no hook was left behind
+
+
+class Folded(nn.Module):
+    """Takes each place of a sequence for an example of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs.reshape(-1, 3)).view(len(inputs), -1)
+
+
+class Reordered(nn.Module):
+    """Its layer sees the examples in another order than the batch's."""
+
+    def __init__(self, dropout: nn.Module | None = None) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 3), nn.Linear(3, 2)
+        self.dropout = nn.Identity() if dropout is None else dropout
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.second(self.dropout(self.first(inputs.flip(0)).flip(0)))
+
+
+def images(model: nn.Module) -> dict[str, Any]:
+    return {"model": model, "loader": loader_of(torch.rand(20, 1, 6, 6), torch.zeros(20).long())}
+
+
+def words(model: nn.Module) -> dict[str, Any]:
+    return {"model": model, "loader": loader_of(torch.ones(20, 6).long(), torch.zeros(20).long())}
+
+
+MODELS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
+    "batch norm": (
+        lambda: {"model": nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))},
+        r"layer '1' \(BatchNorm1d\): mixes the examples of a batch; use GroupNorm",
+    ),
+    "batch norm without weights": (
+        lambda: {"model": nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, affine=False))},
+        r"layer '1' \(BatchNorm1d\): mixes",
+    ),
+    "running statistics": (
+        lambda: images(
+            nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.Conv2d(1, 3, 6))
+        ),
+        "stores statistics",
+    ),
+    "lstm": (lambda: {"model": nn.LSTM(6, 3)}, "DPLSTM"),
+    "renormalised words": (
+        lambda: words(
+            nn.Sequential(nn.Embedding(5, 3, max_norm=1.0), nn.Flatten(), nn.Linear(18, 2))
+        ),
+        "max_norm changes",
+    ),
+    "renormalised bags of words": (
+        lambda: words(nn.Sequential(nn.EmbeddingBag(5, 3, max_norm=1.0), nn.Linear(3, 2))),
+        r"layer '0' \(EmbeddingBag\): max_norm changes",
+    ),
+    "padding": (
+        lambda: images(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"))),
+        "padding_mode 'circular'",
+    ),
+    "evaluating": (lambda: {"model": network().eval()}, "training mode"),
+    "wrapped": (lambda: {"model": GradSampleModule(network())}, "already wrapped by Opacus"),
+    "places as examples": (lambda: {"model": Folded()}, "see 6 examples in a batch of 3"),
+    "another order": (
+        lambda: {"model": Reordered()},
+        MIXES,
+    ),
+    "mixing": (lambda: {"model": Mixing()}, MIXES),
+    "mixing arrays": (
+        lambda: {"model": Mixing(), "loader": DataLoader(Arrays(), batch_size=4)},
+        MIXES,
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODELS)
+def test_model_is_refused(name, mode) -> None:
+    build, message = MODELS[name]
+    if name == "padding" and mode == "functorch":
+        make(mode=mode, **build())  # right there
+        return
+    if name == "wrapped":
+        arguments = build()
+        inner = arguments["model"]._module
+        optimizer = torch.optim.SGD(inner.parameters(), lr=0.1)
+        refused(lambda: make(mode=mode, optimizer=optimizer, **arguments), message)
+        return
+    refused(lambda: make(mode=mode, **build()), message)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout1d, nn.AlphaDropout])
+def test_model_with_dropout_is_tried_without_it(kind, mode) -> None:
+    """As one that draws random numbers, only its outputs would be looked at."""
+    model = Reordered(kind(0.5))
+    refused(lambda: make(mode=mode, model=model), MIXES)
+    assert model.dropout.training
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [LinearFactors, Dense])
+def test_norm_that_is_too_short_is_refused(kind, mode, monkeypatch) -> None:
+    """Though each sum is right: its clip would let an example through."""
+    real = kind.norms
+    monkeypatch.setattr(kind, "norms", lambda held: 0.9 * real(held))
+    if kind is LinearFactors and mode != "ghost":
+        make(mode=mode)  # holds none of these
+        return
+    refused(lambda: make(mode=mode), MIXES)
+
+
+def test_optimizer_is_refused() -> None:
+    model, other = network(), network()
+    sgd = torch.optim.SGD
+
+    def run(optimizer: Any) -> Callable[[], object]:
+        return lambda: make(model=model, optimizer=optimizer)
+
+    refused(run(sgd(other.parameters(), lr=0.1)), "has parameters that do not belong to the module")
+    both = sgd([*model.parameters(), *other.parameters()], lr=0.1)
+    refused(run(both), "has parameters that do not belong to the module")
+    refused(run(torch.optim.LBFGS(model.parameters())), "LBFGS; its closures")
+    refused(run("sgd"), "str; must be a torch optimizer")
+    refused(run(make().optimizer), "already an Opacus optimizer")
+    frozen = network().requires_grad_(False)
+    refused(
+        lambda: make(model=frozen, optimizer=sgd(frozen.parameters(), lr=0.1)),
+        "no parameter that requires a gradient",
+    )
+
+
+def test_closure_is_refused() -> None:
+    made = make()
+    made.backward(*examples(count=3))
+    refused(lambda: made.optimizer.step(lambda: 0.0), "closure is not supported")
+    assert made.optimizer.ledger.step_count == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_scaled_loss_is_refused(unscaled, mode) -> None:
+    made = make(mode=mode)
+    scaler = torch.amp.GradScaler("cpu")
+    inputs, targets = examples(count=3)
+    loss = made.criterion(made.model(inputs), targets)
+    if mode == "ghost":  # whose loss is no tensor
+        with pytest.raises(ValueError, match="outputs must be a Tensor"):
+            scaler.scale(loss)
+        return
+    scaler.scale(loss).backward()
+    if unscaled:
+        scaler.unscale_(made.optimizer)
+    refused(lambda: scaler.step(made.optimizer), "GradScaler: not supported")
+    assert made.optimizer.ledger.step_count == 0
+
+
+def test_freezing_after_make_private_is_refused() -> None:
+    made = make()
+    made.optimizer.params[0].requires_grad_(False)
+    made.backward(*examples(count=3))
+    refused(made.optimizer.step, "the trained parameters have changed")
+
+
+def test_scheduler_of_the_threshold_is_refused() -> None:
+    refused(
+        lambda: ExponentialGradClip(make().optimizer, gamma=0.5),
+        "max_grad_norm: cannot be set; the method adapts",
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_engine_that_cannot_be_is_refused(mode) -> None:
+    refused(lambda: OnlinePrivacyEngine(accountant="gdp"), "accountant: 'gdp'.*prv, rdp")
+    refused(lambda: OnlinePrivacyEngine(accountant=3), "accountant: 3")
+    if "torchcsprng" not in sys.modules:
+        refused(lambda: OnlinePrivacyEngine(secure_mode=True), "needs the package torchcsprng")
+
+
+def test_seed_under_secure_mode_is_refused() -> None:
+    engine, model = make_engine(), network()
+    engine.secure_mode = True
+    arguments = {"noise_generator": torch.Generator(), "max_grad_norm": 1.0}
+    sgd, loader = torch.optim.SGD(model.parameters(), lr=0.1), loader_of(*examples())
+    refused(
+        lambda: engine.make_private(
+            module=model, optimizer=sgd, data_loader=loader, noise_multiplier=1.0, **arguments
+        ),
+        "noise_generator: must be None with secure_mode",
+    )
+
+
+class Averages:
+    """Says that it heeds its reduction, and does not."""
+
+    reduction = "mean"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+
+class PerPixel(Averages):
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs - targets[:, None]
+
+
+class TooMany(Averages):
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.flatten()
+
+
+@pytest.mark.parametrize(
+    ("criterion", "message"),
+    [
+        (Averages(), r"returned losses of shape \(\)"),
+        (PerPixel(), r"returned losses of shape \(4, 3\)"),
+        (TooMany(), "returned 12 losses for a batch of 4 examples"),
+    ],
+)
+def test_criterion_without_loss_per_example_is_refused(criterion, message) -> None:
+    made = make(mode="ghost", criterion=criterion)
+    refused(lambda: made.step(*examples(count=4)), message, made)
+
+
+@pytest.mark.parametrize("kind", ["FSDPModule", "FullyShardedDataParallel"])
+def test_fully_sharded_model_is_refused(kind, monkeypatch) -> None:
+    """Of either of torch's ways: an example's norm would be that of a shard."""
+
+    class Sharded(nn.Sequential):
+        pass
+
+    monkeypatch.setattr(validation, kind, Sharded)
+    refused(lambda: make(model=Sharded(nn.Linear(6, 3))), "fully sharded")
+
+
+def test_parameters_of_several_types_are_refused() -> None:
+    model = network()
+    model[3].double()
+    refused(
+        lambda: make(model=model, loader=loader_of(DATA.tensors[0], DATA.tensors[1])),
+        "parameters have types float32 and float64; must have one",
+    )
+
+
+class Consenting(SequentialSampler):
+    """The first half."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(60))
+
+    def __len__(self) -> int:
+        return 60
+
+
+class Unsaid(Consenting):
+    """The same, which its length does not tell."""
+
+    def __len__(self) -> int:
+        return 120
+
+
+class Doubled(RandomSampler):
+    def __iter__(self) -> Iterator[int]:
+        return iter([*range(60)] * 2)
+
+
+class Dealt(DistributedSampler):
+    pass
+
+
+class Twice(BatchSampler):
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 0]] * 60)
+
+
+class Filtered(DataLoader):
+    """Leaves out what its script leaves out."""
+
+    def __iter__(self) -> Any:
+        return (batch for batch in super().__iter__() if len(batch[0]) > 5)
+
+
+class Short(DataLoader):
+    def __len__(self) -> int:
+        return 3
+
+
+class Poisson(UniformWithReplacementSampler):
+    """Of the first half."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return ([i for i in batch if i < 60] for batch in super().__iter__())
+
+
+def with_sampler(sampler: Any) -> DataLoader:
+    return DataLoader(DATA, batch_size=12, sampler=sampler)
+
+
+def poisson(examples: int = 120, rate: float = 0.1, **more: int) -> DataLoader:
+    batches = UniformWithReplacementSampler(num_samples=examples, sample_rate=rate, **more)
+    return DataLoader(DATA, batch_sampler=batches)
+
+
+REPLACED = "would be replaced by Poisson sampling"
+
+
+LOADERS = {
+    "subclass of its own length": (with_sampler(Consenting(DATA)), f"Consenting {REPLACED}"),
+    "subclass of the full length": (with_sampler(Unsaid(DATA)), f"Unsaid {REPLACED}"),
+    "random subclass": (with_sampler(Doubled(DATA)), f"Doubled {REPLACED}"),
+    "distributed subclass": (with_sampler(Dealt(DATA, 1, 0)), f"Dealt {REPLACED}"),
+    "subset": (with_sampler(SubsetRandomSampler(range(60))), f"SubsetRandomSampler {REPLACED}"),
+    "weighted": (
+        with_sampler(WeightedRandomSampler(torch.ones(120), 120)),
+        f"WeightedRandomSampler {REPLACED}",
+    ),
+    "indices": (with_sampler([*range(60)]), f"list {REPLACED}"),
+    "replacement": (
+        with_sampler(RandomSampler(DATA, replacement=True, num_samples=120)),
+        f"RandomSampler {REPLACED}",
+    ),
+    "fewer": (
+        with_sampler(RandomSampler(DATA, num_samples=50)),
+        f"RandomSampler of 50.*{REPLACED}",
+    ),
+    "more": (
+        with_sampler(RandomSampler(DATA, num_samples=240)),
+        f"RandomSampler of 240.*{REPLACED}",
+    ),
+    "other data": (
+        with_sampler(SequentialSampler(range(60))),
+        "SequentialSampler of 60 examples would be replaced by Poisson sampling of all 120; use a",
+    ),
+    "other data dealt out": (
+        with_sampler(DistributedSampler(range(60), 1, 0)),
+        "DistributedSampler of 60 examples",
+    ),
+    "a share": (
+        with_sampler(DistributedSampler(DATA, num_replicas=4, rank=0)),
+        "DistributedSampler for 4 replicas, but the module has 1",
+    ),
+    "batches": (
+        DataLoader(DATA, batch_sampler=Twice(range(120), 2, False)),
+        "no user-defined batch sampler",
+    ),
+    "batches of a part": (
+        DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(range(60)), 12, False)),
+        "SequentialSampler of 60 examples",
+    ),
+    "batches of a list": (
+        DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]),
+        "no user-defined batch sampler",
+    ),
+    "filtering loader": (Filtered(DATA, 12), "Filtered overrides __iter__"),
+    "loader of another length": (Short(DATA, 12), "Short overrides __len__"),
+    "Poisson batches of a part": (poisson(60), "UniformWithReplacementSampler of 60 examples"),
+    "Poisson batches at another rate": (
+        poisson(steps=1000),
+        "1000 batches at sampling rate 0.1; must be 10 batches",
+    ),
+    "Poisson subclass": (
+        DataLoader(DATA, batch_sampler=Poisson(num_samples=120, sample_rate=0.1)),
+        f"Poisson {REPLACED}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_loader_of_other_examples_is_refused(name) -> None:
+    loader, message = LOADERS[name]
+    refused(lambda: check_loader(loader, nn.Linear(6, 3)), f"data_loader: .*{message}")
+
+
+class Renamed(DataLoader):
+    """Differs in nothing that is replaced."""
+
+
+ALLOWED = {
+    "in order": DataLoader(DATA, 12),
+    "shuffled": DataLoader(DATA, 12, shuffle=True, drop_last=True),
+    "subclass": Renamed(DATA, 12),
+    "batch sampler": DataLoader(DATA, batch_sampler=BatchSampler(RandomSampler(DATA), 12, False)),
+    "one worker": with_sampler(DistributedSampler(DATA, 1, 0)),
+    "Poisson": DPDataLoader(DATA, sample_rate=0.1),
+    "Poisson of a rate that rounds": DPDataLoader(DATA, sample_rate=1 / 49),
+    "part": DataLoader(Subset(DATA, range(60)), 12),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_loader_of_all_examples_is_taken(name) -> None:
+    made = make(loader=ALLOWED[name])
+    make(loader=made.loader)  # as it came back
+
+
+def test_repeated_example_is_refused_by_make_private() -> None:
+    refused(
+        lambda: make(loader=DataLoader(Subset(DATA, [0, *range(120)]), 12)),
+        "data_loader: an example appears twice",
+    )
+
+
+GIVEN = {
+    "online": {"threshold_rate": 0.03, "learning_rate_rate": 0.07, "query_noise_ratio": 3.0},
+    "fixed_quantile": {"quantile_rate": 0.9, "count_noise": 0.4},
+    "auto_s": {"stabiliser": 0.6},
+}
+
+
+@pytest.mark.parametrize("method", GIVEN)
+def test_each_constant_is_the_one_that_was_given(method: str) -> None:
+    driver = make(method, **GIVEN[method]).optimizer.driver
+    for name, value in GIVEN[method].items():
+        assert getattr(driver.method.options, name) == value
+    assert driver.threshold == 0.5
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.75, 0.99])
+def test_c_follows_the_quantile_that_was_given(quantile: float) -> None:
+    """With a batch of nobody, half of the expected one counts as unclipped."""
+    more = {"quantile_rate": 0.3, "count_noise": 0.3, "quantile": quantile}
+    made = make("fixed_quantile", noise=Recorded(), **more)
+    for _ in range(3):
+        before = made.optimizer.max_grad_norm
+        made.step(*examples(count=0))
+        moved = torch.tensor(made.optimizer.max_grad_norm / before).log().item()
+        assert moved == pytest.approx(-0.3 * (0.5 - quantile), rel=1e-3, abs=1e-5)
+
+
+def test_where_no_quantile_is_said_c_follows_the_median() -> None:
+    assert float(make("fixed_quantile", count_noise=0.3).optimizer.driver.state.quantile) == 0.5
+
+
+UNHELD = (
+    "optimizer: lacks parameter '{}', which requires a gradient and would be trained without noise"
+)
+
+
+def sgd_of(*modules: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for one in modules for p in one.parameters()], lr=0.1)
+
+
+class Beside(nn.Sequential):
+    """Has a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(*network())
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("model", "held", "missing"),
+    [
+        (network(), lambda model: sgd_of(model[3]), "0.weight"),
+        (network(), lambda model: sgd_of(model[0], model[3]), "2.weight"),
+        (network(), lambda model: torch.optim.SGD([model[0].weight], 0.1), "0.bias"),
+        (nn.Sequential(network(), nn.Linear(3, 3)), lambda model: sgd_of(model[0]), "1.weight"),
+        (Beside(), lambda model: sgd_of(*model), "scale"),
+    ],
+)
+def test_parameter_in_another_optimizer_is_refused(model, held, missing, mode) -> None:
+    refused(lambda: make(mode=mode, model=model, optimizer=held(model)), UNHELD.format(missing))
+
+
+def unfreeze(model: nn.Module) -> None:
+    model[0].requires_grad_(True)
+
+
+def replace_last(model: nn.Module) -> None:
+    model[3] = nn.Linear(5, 3)
+
+
+def add_parameter(model: nn.Module) -> None:
+    model.scale = nn.Parameter(torch.ones(3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [(unfreeze, "0.weight"), (replace_last, "3.weight"), (add_parameter, "scale")],
+)
+def test_parameter_that_learns_later_is_refused(change: Callable, missing, wrapped, mode) -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    made = make(mode=mode, model=model, wrap_model=wrapped)
+    made.step(*examples(count=5))
+    change(model)
+    refused(lambda: made.step(*examples(count=5)), UNHELD.format(missing), made, 1)
+
+
+def test_frozen_parts_need_no_optimizer() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    made = make(model=model, optimizer=sgd_of(model[2], model[3]))
+    made.step(*examples(count=5))
+    assert made.optimizer.ledger.step_count == 1
+
+
+GROUPS = 3
+
+
+Changed = Callable[[list[dict]], None]
+
+
+class Branches(nn.Module):
+    """Layers side by side, of which one takes its neighbours' examples along."""
+
+    def __init__(self, mixing: int) -> None:
+        super().__init__()
+        self.layers, self.mixing = nn.ModuleList(nn.Linear(6, 3) for _ in range(GROUPS)), mixing
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        of_others = inputs - inputs.mean(dim=0)
+        return sum(
+            layer(of_others if place == self.mixing else inputs)
+            for place, layer in enumerate(self.layers)
+        )
+
+
+def sgd(model: nn.Module, layers: list[nn.Module], **changed: dict) -> torch.optim.Optimizer:
+    """Of a group for each layer; `changed`: what is another there, by the group's place."""
+    groups = [{"params": [*layer.parameters()]} for layer in layers]
+    for place, values in changed.items():
+        groups[int(place[1:])] |= values
+    return torch.optim.SGD(groups, lr=0.1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mixing", range(GROUPS))
+def test_layer_that_mixes_examples_is_refused_in_whichever_group_it_is(mixing, mode) -> None:
+    model = Branches(mixing)
+    refused(lambda: make(mode=mode, model=model, optimizer=sgd(model, list(model.layers))), MIXES)
+
+
+@pytest.mark.parametrize("place", range(GROUPS))
+def test_parameter_of_another_module_is_refused_in_whichever_group_it_is(place) -> None:
+    model = Branches(-1)
+    layers = [*model.layers]
+    layers[place] = nn.Linear(6, 3)
+    refused(
+        lambda: make(model=model, optimizer=sgd(model, layers)),
+        "optimizer: has parameters that do not belong to the module",
+    )
+
+
+@pytest.mark.parametrize("how", [{"weight_decay": 0.01}, {"momentum": 0.9, "nesterov": True}])
+@pytest.mark.parametrize("place", range(GROUPS))
+def test_one_group_that_is_not_plain_keeps_the_rate_from_adapting(place, how) -> None:
+    """Equation (21) is derived for plain steps of all parameters."""
+    model = Branches(-1)
+    made = make(model=model, optimizer=sgd(model, list(model.layers), **{f"_{place}": how}))
+    for _ in range(4):
+        made.step(*examples(count=7))
+    assert made.optimizer.learning_rate_factor == 1.0
+    assert made.optimizer.max_grad_norm != 0.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_factor_multiplies_rate_of_every_group(mode) -> None:
+    """And leaves the script's rates as they are."""
+    model, rates = Branches(-1).double(), (0.1, 0.01, 3.0)
+    made = make(
+        mode=mode, model=model, noise=Recorded(), learning_rate_rate=0.5,
+        optimizer=sgd(model, list(model.layers), _1={"lr": 0.01}, _2={"lr": 3.0}),
+    )  # fmt: skip
+    for _ in range(3):
+        factor = made.optimizer.learning_rate_factor
+        before = [[p.detach().clone() for p in layer.parameters()] for layer in model.layers]
+        made.step(*examples(double=True, count=7))
+        assert [group["lr"] for group in made.optimizer.param_groups] == [*rates]
+        for layer, old, rate in zip(model.layers, before, rates, strict=True):
+            for parameter, value in zip(layer.parameters(), old, strict=True):
+                torch.testing.assert_close(parameter - value, -rate * factor * parameter.grad)
+    assert factor != 1.0
+
+
+@pytest.mark.parametrize(
+    ("of", "taken"),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_norms_and_sums_have_float32s_digits_at_least(of, taken) -> None:
+    """With ten bits, what is measured and what is summed could part by a thousandth of C."""
+    assert accumulation_dtype(of) == taken
+    if of == torch.float64:
+        return
+    made = make(model=network().to(of))
+    assert made.optimizer.dtype == made.optimizer.driver.state.threshold.dtype == taken
+
+
+@pytest.mark.parametrize("place", range(GROUPS))
+def test_what_is_frozen_stays_in_whichever_group_it_is(place) -> None:
+    """An earlier pass left it a gradient that nobody sanitized."""
+    model = Branches(-1)
+    model(examples(count=3)[0]).sum().backward()
+    model.layers[place].requires_grad_(False)
+    before = model.layers[place].weight.clone()
+    made = make(model=model, optimizer=sgd(model, list(model.layers)))
+    made.backward(*examples(count=3))
+    made.optimizer.step()  # without zero_grad, which would clear it
+    assert torch.equal(model.layers[place].weight, before)

@@ -1,0 +1,223 @@
+"""No state, process or copy takes steps out of a ledger, or repeats noise or batches."""
+
+import copy
+import io
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from tests.opacus.helpers import MODES, QUIET, Made, examples, make, network, parameters_of, refused
+from torch.utils.data import DataLoader, TensorDataset
+
+FORKS = "ignore:This process"  # has threads, which the forked one does not use
+pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, FORKS)]
+
+TOLD = "this optimizer has released 3 steps, the state 2; released steps count towards epsilon"
+
+
+def trained(steps: int, mode: str = "hooks") -> Made:
+    made = make(mode=mode)
+    for _ in range(steps):
+        made.step(*examples(count=7))
+    return made
+
+
+def saved(made: Made) -> io.BytesIO:
+    file = io.BytesIO()
+    made.engine.save_checkpoint(path=file, module=made.model, optimizer=made.optimizer)
+    file.seek(0)
+    return file
+
+
+def load(made: Made, file: io.BytesIO) -> None:
+    made.engine.load_checkpoint(path=file, module=made.model, optimizer=made.optimizer)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("by", ["optimizer", "engine"])
+def test_earlier_state_is_refused_and_changes_nothing(by: str, mode: str) -> None:
+    made = trained(2, mode)
+    state, file = made.optimizer.state_dict(), saved(made)
+    made.step(*examples(count=7))
+    before = parameters_of(made.optimizer)
+    kept = made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor
+    run: dict[str, Callable[[], None]] = {
+        "optimizer": lambda: made.optimizer.load_state_dict(state),
+        "engine": lambda: load(made, file),
+    }
+    refused(lambda: run[by](), TOLD)
+    assert torch.equal(before, parameters_of(made.optimizer))
+    assert kept == (made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor)
+    assert made.optimizer.ledger.step_count == 3
+    assert made.engine.accountant.history == [(1.0, 0.1, 3)]
+
+
+@pytest.mark.parametrize("there", [1, 3])
+def test_state_of_another_run_takes_no_steps_out_either(there: int) -> None:
+    first, second = trained(3), trained(there)
+    before = parameters_of(second.optimizer)
+    refused(
+        lambda: load(second, saved(first)),
+        f"has released {there} steps, the state of another run 3; re",
+    )
+    assert torch.equal(before, parameters_of(second.optimizer))
+    assert second.optimizer.ledger.step_count == there
+    assert second.engine.accountant.history == [(1.0, 0.1, there)]
+
+
+def test_what_was_released_after_a_state_was_loaded_counts_too() -> None:
+    first, second = trained(3), trained(0)
+    load(second, saved(first))
+    second.step(*examples(count=7))
+    first.step(*examples(count=7))
+    refused(
+        lambda: load(second, saved(first)), "has released 4 steps, the state of another run 4; re"
+    )
+
+
+def test_new_optimizer_goes_on_from_any_state_until_it_takes_a_step() -> None:
+    first, second = trained(3), trained(0)
+    load(second, saved(trained(2)))
+    file = saved(first)
+    for _ in range(2):  # the same state again
+        load(second, file)
+        file.seek(0)
+        assert second.optimizer.ledger == first.optimizer.ledger
+        assert second.engine.accountant.history == first.engine.accountant.history
+        assert torch.equal(parameters_of(first.optimizer), parameters_of(second.optimizer))
+        second.optimizer.load_state_dict(second.optimizer.state_dict())
+
+
+def test_checkpoint_in_a_file_is_read_by_its_path(tmp_path) -> None:
+    first, second = trained(3), trained(0)
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(saved(first).getvalue())
+    second.engine.load_checkpoint(path=path, module=second.model, optimizer=second.optimizer)
+    assert second.optimizer.ledger.step_count == 3
+    with pytest.warns(UserWarning, match="optimizer is not provided"):
+        second.engine.load_checkpoint(path=path, module=second.model)
+
+
+def test_state_that_was_refused_leaves_the_momentum() -> None:
+    def begun(steps: int) -> Made:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        made = make(model=model, optimizer=optimizer)
+        for _ in range(steps):
+            made.step(*examples(count=7))
+        return made
+
+    def momenta(made: Made) -> torch.Tensor:
+        state = made.optimizer.original_optimizer.state
+        return torch.cat([state[p]["momentum_buffer"].flatten() for p in made.optimizer.params])
+
+    made, other = begun(3), begun(5)
+    content, before = other.optimizer.state_dict(), momenta(made).clone()
+    content["oso_dp"]["run"] = made.optimizer.state_dict()["oso_dp"]["run"]
+    content["oso_dp"].pop("threshold")
+    refused(lambda: made.optimizer.load_state_dict(content), "cannot be read")
+    assert torch.equal(momenta(made), before)
+
+
+FORKED = "this process was forked after make_private and would repeat the noise and batches"
+
+
+def said(run: Callable[[], object]) -> str:
+    try:
+        run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def by_fork(run: Callable[[], object]) -> str:
+    reads, writes = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writes, said(run).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writes)
+    with open(reads, "rb") as pipe:
+        return pipe.read().decode()
+
+
+def by_multiprocessing(run: Callable[[], object]) -> str:
+    context = multiprocessing.get_context("fork")
+    reads, writes = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: writes.send(said(run)))
+    process.start()
+    process.join()
+    return reads.recv()
+
+
+def draw(made: Made) -> object:
+    return next(iter(made.loader.batch_sampler))
+
+
+def fetch(made: Made) -> object:
+    return next(iter(made.loader))
+
+
+def step(made: Made) -> object:
+    return made.optimizer.step()
+
+
+def load_and_step(made: Made) -> object:
+    made.optimizer.load_state_dict(made.optimizer.state_dict())
+    return made.optimizer.step()
+
+
+@pytest.mark.parametrize(("forked", "own"), [(by_fork, True), (by_multiprocessing, False)])
+@pytest.mark.parametrize("act", [draw, fetch, step, load_and_step])
+def test_forked_process_repeats_nothing(act, own, forked) -> None:
+    """With generators of the script's, too."""
+    made = make(noise_generator=torch.Generator() if own else None)
+    made.backward(*examples(count=5))
+    what = "data_loader" if act in (draw, fetch) else "optimizer.step"
+    assert forked(lambda: act(made)).startswith(f"OsoError: {what}: {FORKED}")
+    made.optimizer.step()  # the parent goes on
+    assert made.optimizer.ledger.step_count == 1
+
+
+def test_worker_that_fetches_may_be_forked() -> None:
+    loader = DataLoader(
+        TensorDataset(*examples()), 12, num_workers=1, multiprocessing_context="fork"
+    )
+    made = make(loader=loader)
+    for batch in made.loader:
+        made.step(*batch)
+    assert made.optimizer.ledger.step_count == 10
+
+
+def save(value: Any) -> None:
+    torch.save(value, io.BytesIO())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("by", [copy.deepcopy, copy.copy, pickle.dumps, save])
+def test_copy_is_refused_and_breaks_nothing(by, mode) -> None:
+    made = make(mode=mode)
+    made.step(*next(iter(made.loader)))
+    alone = [made.optimizer, made.loader.batch_sampler]
+    inside = [made.engine, made.loader, [made.criterion, made.optimizer]]
+    if by is copy.copy:
+        for thing in inside:
+            by(thing)  # refers to the same optimizer, and the same batches
+    for thing in alone if by is copy.copy else alone + inside:
+        refused(partial(by, thing), r"(optimizer|data_loader): cannot be copied or pickled")
+    for other in (made, make(mode=mode)):
+        other.step(*next(iter(other.loader)))
+    assert made.optimizer.ledger.step_count == 2
+
+
+def test_state_is_no_copy() -> None:
+    made, other = make(), make()
+    made.step(*next(iter(made.loader)))
+    other.optimizer.load_state_dict(pickle.loads(pickle.dumps(made.optimizer.state_dict())))
+    copy.deepcopy(made.optimizer.state_dict())
+    assert other.optimizer.ledger == made.optimizer.ledger

@@ -1,0 +1,475 @@
+"""A step has a Poisson batch of its own, and one row of each of its examples."""
+
+import copy
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from tests.opacus.helpers import (
+    MODES,
+    NOT_TRIED,
+    QUIET,
+    Made,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    network,
+    parameters_of,
+    refused,
+)
+from tests.opacus.layers import Scaled
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from oso_dp.opacus.sampler import PoissonSampler
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+WITHOUT = "optimizer.step: step {}, but the loader has yielded {} batches; take"
+
+
+AGAIN = "optimizer.step: the model's input is that of an earlier step; take a new batch"
+
+
+def copies(batches: Batches) -> Batches:
+    """New tensors of the same content, as those that `.to(device)` makes on a GPU."""
+    return ((inputs.clone(), targets.clone()) for inputs, targets in batches)
+
+
+def one_for_all(loader: DataLoader) -> Batches:
+    return [next(iter(loader))] * 30
+
+
+def cycled(loader: DataLoader) -> Batches:
+    return itertools.islice(itertools.cycle(loader), 30)
+
+
+def often(loader: DataLoader) -> Batches:
+    return (batch for batch in loader for _ in range(3))
+
+
+def kept(loader: DataLoader) -> Batches:
+    """Two epochs over the batches of one."""
+    return list(loader) * 2
+
+
+def train(made: Made, batches: Batches) -> None:
+    for inputs, targets in batches:
+        made.step(inputs, targets)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("replayed", "drawn"), [(one_for_all, 1), (cycled, 10), (often, 1), (kept, 10)]
+)
+def test_more_steps_than_batches_are_refused(replayed, drawn, mode) -> None:
+    made = make(mode=mode)
+    refused(
+        lambda: train(made, copies(replayed(made.loader))),
+        WITHOUT.format(drawn + 1, drawn),
+        made,
+        drawn,
+    )
+    assert made.engine.accountant.history == [(1.0, 0.1, drawn)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_batches_that_workers_fetch_are_not_drawn_yet(workers, persistent) -> None:
+    """Ahead of the script are two for each worker."""
+    loader = DataLoader(
+        TensorDataset(*examples()), 12, num_workers=workers, persistent_workers=persistent
+    )
+    made = make(loader=loader)
+    for epoch in (1, 2):
+        refused(
+            lambda: train(made, copies(itertools.repeat(next(iter(made.loader))))),
+            WITHOUT.format(epoch + 1, epoch),
+        )
+        made.model.zero_grad()
+
+
+def again(loader: DataLoader) -> Batches:
+    """The first batch twice, while another one waits."""
+    first, second = itertools.islice(loader, 2)
+    return first, first, second
+
+
+def views_again(loader: DataLoader) -> Batches:
+    return ((inputs.view_as(inputs), targets) for inputs, targets in again(loader))
+
+
+def pieces_again(loader: DataLoader) -> Batches:
+    return ((inputs[1:], targets[1:]) for inputs, targets in again(loader))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
+def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
+    made = make(mode=mode)
+    made.loader.batch_sampler.sample_rate = 1.0  # both are as large
+    refused(lambda: train(made, replayed(made.loader)), AGAIN, made, 1)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_any_earlier_piece_again_refused(place) -> None:
+    """Each of a logical batch's pieces is of that step, while another batch waits."""
+    made = make()
+    made.loader.batch_sampler.sample_rate = 1.0
+    (inputs, targets), _ = itertools.islice(made.loader, 2)
+    pieces = [(inputs[rows].clone(), targets[rows]) for rows in torch.arange(120).split(40)]
+    for piece in pieces:
+        made.optimizer.signal_skip_step(piece is not pieces[-1])
+        made.step(*piece)
+    refused(lambda: made.step(*pieces[place]), AGAIN, made, 1)
+
+
+def loops(loader: DataLoader) -> Batches:
+    for _ in range(3):
+        yield from loader
+
+
+def first_batches(loader: DataLoader) -> Batches:
+    return (next(iter(loader)) for _ in range(15))
+
+
+def some_are_skipped(loader: DataLoader) -> Batches:
+    return (batch for place, batch in enumerate(loader) if place % 2)
+
+
+def backwards(loader: DataLoader) -> Batches:
+    return list(loader)[::-1]
+
+
+def side_by_side(loader: DataLoader) -> Batches:
+    return (batch for pair in zip(loader, loader, strict=True) for batch in pair)
+
+
+def by_indices(loader: DataLoader) -> Batches:
+    """Without the loader's own fetching, as scripts do whose data lie on the device."""
+    inputs, targets = loader.dataset.tensors
+    return ((inputs[batch], targets[batch]) for batch in loader.batch_sampler)
+
+
+def in_one_buffer(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every batch is written to the same memory."""
+    memory = torch.empty(120, 6)
+    for inputs, targets in loader:
+        part = memory[: len(inputs)]
+        part.copy_(inputs)
+        yield part, targets
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.02, 1.0])
+@pytest.mark.parametrize(
+    "drawn",
+    [loops, first_batches, some_are_skipped, backwards, side_by_side, by_indices, in_one_buffer],
+)
+def test_step_for_each_batch_is_taken(drawn, rate) -> None:
+    """Also of batches that are empty, and of those that all examples are in."""
+    made = make()
+    made.loader.batch_sampler.sample_rate = rate
+    train(made, drawn(made.loader))
+    assert made.optimizer.ledger.step_count >= 5
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_pieces_of_one_batch_take_one(rate) -> None:
+    made = make()
+    made.loader.batch_sampler.sample_rate = rate
+    for _ in range(2):
+        with BatchMemoryManager(
+            data_loader=made.loader, max_physical_batch_size=7, optimizer=made.optimizer
+        ) as loader:
+            train(made, loader)
+    assert made.optimizer.ledger.step_count == 20
+    refused(lambda: made.step(*examples(count=5)), WITHOUT.format(21, 20))
+
+
+def test_each_optimizer_has_the_batches_of_its_loader() -> None:
+    first, second = make(), make()
+    batches, others = list(first.loader), iter(second.loader)
+    second.step(*next(others))
+    refused(lambda: second.step(*batches[0]), WITHOUT.format(2, 1))
+    train(first, batches)
+    assert (first.optimizer.ledger.step_count, second.optimizer.ledger.step_count) == (10, 1)
+
+
+def test_resumed_run_takes_its_own_batches() -> None:
+    first, second = make(), make()
+    train(first, first.loader)
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    train(second, second.loader)
+    assert second.optimizer.ledger.step_count == 20
+    refused(lambda: second.step(*examples(count=5)), WITHOUT.format(11, 10))
+
+
+def test_step_takes_the_smallest_batch_possible() -> None:
+    """A larger one stays, for a step that may need it."""
+    batches = make().loader.batch_sampler
+    assert isinstance(batches, PoissonSampler)
+    for size in (5, 2, 9):
+        batches.hand_out(size)
+    batches.use(4)
+    assert batches.sizes == [2, 9]
+
+
+Batch = tuple[Tensor, Tensor]
+
+
+ROWS = r"optimizer.step: \d+ rows; the largest unused batch has \d+ examples; an example"
+
+
+def doubled(inputs: Tensor, targets: Tensor) -> Batch:
+    """Two views of each example."""
+    return torch.cat([inputs, -inputs]), torch.cat([targets, targets])
+
+
+def two_views(rows: list[Batch]) -> Batch:
+    return doubled(*default_collate(rows))
+
+
+def as_they_are(inputs: Tensor, targets: Tensor) -> Batch:
+    return inputs, targets
+
+
+def train_on(made: Made, loader: DataLoader, view: Callable[[Tensor, Tensor], Batch]) -> None:
+    for inputs, targets in loader:
+        made.step(*view(inputs, targets))
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("by", ["collate", "script"])
+@pytest.mark.parametrize("mode", MODES)
+def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -> None:
+    collate = two_views if by == "collate" else None
+    data = TensorDataset(*examples())
+    made = make(mode=mode, loader=DataLoader(data, batch_size=40, collate_fn=collate))
+    view = doubled if by == "script" else as_they_are
+
+    def run() -> None:
+        if not pieces:
+            train_on(made, made.loader, view)
+            return
+        with BatchMemoryManager(
+            data_loader=made.loader, max_physical_batch_size=7, optimizer=made.optimizer
+        ) as loader:
+            train_on(made, loader, view)
+
+    refused(run, ROWS, made)
+    assert made.engine.accountant.history == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
+    """An example that is in both would count doubled."""
+    made = make(mode=mode, loader=loader_of(*examples(), batch_size=40))
+
+    def in_pairs() -> None:
+        for place, batch in enumerate(made.loader):
+            made.optimizer.signal_skip_step(place % 2 == 0)
+            made.step(*batch)
+
+    refused(in_pairs, ROWS, made)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("most", [None, 3])
+def test_whoever_takes_the_batches_as_they_come_is_never_refused(workers: int, most) -> None:
+    """Also from workers who fetch ahead, in pieces, in loops that are left or begin in between."""
+    data = TensorDataset(*examples(count=400))
+    made = make(loader=DataLoader(data, batch_size=4, num_workers=workers))
+
+    def loop() -> None:
+        if most is None:
+            train_on(made, made.loader, as_they_are)
+            return
+        with BatchMemoryManager(
+            data_loader=made.loader, max_physical_batch_size=most, optimizer=made.optimizer
+        ) as loader:
+            train_on(made, loader, as_they_are)
+
+    loop()
+    next(iter(made.loader))
+    loop()
+    assert made.optimizer.ledger.step_count == 200
+
+
+def test_loop_may_begin_while_another_ones_batches_wait() -> None:
+    made = make(loader=loader_of(*examples()))
+    waiting = list(made.loader)
+    made.loader.batch_sampler.sample_rate = 0.0
+    assert all(len(inputs) == 0 for inputs, _ in made.loader)
+    for batch in waiting:
+        made.step(*batch)
+    assert made.optimizer.ledger.step_count == 10
+
+
+def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
+    """Nor those from before a state was loaded."""
+    made = make(loader=loader_of(*examples(count=12), batch_size=12))  # all are in each batch
+    ((inputs, targets),) = made.loader
+    for leave in (
+        lambda: next(iter(made.loader)),
+        lambda: made.optimizer.load_state_dict(made.optimizer.state_dict()),
+    ):
+        made.optimizer.signal_skip_step(True)
+        made.step(inputs[:5], targets[:5])
+        leave()
+        made.step(inputs.clone(), targets)
+    assert made.optimizer.ledger.step_count == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
+    """One example doubled, of a batch as large as any."""
+    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
+    ((inputs, targets),) = made.loader
+    refused(
+        lambda: made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]]),
+        "13 rows; the largest unused batch has 12",
+        made,
+    )
+    made.model.zero_grad()
+    made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 1
+
+
+def test_two_small_batches_are_not_one_step() -> None:
+    """Though a larger one was drawn before, and has had its step."""
+    made = make(loader=loader_of(*examples(count=40), batch_size=10))
+    made.loader.batch_sampler.sample_rate = 1.0
+    made.step(*next(iter(made.loader)))
+    made.loader.batch_sampler.sample_rate = 0.2
+    first, second = itertools.islice(made.loader, 2)
+    made.optimizer.signal_skip_step(True)
+    made.step(*first)
+    refused(lambda: made.step(*second), ROWS)
+
+
+def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
+    from opacus.data_loader import DPDataLoader
+
+    from oso_dp.opacus.sampler import install_sampler
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
+    plain = loader_of(torch.zeros(200, 1), batch_size=50)
+    batches = install_sampler(DPDataLoader.from_data_loader(plain, distributed=True), 4)
+    assert batches.sizes == []
+    sizes = [len(batch) for _ in range(2) for batch in batches]
+    assert batches.sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("sizes", [(2, 9), (0, 1, 7), (4, 8, 8, 9)])
+def test_step_takes_batch_as_large(sizes) -> None:
+    """Not a smaller one that waits: else the largest would be there for a second step."""
+    made = make()
+    batches = made.loader.batch_sampler
+    next(iter(made.loader))
+    batches.sizes = list(sizes)
+    made.step(*examples(count=sizes[-1]))
+    refused(
+        lambda: made.step(*examples(count=sizes[-1])), rf"{sizes[-1]} rows; .* {sizes[-2]} examples"
+    )
+    assert batches.sizes == list(sizes[:-1])
+
+
+OTHER = "optimizer.step: the loader that make_private returned has not been iterated over"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_script_that_goes_on_with_its_own_loader_is_warned(mode: str) -> None:
+    made, own = make(mode=mode), loader_of(*examples())
+    with pytest.warns(UserWarning, match=OTHER) as told:
+        made.step(*next(iter(own)))
+    (said,) = (one for one in told if str(one.message).startswith(OTHER))
+    assert said.filename.endswith("helpers.py")  # where the script steps
+
+
+def test_of_the_loader_that_was_returned_nothing_is_said() -> None:
+    made = make()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", OTHER)
+        for batch in made.loader:
+            made.step(*batch)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("left", ["forward", "backward"])
+def test_loop_left_in_the_middle_of_a_step_does_not_stop_the_next_one(mode, left) -> None:
+    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
+    inputs, targets = next(iter(made.loader))
+    loss = made.criterion(made.model(inputs), targets)
+    if left == "backward":
+        loss.backward()
+    for inputs, targets in made.loader:
+        made.backward(inputs, targets)
+        made.optimizer.step()
+    assert made.optimizer.ledger.step_count == 1
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_what_is_computed_without_hooks_is_no_call_of_training(mode) -> None:
+    made = make(mode=mode)
+    inputs, targets = examples()
+    made.model.disable_hooks()
+    made.model(inputs)
+    made.model.enable_hooks()
+    outputs = inputs
+    for part in made.model._module:
+        outputs = part(outputs)
+    made.criterion(outputs, targets).backward()
+    refused(lambda: made.optimizer.step(), "call the model itself")
+
+
+class Wrapper(nn.Module):
+    """Shows its inner layer's attributes as its own, as adapters' wrappers do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.inner(inputs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("inner", [nn.Linear(6, 3), network(), Scaled()])
+def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
+    """Also after a forward pass that had no step, whose traces are at the inner layer alone."""
+    inner, plain = copy.deepcopy(inner), copy.deepcopy(inner)
+    model = Wrapper(Wrapper(inner)) if twice else Wrapper(inner)
+    made = make(mode=mode, model=model, noise=Recorded())
+    other = make(mode=mode, model=plain, noise=Recorded())
+    for one in (made, other):
+        one.model(examples(count=5)[0])
+        one.optimizer.start_over()
+        for _ in range(2):
+            one.step(*examples(count=5))
+    assert torch.equal(parameters_of(made.optimizer), parameters_of(other.optimizer))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
+def test_factor_that_is_not_finite_is_not_gone_on_from(value) -> None:
+    made, other = make(), make()
+    made.step(*(part[:7] for part in examples()))
+    state = made.optimizer.state_dict()
+    state["oso_dp"]["learning_rate_factor"] = torch.tensor([value])
+    refused(lambda: other.optimizer.load_state_dict(state), "threshold and factor must be finite")
+    assert other.optimizer.learning_rate_factor == 1.0

@@ -1,0 +1,329 @@
+"""The counter-based generator, and streams as long as any training."""
+
+import ctypes
+import math
+import re
+import shutil
+import subprocess
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from tests.privacy.helpers import Given, batch_of, normals_of
+from torch.cuda.jiterator import _CodeParser
+
+from oso_dp.errors import OsoError
+from oso_dp.privacy import philox
+from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG
+from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.queries import ClippedGradient
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
+from oso_dp.privacy.sampling import PoissonSampling
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+        ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            [0xA4093822, 0x299F31D0],
+            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+        ),
+    ],
+)
+def test_known_answers(counter, key, expected) -> None:
+    """The test vectors of the generator's authors (Random123)."""
+    found = philox.philox(*([torch.tensor(word) for word in words] for words in (counter, key)))
+    assert [int(word) for word in found] == expected
+
+
+def test_normals_are_gaussian() -> None:
+    drawn = philox.normals(["a"], "noise", 1, 100_001, CPU)
+    assert drawn.shape == (1, 100_001)
+    assert drawn.dtype == torch.float64
+    assert scipy.stats.kstest(drawn[0].numpy(), "norm").pvalue > 1e-4
+    half = 50_000  # of one pair's two numbers neither tells the other
+    assert abs(np.corrcoef(drawn[0, :half], drawn[0, half:-1])[0, 1]) < 0.02
+    assert abs(np.corrcoef(drawn[0, :half] ** 2, drawn[0, half:-1] ** 2)[0, 1]) < 0.02
+
+
+def test_the_longest_and_the_shortest_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of words 0 and 2^53 - 1, and at right angles."""
+    last, right = 2.0**53 - 1, 2.0**51
+    words = torch.tensor([[0.0, last, 0.0]]).double(), torch.tensor([[0.0, 0.0, right]]).double()
+    monkeypatch.setattr(philox, "pairs", lambda *_: words)
+    longest = math.sqrt(2 * 53 * math.log(2))
+    found = philox.normals(["a"], "x", 1, 6, CPU)[0].tolist()
+    assert found == pytest.approx([longest, 0, 0, 0, 0, longest], abs=1e-12)
+
+
+def test_they_are_made_of_fine_uniform_numbers() -> None:
+    drawn = torch.cat(philox.pairs(["a"], "noise", 1, 50_002, CPU), dim=1)[0] * 2.0**-53
+    assert 0 <= float(drawn.min()) < float(drawn.max()) < 1
+    assert scipy.stats.kstest(drawn.numpy(), "uniform").pvalue > 1e-4
+    assert len(drawn.unique()) == 50_002  # 32 bits would repeat some
+    assert (drawn * 2**53 % 2).unique().tolist() == [0, 1]
+
+
+def test_each_run_purpose_and_step_has_its_own_numbers() -> None:
+    drawn = torch.cat(
+        [
+            philox.normals(["a", "b"], purpose, step, 2000, CPU)
+            for purpose in ("x", "y")
+            for step in (1, 2)
+        ]
+    )
+    assert (torch.corrcoef(drawn) - torch.eye(8)).abs().max() < 0.12  # 5 deviations
+
+
+def test_names_that_differ_in_one_character_have_other_numbers() -> None:
+    """Wherever it stands, in the run's name or in what the numbers are for."""
+    name = "0123456789abcdef" * 8
+    others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
+    names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
+    of_runs = philox.normals(names, "noise", 1, 1, CPU)
+    of_purposes = torch.cat([philox.normals(["run"], each, 1, 1, CPU) for each in names])
+    assert len(of_runs.unique()) == len(of_purposes.unique()) == len(names)
+
+
+def test_a_runs_numbers_do_not_depend_on_its_company() -> None:
+    together = philox.normals(["a", "b", "c"], "x", 7, 11, CPU)
+    assert torch.equal(together[1:2], philox.normals(["b"], "x", 7, 11, CPU))
+
+
+def test_all_of_the_hash_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 bits of key alone would let some of tens of millions of streams meet."""
+
+    class Digest:
+        def __init__(self, name: bytes) -> None:
+            self.place = int(name.partition(b"\0")[0])
+
+        def digest(self) -> bytes:
+            return bytes(1 if i == 4 * self.place else 0 for i in range(32))
+
+    monkeypatch.setattr(philox.hashlib, "sha256", Digest)
+    drawn = philox.normals(["0", "1", "2", "3"], "x", 1, 4, CPU)
+    assert len(drawn.unique()) == 16
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory):
+    """What CUDA is given to compile, by the host's compiler: words, int64 [n, 6], to [n, 2]."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler is here to read CUDA's kernel")
+    folder = tmp_path_factory.mktemp("kernel")
+    (folder / "kernel.cpp").write_text(philox.KERNEL + ENTRY)
+    library = folder / "kernel.so"
+    options = ["-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library)]
+    subprocess.run([compiler, *options, str(folder / "kernel.cpp")], check=True, timeout=120)
+    entry = ctypes.CDLL(str(library)).of_all
+
+    def found(words: torch.Tensor) -> torch.Tensor:
+        numbers = torch.empty(len(words), 2, dtype=torch.int64)
+        places = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (words, numbers))
+        entry(ctypes.c_longlong(len(words)), *places)
+        return numbers
+
+    return found
+
+
+ENTRY = """
+extern "C" void of_all(long long count, const long long* words, long long* numbers) {
+    for (; count--; words += 6, numbers += 2)
+        whole_numbers<long long>(
+            words[0], words[1], words[2], words[3], words[4], words[5], numbers[0], numbers[1]);
+}
+"""
+
+
+def test_cudas_kernel_gives_the_same_integers(kernel) -> None:
+    """Of 200,000 counters and keys, the smallest and the largest words among them."""
+    torch.manual_seed(0)
+    words = torch.randint(0, 2**32, (200_000, 6))
+    ends = torch.cartesian_prod(*[torch.tensor([0, 2**32 - 1])] * 6)
+    words = torch.cat([words, ends]).contiguous()
+    expected = torch.stack(philox.integers(*words.T), dim=1)
+    assert torch.equal(kernel(words), expected)
+
+
+def test_cudas_kernel_is_one_that_torch_can_read() -> None:
+    """One template, whose last function takes six numbers and gives two by reference."""
+    parsed = _CodeParser(philox.KERNEL)
+    assert parsed.function_name == "whole_numbers"
+    assert parsed.template_params == "<typename T>"
+    assert (
+        re.findall(r"T(&?) \w+", parsed.function_params.partition(")")[0]) == [""] * 6 + ["&"] * 2
+    )
+
+
+MANY = 2**20 + 3
+
+
+LAGS = [1, 2, 3, 64, 1000, *(2**k for k in range(8, 20))]
+
+
+# Wherever a counter of so many bits, or somebody's limit, would start again.
+STEPS = [
+    *range(1, 130),
+    *(2**k + more for k in range(8, 17) for more in (-1, 0, 1)),
+    *(1000, 1001, 1171, 1172, 1173, 2999, 3000, 3001, 5000, 10_000, 2**20 + 1, 2**30 + 1),
+]
+
+
+@pytest.fixture(params=["host", "accelerator", "system"])
+def draws(request) -> BatchRNG:
+    randomness = SystemEntropy() if request.param == "system" else Seeded()
+    made = BatchRNG(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
+    made._on_device = request.param == "accelerator"  # the tensor code runs on any device
+    return made
+
+
+def correlations(values: np.ndarray) -> np.ndarray:
+    """With itself, so many places on: of numbers with deviation 1."""
+    values = (values - values.mean()) / values.std()
+    return np.array([np.mean(values[:-lag] * values[lag:]) for lag in LAGS])
+
+
+def test_a_million_numbers_of_noise_are_a_million_draws(draws: BatchRNG) -> None:
+    """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
+    drawn = normals_of(draws, ["a"], "noise/x", 7, MANY)[0].numpy()
+    assert drawn.shape == (MANY,)
+    assert len(np.unique(drawn)) >= MANY - 2
+    for values in (drawn, drawn**2, np.sign(drawn)):
+        assert np.abs(correlations(values)[: None if values is drawn else -4]).max() < 0.01
+    for part in (drawn[: 2**16], drawn[2**16 :], drawn[-(2**16) :]):
+        assert scipy.stats.kstest(part, "norm").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("source", [Seeded, SystemEntropy])
+def test_a_million_words_at_once_are_a_million_draws(source) -> None:
+    """A batch's size takes them at once, where a data set is that large."""
+    words = source().words("a", "sampling", 7)(MANY)
+    assert words.dtype == np.uint64
+    assert len(np.unique(words)) == MANY
+    assert np.bitwise_count(words).mean() == pytest.approx(32, abs=0.02)  # 5 deviations
+
+
+def test_a_million_examples_take_part_independently(draws: BatchRNG) -> None:
+    taken = np.zeros(MANY)
+    taken[batch_of(draws, "a", 7).numpy()] = 1.0
+    assert taken.mean() == pytest.approx(0.5, abs=0.0025)  # 5 deviations
+    assert np.abs(correlations(taken)).max() < 0.01
+    for part in np.array_split(taken, 16):
+        assert part.mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_no_place_of_a_short_vector_depends_on_another(draws: BatchRNG) -> None:
+    """Every pair of 24 numbers, over 2,000 runs: in their values, and in how large they are."""
+    drawn = normals_of(draws, [f"run {i}" for i in range(2000)], "noise/x", 7, 24)
+    for values in (drawn, drawn**2):
+        correlations = torch.corrcoef(values.T) - torch.eye(24)
+        assert correlations.abs().max() < 6 / math.sqrt(2000)
+
+
+@pytest.mark.parametrize("size", [2**11, NOISE_BLOCK, NOISE_BLOCK + 2001, 4 * NOISE_BLOCK])
+def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: BatchRNG) -> None:
+    """Pairs of opposite numbers have the right law, each by itself: a sum of two shows the data."""
+    drawn = normals_of(draws, ["a"], "noise/x", 7, size)[0].numpy()
+    blocks = [drawn, *(drawn[start : start + NOISE_BLOCK] for start in range(0, size, NOISE_BLOCK))]
+    for block in blocks:
+        half = len(block) // 2
+        first, last = block[:half], block[-half:]
+        for one, other in ((first, last[::-1]), (first, last), (block[:-1:2], block[1::2])):
+            for values in ((one, other), (one**2, other**2)):
+                assert abs(np.corrcoef(*values)[0, 1]) < 6 / math.sqrt(len(one))
+
+
+def test_no_two_steps_have_a_number_in_common(draws: BatchRNG) -> None:
+    noise = [normals_of(draws, ["a", "b"], "noise/x", step, 3).flatten() for step in STEPS]
+    assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
+
+
+def test_no_two_steps_have_a_batch_in_common(draws: BatchRNG) -> None:
+    draws.examples = 200
+    batches = [tuple(batch_of(draws, run, step).tolist()) for run in "ab" for step in STEPS]
+    assert len(set(batches)) == 2 * len(STEPS)
+    together = [draws.batches(["c", "d"], step) for step in STEPS]
+    batches = [
+        tuple(i[p].tolist()) for indices, own in together for i, p in zip(indices, own, strict=True)
+    ]
+    assert len(set(batches)) == 2 * len(STEPS)
+
+
+@pytest.mark.parametrize("steps", [(50, 51), (1024, 1025), (1172, 1173), (3000, 3001)])
+def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
+    """Nor shifted copies: a step that moved on by one place would be."""
+    first, second = (normals_of(draws, ["a"], "noise/x", step, 20_000)[0] for step in steps)
+    for shift in (0, 1, 2, 4, -1, -2, -4):
+        moved = second.roll(shift)
+        assert abs(torch.corrcoef(torch.stack([first, moved]))[0, 1]) < 0.04
+    assert not set(first.tolist()) & set(second.tolist())
+
+
+@pytest.mark.parametrize("examples", [5000, 20_000, 200_000])
+def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: BatchRNG) -> None:
+    draws.examples, draws.sampling = examples, PoissonSampling(1.0)
+    indices, present = draws.batches(["a", "b"], 1)
+    for run in range(2):
+        assert torch.equal(indices[run][present[run]], torch.arange(examples))
+
+
+@pytest.mark.parametrize("microbatch_size", [1, 3])
+def test_every_piece_of_a_batch_is_summed_however_many_there_are(microbatch_size: int) -> None:
+    """A large batch that goes through the model a few examples at a time."""
+    mechanism = Mechanism(["a", "b"], 400, 400, microbatch_size=microbatch_size)
+    query = [ClippedGradient(1e-9, torch.ones(2))]
+    answers = mechanism.release(slice(0, 2), 1, query, lambda _, b: Given(torch.ones(*b.shape, 1)))
+    assert (answers[ClippedGradient] * 400).flatten().tolist() == pytest.approx([400, 400])
+
+
+LAST = 3100
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Mechanism, torch.Tensor]:
+    """A mechanism after all steps of a long training of two runs, and its noise."""
+    mechanism = Mechanism(["a", "b"], 40, 10, noise_multiplier=2.0)
+    query, zeros = [ClippedGradient(2.0, torch.tensor([0.5, 3.0]))], torch.zeros(40, 4)
+    noise = torch.empty(LAST, 2, 4)
+    for step in range(1, LAST + 1):
+        answers = mechanism.release(slice(0, 2), step, query, lambda _, b: Given(zeros[b]))
+        noise[step - 1] = answers[ClippedGradient] * 10
+    return mechanism, noise
+
+
+class TestALongTraining:
+    """As at its beginning, so at its end."""
+
+    def test_has_its_noise_throughout(self, trained) -> None:
+        noise = trained[1] / torch.tensor([0.5 * 2.0, 3.0 * 2.0])[:, None]
+        edges = [0, 50, 100, 1024, 1124, 2048, 2999, LAST]
+        for start, end in pairwise(edges):
+            part = noise[start:end].flatten()
+            assert part.std().item() == pytest.approx(1.0, abs=4 / math.sqrt(2 * len(part)))
+            assert part.mean().item() == pytest.approx(0.0, abs=4 / math.sqrt(len(part)))
+        assert len(noise.flatten(0, 1).unique(dim=0)) == 2 * LAST
+
+    def test_has_all_its_steps_in_the_books(self, trained) -> None:
+        for ledger in trained[0].ledgers:
+            assert ledger.step_count == LAST
+            assert len(ledger.steps) == 1
+
+    @pytest.mark.parametrize("behind", [1, 49, 1000])
+    def test_answers_no_step_twice(self, trained, behind: int) -> None:
+        query = [ClippedGradient(2.0, torch.ones(2))]
+        with pytest.raises(ValueError, match="released before"):
+            trained[0].release(slice(0, 1), LAST + 1 - behind, query, Given)
+
+    @pytest.mark.parametrize("step", [1, 2, 50, 51, 52, 1023, 1025, 3000, 3001, 10**6])
+    def test_refuses_what_was_not_paid_for(self, step: int) -> None:
+        mechanism = Mechanism(["a"], 40, 10, noise_multiplier=2.0)
+        with pytest.raises(OsoError, match="must be >= the step's, 2"):
+            mechanism.release(slice(0, 1), step, [ClippedGradient(1.9, torch.ones(1))], Given)
