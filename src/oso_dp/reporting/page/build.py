@@ -19,7 +19,7 @@ from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.result_set import ResultSet, read_study_plans
 from oso_dp.analysis.study_statement import make_stored_statements
-from oso_dp.analysis.verdicts import judge_cells, verdict_matrix
+from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE, judge_cells, verdict_matrix
 from oso_dp.output_paths import check_folder
 from oso_dp.paper.tables import DATASETS, PaperTable, find_table, paper_tables
 from oso_dp.reporting.figures import every_figure
@@ -206,11 +206,11 @@ def render(
             # Notes that the page has once, in other words or in an appendix.
             said_elsewhere={
                 *(RULE_NOTE, SEEDS_NOTE),
-                *(verdicts.VALUE_RULE, verdicts.POINT_RULE),
+                *(VALUE_RULE, POINT_RULE),
                 *labels.DATASET_NOTES.values(),
             },
-            value_rule=verdicts.VALUE_RULE,
-            point_rule=verdicts.POINT_RULE,
+            value_rule=VALUE_RULE,
+            point_rule=POINT_RULE,
             statement=statement(context.accounts),
             promises=[
                 str(promise).splitlines()
