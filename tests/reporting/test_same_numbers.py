@@ -123,4 +123,4 @@ def _said(page: str) -> list[str]:
     """The page's lines without its figures, its looks and its day."""
     page = re.sub(r"data:image/[^\"]*", "", page)
     page = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
-    return re.sub(r"Report of [\d-]+;", "", page).splitlines()
+    return re.sub(r"Report of [\d-]+", "", page).splitlines()

@@ -12,7 +12,7 @@ from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.data.catalogue import DATASETS as CATALOGUE
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
-from oso_dp.models import build_model, parameter_count
+from oso_dp.models import build_model, fitting_models, parameter_count
 from oso_dp.paper.tables import DATASETS, paper_setups, paper_tables
 from oso_dp.reporting.table import (
     DATASET,
@@ -25,7 +25,7 @@ from oso_dp.reporting.table import (
     format_cells,
     number,
 )
-from oso_dp.study.config import MODELS, StudyConfig
+from oso_dp.study.config import StudyConfig
 
 NOT_RUN = "not run"
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
@@ -78,7 +78,7 @@ def _count(study: ResultSet, dataset: str) -> dict[str, int]:
     if info is None:
         rows = study.runs.loc[study.runs["dataset"] == dataset, ["examples", "batch_size"]]
         return {name: int(column.mode()[0]) for name, column in rows.items()}
-    model = next(name for name, fits in MODELS.items() if fits == (info.input_shape, info.metric))
+    model = fitting_models([info.input_shape], info.metric)[0]
     used = study.runs.loc[study.runs["dataset"] == dataset, "batch_size"]
     default = StudyConfig.model_fields["batch_size"].default
     return {
