@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from rows import MEASURED, Row
 
-from oso_dp.reporting.figures.layout import plain_ticks, theme, to_png
+from oso_dp.reporting.figures.chart import plain_ticks, theme
+from oso_dp.reporting.figures.files import to_png
 
 _BASE, _PEER, _OURS = "#8C8C8C", "#D9A441", "#2F6DB5"
 _MEASURES = (

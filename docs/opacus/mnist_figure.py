@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from oso_dp.files import atomic_write
-from oso_dp.reporting.figures.layout import plain_ticks, theme
+from oso_dp.reporting.figures.chart import plain_ticks, theme
 
 FOLDER = Path(__file__).parent
 COLOURS = ["#2F6DB5", "#D9A441", "#3B9C6D", "#B5482F", "#7D5BA6"]

@@ -14,8 +14,8 @@ from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.paper.best_points import all_points
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
-from oso_dp.reporting.figures import every_plan
-from oso_dp.reporting.tables.budget_strategies import one_budget_table
+from oso_dp.reporting.figures import every_figure
+from oso_dp.reporting.tables.budget_strategies import budget_strategies_table
 from oso_dp.study.default_points import DEFAULTS
 
 RHO = 0.316228
@@ -44,7 +44,7 @@ def of(rows, way, method="auto_s", variant=""):
     (row,) = (
         row
         for row in rows.to_dict("records")
-        if (row["way"], row["method"], row["variant"]) == (way, method, variant)
+        if (row["strategy"], row["method"], row["variant"]) == (way, method, variant)
     )
     return row
 
@@ -75,7 +75,7 @@ def test_only_the_default_s_own_point_and_schedule_count(store, study):
     default(store, [0.60] * 3, method="online", rho=1.0, threshold=0.1)
     default(store, [0.98] * 3, method="online", rho=RHO, threshold=0.1)
     rows = budget_strategies(study(store))
-    alone = rows[rows["way"] == "default"]
+    alone = rows[rows["strategy"] == "default"]
     assert dict(zip(alone["method"], alone["mean"], strict=True)) == {
         "online": pytest.approx(60),
         "auto_s": pytest.approx(90),
@@ -109,10 +109,10 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     row = of(budget_strategies(one), "default")
     assert row["whole"]
     assert math.isnan(row["gain"])  # over a part of a grid nothing is said
-    cells = one_budget_table(one).printed.set_index("method")["value"]
+    cells = budget_strategies_table(one).printed.set_index("method")["value"]
     assert cells["Online"].endswith("*")
     assert not cells["AUTO-S"].endswith("*")
-    (plan,) = budget_strategies_figure.plans(one)
+    (plan,) = budget_strategies_figure.figures(one)
     drawn = plan.draw()
     names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
     assert names == ["Online*: incomplete grid, k = 4", "AUTO-S†: default"]
@@ -139,11 +139,11 @@ def test_a_default_chosen_by_a_data_set_is_marked_there_alone(store, study):
         default(store, [0.2] * 3, dataset=dataset, metric=metric)
     one = study(store)
     rows = budget_strategies(one)
-    alone = rows[rows["way"] == "default"].set_index("dataset")
+    alone = rows[rows["strategy"] == "default"].set_index("dataset")
     assert alone["seen"].to_dict() == {"mnist": True, "fashion_mnist": False}
     # Where lower is better, what is lower gains.
     assert alone.loc["fashion_mnist", "gain"] == pytest.approx(100 * (np.mean(SEARCH[3]) - 0.2))
-    cells = one_budget_table(one).printed
+    cells = budget_strategies_table(one).printed
     assert cells["chosen by"].str.endswith("†").sum() == 1
 
 
@@ -165,8 +165,8 @@ def test_ways_stand_in_one_order_and_are_drawn(store, study):
     one = study(store)
     rows = budget_strategies(one)
     assert rows["epsilon"].tolist() == [3.0] * 4 + [9.0] * 4
-    assert rows["way"].tolist() == 2 * ["composition", "composition", "default", "default"]
-    drawn = {plan.name: plan for plan in every_plan(one)}["one_budget_mnist"].draw()
+    assert rows["strategy"].tolist() == 2 * ["composition", "composition", "default", "default"]
+    drawn = {plan.name: plan for plan in every_figure(one)}["one_budget_mnist"].draw()
     texts = [text.get_text() for axes in drawn.axes for text in axes.texts]
     assert texts == ["11.3", "11.3"]  # too far off to be drawn
     assert len(drawn.axes) == 2
@@ -180,7 +180,7 @@ def test_a_default_that_diverged_has_no_value(store, study):
     row = of(budget_strategies(study(store)), "default")
     assert math.isnan(row["mean"])
     assert math.isnan(row["gain"])
-    assert one_budget_table(study(store)).printed["value"].iloc[-1] == "–"
+    assert budget_strategies_table(study(store)).printed["value"].iloc[-1] == "–"
 
 
 def test_every_default_says_where_it_came_from() -> None:
@@ -197,7 +197,7 @@ def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
         searched(store, for_all, epsilon=epsilon)
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
     rows = budget_strategies(study(store))
-    alone = rows[rows["way"] == "default"].set_index("epsilon")
+    alone = rows[rows["strategy"] == "default"].set_index("epsilon")
     assert alone["gain"].to_dict() == {3.0: pytest.approx(6), 9.0: pytest.approx(-4)}
 
 
@@ -206,14 +206,14 @@ def test_each_distribution_of_a_search_that_stops_is_a_way(store, study):
     default(store, [0.90, 0.91, 0.92], epsilon=3.0)
     one = study(store)
     rows = budget_strategies(one)
-    stopped = rows[rows["way"] == "random_stopping"].set_index("distribution")
+    stopped = rows[rows["strategy"] == "random_stopping"].set_index("distribution")
     assert stopped.index.tolist() == ["logarithmic", "geometric", "poisson"]
     assert stopped["mean"].nunique() == stopped["noise_multiplier"].nunique() == 3
-    assert rows.loc[rows["way"] != "random_stopping", "distribution"].isna().all()
-    printed = one_budget_table(one).printed["method"].tolist()
+    assert rows.loc[rows["strategy"] != "random_stopping", "distribution"].isna().all()
+    printed = budget_strategies_table(one).printed["method"].tolist()
     names = [f"Online, K {shape}" for shape in stopped.index]
     assert [name for name in printed if "K" in name] == names
-    drawn = {plan.name: plan for plan in every_plan(one)}["one_budget_mnist"].draw()
+    drawn = {plan.name: plan for plan in every_figure(one)}["one_budget_mnist"].draw()
     (axes,) = drawn.axes
     written = [text.get_text() for text in axes.get_yticklabels()]
     assert {f"{name}: random stopping" for name in names} <= set(written)
@@ -257,7 +257,7 @@ def test_shorter_runs_and_single_points_are_no_search(store, study):
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed, epochs=1)
     rows = budget_strategies(study(store))
-    assert set(rows["way"]) == {"composition", "default"}
+    assert set(rows["strategy"]) == {"composition", "default"}
     assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
     assert of(rows, "default")["gain"] == pytest.approx(6)
 
@@ -309,8 +309,8 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
     made = study(store)
     row = of(budget_strategies(made), "composition", "online")
     assert (row["k"], row["whole"], row["mean"]) == (9, False, pytest.approx(85))
-    printed = one_budget_table(made).printed
-    assert "incomplete grid, k = 9" in set(printed["way"])
+    printed = budget_strategies_table(made).printed
+    assert "incomplete grid, k = 9" in set(printed["strategy"])
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm", "fixed_threshold"])
@@ -342,8 +342,8 @@ def test_nothing_is_gained_over_a_search_in_another_precision(store, study, prec
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed, precision=precision)
     rows = budget_strategies(study(store))
-    others = rows[rows["way"] != "composition"]
-    assert set(others["way"]) == {"default", "random_stopping", "linear_scaling"}
+    others = rows[rows["strategy"] != "composition"]
+    assert set(others["strategy"]) == {"default", "random_stopping", "linear_scaling"}
     assert set(others["precision"]) == {precision}
     assert set(others["gain"].notna()) == {precision == "float32"}
 
@@ -356,7 +356,7 @@ def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study
         store.add(method="auto_s", k=1, values=(value,), **ALONE, **known)
     one = study(store)
     rows = budget_strategies(one)
-    (plan,) = budget_strategies_figure.plans(one)
+    (plan,) = budget_strategies_figure.figures(one)
     (axes,) = plan.draw().axes
     drawn = set()
     for container in axes.containers:
@@ -406,7 +406,7 @@ def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, sto
     for seed in range(2):
         scaled(store, [0.1, 0.1], seed=seed, **rest)
     rows = budget_strategies(study(store))
-    assert set(rows["way"]) == {"composition", "default", "random_stopping", "linear_scaling"}
+    assert set(rows["strategy"]) == {"composition", "default", "random_stopping", "linear_scaling"}
     assert rows["gain"].isna().all()
 
 
@@ -417,7 +417,7 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
     rows = budget_strategies(study(store))
     assert of(rows, "composition", "online", FALLING_IN)["mean"] == pytest.approx(99)
     assert rows["gain"].isna().all()
-    printed = one_budget_table(study(store)).printed
+    printed = budget_strategies_table(study(store)).printed
     assert "Online, rate falling" in printed["method"].tolist()
     assert "itself" not in printed["above Online's search"].tolist()
     searched(store, SEARCH[:3], k=3, noise_multiplier=950.0)
@@ -426,7 +426,7 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
         14
     )
     assert of(budget_strategies(one), "composition", "online")["mean"] == pytest.approx(85)
-    (plan,) = budget_strategies_figure.plans(one)
+    (plan,) = budget_strategies_figure.figures(one)
     dashed = [line for line in plan.draw().axes[0].lines if line.get_linestyle() == "--"]
     assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(85)]
 
@@ -435,7 +435,7 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
 def test_a_gain_of_one_seed_each_has_no_interval(seeds, store, study):
     searched(store, [values[:seeds] for values in SEARCH])
     default(store, [0.90, 0.91, 0.92][:seeds])
-    (said,) = one_budget_table(study(store)).printed["above Online's search"].iloc[1:]
+    (said,) = budget_strategies_table(study(store)).printed["above Online's search"].iloc[1:]
     assert "nan" not in said
     assert ("[" in said) == (seeds > 1)
     assert said.startswith("+6.00 [" if seeds > 1 else "+6.00")

@@ -8,8 +8,8 @@ import pytest
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.linear_scaling import extrapolate, list_searches, nearest, outcomes
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.figures import every_plan
-from oso_dp.reporting.tables.linear_scaling import linear_scaling_table
+from oso_dp.reporting.figures import every_figure
+from oso_dp.reporting.tables.budget_strategies import linear_scaling_table
 
 RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
 NOISE = {"trial 1": 900.0, "trial 2": 500.0, "final": 30.0}
@@ -247,7 +247,7 @@ def test_no_other_cell_is_made_of_its_runs(store, study):
     for name in ("best", "last", "points"):
         assert getattr(both, name)["mean"].tolist() == getattr(plain, name)["mean"].tolist()
     assert (both.main_runs["search_accounting"] == "composition").all()
-    drawn = {plan.name: plan for plan in every_plan(both)}
+    drawn = {plan.name: plan for plan in every_figure(both)}
     assert set(drawn["metric_over_noise_mnist"].data["search_accounting"]) == {"composition"}
 
 

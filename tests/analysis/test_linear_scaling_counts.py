@@ -87,5 +87,5 @@ def test_a_budget_pays_for_the_grid_of_each_trial_and_one_final_run(shares, stor
     store.add(
         method="auto_s", search_accounting="single", noise_multiplier=500.0, values=(0.9,), **point
     )
-    rows = budget_strategies(study(store)).set_index("way")
+    rows = budget_strategies(study(store)).set_index("strategy")
     assert rows.loc["linear_scaling", "runs"] == shares * len(RHO) + 1

@@ -7,7 +7,7 @@ import pytest
 
 from oso_dp.analysis.noise_tables import metric_against_noise, noise_multipliers, online_grids
 from oso_dp.analysis.search_costs import search_costs
-from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.page.summary_text import noise_cost_text
 
 
@@ -82,10 +82,10 @@ def test_on_data_that_are_not_public_one_budget_pays_for_all_runs(runs, store, s
     assert made.budgeted_runs("patients") == "whole study"
     assert made.budgeted_runs("glyphs") == "whole grid"
     assert set(search_costs(made)["dataset"]) == {"glyphs"}
-    drawn = {plan.name for plan in every_plan(made)}
+    drawn = {plan.name for plan in every_figure(made)}
     for kind in ("noise_multipliers", "metric_over_noise", "search_cost"):
         assert {f"{kind}_{name}" for name in ("patients", "glyphs")} & drawn == {f"{kind}_glyphs"}
-    captions = {plan.name: plan.caption for plan in every_plan(made)}
+    captions = {plan.name: plan.caption for plan in every_figure(made)}
     assert "budget of the whole study" in captions["metric_over_epsilon_patients_k2"]
     assert "budget of the whole grid" in captions["metric_over_epsilon_glyphs_k2"]
 

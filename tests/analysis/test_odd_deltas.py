@@ -13,7 +13,7 @@ from oso_dp.analysis.accounts import account_grids, accounts_table, check_budget
 from oso_dp.analysis.study_statement import make_planned_statements, make_stored_statements
 from oso_dp.errors import OsoError
 from oso_dp.labels import format_delta
-from oso_dp.reporting.page.provenance import provenance
+from oso_dp.reporting.page.build import provenance
 from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table

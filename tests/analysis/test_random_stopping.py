@@ -12,8 +12,8 @@ from tests.accounting.draw_probabilities import probabilities
 from oso_dp.accounting.tuning_cost import STOPPING_ETA
 from oso_dp.analysis import random_stopping
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution, selection_probabilities
-from oso_dp.reporting.figures.random_stopping import draw_outcomes
-from oso_dp.reporting.tables.random_stopping import outcome_table
+from oso_dp.reporting.figures.metric_over_epsilon import outcome_chart
+from oso_dp.reporting.tables.search_cost import outcome_table
 
 STOP = {"search_accounting": "random_stopping"}
 SHAPED = (*STOPPING_ETA.values(), 0.5, 3.0)
@@ -238,7 +238,7 @@ def test_methods_are_compared_under_one_distribution(shared: str, store, study) 
 def test_the_figure_keeps_the_distributions_apart(store, study, epsilons):
     s = study(three_searches(store, epsilons))
     data = outcomes(s)
-    figure = draw_outcomes(data, "accuracy", "", s.methods)
+    figure = outcome_chart(data, "accuracy", "", s.methods).draw()
     names = [
         "all N runs are paid for",
         *(f"random stopping, K {shape}" for shape in ("logarithmic", "geometric", "poisson")),
@@ -265,7 +265,7 @@ def test_bars_of_both_rules_are_deviations_over_seeds(store, study, epsilons):
     axis = 0 if len(epsilons) == 1 else 1
     drawn = [
         np.ptp(segment[:, axis]) / 2
-        for axes in draw_outcomes(data, "accuracy", "", s.methods).axes
+        for axes in outcome_chart(data, "accuracy", "", s.methods).draw().axes
         for container in axes.containers
         for bar in container.lines[2]
         for segment in bar.get_segments()

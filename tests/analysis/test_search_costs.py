@@ -21,7 +21,7 @@ from oso_dp.analysis.search_costs import (
 )
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.reporting.tables.search_cost import cost_table
+from oso_dp.reporting.tables.search_cost import search_cost_table
 
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
@@ -59,7 +59,7 @@ def test_every_grid_has_a_price_by_every_rule(store, study, monkeypatch):
         for method in ("online", "fixed_threshold"):
             store.add(method=method, k=k)
     store.add(method="fixed_quantile", k=5, quantile=0.5)
-    table = cost_table(study(store))
+    table = search_cost_table(study(store))
     paper = table.printed.set_index("N")["all N, RDP"]
     assert paper.index.tolist() == ["1", "5", "9", "25", "81"]
     assert (paper != "–").all()
@@ -135,12 +135,12 @@ def test_of_a_plan_one_epsilon_is_shown_in_whatever_order_they_stand(
 def test_no_price_without_a_private_run(store, study):
     store.add(method="no_dp")
     assert cost_setting(study(store), "mnist") is None
-    assert cost_table(study(store)).printed.empty
+    assert search_cost_table(study(store)).printed.empty
 
 
 def test_a_budget_that_no_noise_meets_has_no_price(store, study):
     store.add(epsilon=1e-6)
-    table = cost_table(study(store))
+    table = search_cost_table(study(store))
     assert table.printed.set_index("N").loc["9", "all N, RDP"] == "–"
     assert any("no noise meets" in note for note in table.notes)
 
@@ -185,7 +185,7 @@ def test_what_no_noise_meets_has_no_price_from_a_file_either(
     assert (
         prices["noise_multiplier"].isna().tolist() == prices["accountant"].isin(impossible).tolist()
     )
-    shown = cost_table(known).printed["all N, PLD"]
+    shown = search_cost_table(known).printed["all N, PLD"]
     assert set(shown) == ({"–"} if "pld" in impossible else {"5.000"})
 
 

@@ -9,9 +9,9 @@ from scipy import stats
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.untuned_runs import untuned_runs, win_ranges, with_alternatives
-from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.figures import untuned_runs as untuned_runs_figure
-from oso_dp.reporting.tables.untuned_runs import no_search_table
+from oso_dp.reporting.tables.budget_strategies import untuned_runs_table
 
 RHO = [10.0**exponent for exponent in (-2, -1, 0, 1)]
 
@@ -116,11 +116,11 @@ def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, st
     assert rows.index.tolist() == ["", "rate falling, averaged, 0.99"]
     assert rows["own_beat"].tolist() == [2, 4]
     assert rows["own_mean"].tolist() == pytest.approx([85, 85])
-    names = no_search_table(one).printed.iloc[:, 3].tolist()
+    names = untuned_runs_table(one).printed.iloc[:, 3].tolist()
     assert names == ["Online", "Online, rate falling, averaged, 0.99"]
     verdicts = judge_claims(one).set_index(["claim", "dataset"])
     assert verdicts.loc[("Q5", "mnist"), "evidence"].count("decades") == 1  # the plain one's
-    drawn = {plan.name: plan for plan in every_plan(one)}["no_search_mnist_k4"].draw()
+    drawn = {plan.name: plan for plan in every_figure(one)}["untuned_runs_mnist_k4"].draw()
     (panel,) = drawn.axes  # one for the method, plain and laid over
     assert panel.get_title() == "Online"
     lines = {
@@ -148,7 +148,7 @@ def test_without_a_search_nothing_is_said(store, study):
     (row,) = win_ranges(study(store)).to_dict("records")
     assert math.isnan(row["own_mean"])
     assert math.isnan(row["own_beat"])
-    shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
+    shown = untuned_runs_table(study(store)).printed.to_numpy()[0].tolist()
     assert shown[4:7] == ["500.000", "95.00 ± 1.00", "ρ 1"]
     assert set(shown[7:]) == {"–"}
     assert win_ranges(study(type(store)())).empty
@@ -156,7 +156,7 @@ def test_without_a_search_nothing_is_said(store, study):
 
 def test_the_table_says_how_many_and_how_wide(store, study):
     fill(store, CLEAR, SEARCH[:3])
-    shown = no_search_table(study(store)).printed.to_numpy()[0].tolist()
+    shown = untuned_runs_table(study(store)).printed.to_numpy()[0].tolist()
     assert shown[:4] == ["MNIST", "4", "9", "Online"]
     assert shown[7:11] == ["900.000", "85.00 ± 1.00*", "2 of 4 (2 to 2)", "ρ 2.0 (2.0 to 2.0)"]
 
@@ -167,10 +167,10 @@ def test_a_search_is_never_made_of_guesses(store, study):
     assert one.best["mean"].tolist() == pytest.approx([0.85])
     assert one.last["mean"].max() == pytest.approx(0.85)
     assert (one.main_runs["search_accounting"] == "composition").all()
-    drawn = {plan.name: plan for plan in every_plan(one)}
+    drawn = {plan.name: plan for plan in every_figure(one)}
     over_noise = drawn["metric_over_noise_mnist"].data
     assert over_noise["mean"].max() < 86
-    assert drawn["no_search_mnist_k4"].draw() is not None
+    assert drawn["untuned_runs_mnist_k4"].draw() is not None
 
 
 VERDICTS = {
@@ -225,8 +225,8 @@ def test_a_single_guess_has_no_range_and_no_figure(store, study):
     one = study(store)
     assert len(untuned_runs(one)) == 6
     assert win_ranges(one)["method"].tolist() == ["online"]
-    drawn = [plan.name for plan in every_plan(one) if plan.kind == "no_search"]
-    assert drawn == ["no_search_mnist_k4"]
+    drawn = [plan.name for plan in every_figure(one) if plan.kind == "no_search"]
+    assert drawn == ["untuned_runs_mnist_k4"]
 
 
 def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, study):
@@ -239,7 +239,7 @@ def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, stu
     ]
     fill(store, CLEAR[::-1], lower, method="auto_s")
     one = study(store)
-    (plan,) = untuned_runs_figure.plans(one)
+    (plan,) = untuned_runs_figure.figures(one)
     figure = plan.draw()
     panels = {panel.get_title(): panel for panel in figure.axes}
     every = untuned_runs(one)
@@ -268,7 +268,7 @@ def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study
     """As long as only the low end of a grid was guessed, for one."""
     fill(store, [[0.30, 0.31], [0.40, 0.41]], SEARCH)
     one = study(store)
-    (plan,) = [plan for plan in every_plan(one) if plan.kind == "no_search"]
+    (plan,) = [plan for plan in every_figure(one) if plan.kind == "no_search"]
     for axes in plan.draw().axes:
         low, high = axes.get_ylim()
         assert low <= 40.5 <= high

@@ -10,7 +10,7 @@ from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED, ClaimData
 from oso_dp.analysis.claims import CLAIMS
 from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
 from oso_dp.analysis.values import variant_label
-from oso_dp.reporting.tables.untuned_runs import no_search_table
+from oso_dp.reporting.tables.budget_strategies import untuned_runs_table
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
@@ -36,7 +36,7 @@ def test_beside_onlines_search_stands_the_size_of_onlines_grid(ran, store, study
     (row,) = win_ranges(one).to_dict("records")
     assert (row["own_points"], row["own_grid_size"]) == (4, 16)
     assert (row["online_points"], row["online_grid_size"]) == (ran, 4)
-    printed = no_search_table(one).printed
+    printed = untuned_runs_table(one).printed
     own, online = (printed[name, "best"].item() for name in ("the method's own search",
                                                              "Online's search"))  # fmt: skip
     assert own.endswith("*")

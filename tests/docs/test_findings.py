@@ -274,7 +274,7 @@ def test_untuned_runs_on_mnist(extensions, table, stored) -> None:
     """Bold is ahead of Online's search, as far as it has run."""
     (head,) = re.findall(r"^\| epsilon \| method \| rho = .*$", extensions, re.M)
     rates = [float(rate) for rate in re.findall(r"\d+(?:\.\d+)?", head)]
-    guesses = table("figures/no_search_mnist_k9").fillna({"variant": ""})
+    guesses = table("figures/untuned_runs_mnist_k9").fillna({"variant": ""})
     for epsilon, title, *values in rows_below(extensions, head):
         method, variant = UNTUNED[title]
         for rate, said in zip(rates, values, strict=True):
@@ -319,7 +319,7 @@ def test_linear_scaling_on_mnist(extensions, table, repo: Path) -> None:
         assert noise.split(", ")[-1] == f"{row['noise_multiplier']:.3f}"
         assert composed == f"{row['own_noise_multiplier']:.3f}"
         assert row["learning_rates"] == "0.316228 (3)"
-    way = of(table("tables/one_budget"), way="linear_scaling", **known)
+    way = of(table("tables/budget_strategies"), strategy="linear_scaling", **known)
     assert f"this is {-way['gain']:.1f} points behind" in extensions
     assert "runs from 3.16 have 95.4, 95.7 and 95.7" in extensions
     assert sorted(missed_runs(repo)) == ["95.4", "95.7", "95.7"]

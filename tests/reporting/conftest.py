@@ -20,9 +20,9 @@ from tests.stores import (  # noqa: F401
 
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis import search_costs
-from oso_dp.reporting.context import ReportContext
 from oso_dp.reporting.page.build import build_report
-from oso_dp.reporting.tables import other_datasets, other_methods, tables_02_to_13
+from oso_dp.reporting.table import ReportContext
+from oso_dp.reporting.tables import cells
 
 
 @contextmanager
@@ -103,5 +103,4 @@ def paper_report(tmp_path_factory):
 def comparison_tables(of):
     """The paper's tables, those of other data sets, and what is beyond: whatever a study has."""
     sources = ReportContext(of, [], pd.DataFrame(), [])
-    files = (tables_02_to_13, other_datasets, other_methods)
-    return [table for file in files for table in file.tables(sources)]
+    return cells.tables(sources)

@@ -9,20 +9,19 @@ from tests.analysis.test_adaptation_signs import followed
 
 from oso_dp.analysis.adaptation_signs import coin_factor, coin_flip_fraction
 from oso_dp.analysis.load import read_result_set
-from oso_dp.reporting.figures import adaptation_signs, sign_windows, styles
-from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
-from oso_dp.reporting.figures.layout import to_png
-from oso_dp.reporting.figures.sign_windows import draw_signs
+from oso_dp.reporting.figures import adaptation_signs
+from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, draw_signs, select_runs
+from oso_dp.reporting.figures.files import to_png
 
 RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
 
 def plan_of(figure, study):
-    return next(figure.plans(study), None)
+    return next(figure.figures(study), None)
 
 
 def lines(axes, value):
-    colour = styles.STEERED[value].lower()
+    colour = adaptation_signs.ADAPTED_COLOURS[value].lower()
     return [line for line in axes.lines if to_hex(line.get_color()) == colour]
 
 
@@ -72,7 +71,6 @@ def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_sto
     store.add(method="fixed_threshold", method_options=RATES)
     assert plan_of(adaptation_signs, study(store)) is None
     assert plan_of(adaptation_signs, study(paper_store)) is None  # its rates are not stored
-    assert plan_of(sign_windows, study(store)) is None
 
 
 def probed(dataset, run_id, gradient, **more) -> pd.DataFrame:
@@ -93,7 +91,7 @@ def test_signs_with_and_without_noise_are_told_apart() -> None:
         (axes[1], "learning_rate", 0.0),
     ):
         seen, true, _ = panel.patches
-        assert to_hex(seen.get_edgecolor()) == styles.STEERED[value].lower()
+        assert to_hex(seen.get_edgecolor()) == adaptation_signs.ADAPTED_COLOURS[value].lower()
         shares = seen.get_data().values
         assert shares == pytest.approx([up] * len(shares), abs=0.05)
         assert true.get_linestyle() == "--"
@@ -108,7 +106,7 @@ def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
     store.add(dataset="glyphs")
     results = store.write(tmp_path / "results")
     probed("glyphs", "b", [-0.5] * 50).to_csv(results / "adaptation_signs.csv", index=False)
-    plan = plan_of(sign_windows, read_result_set(results))
+    plan = plan_of(adaptation_signs, read_result_set(results))
     assert plan.caption.startswith("One run of Online each: Glyphs (k = 9, ε = 9, ρ₀ = 1)")
     assert len(to_png(plan.draw())) > 5000
 
@@ -133,7 +131,7 @@ def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
         (drawn,) = (
             patch
             for patch in below.patches
-            if to_hex(patch.get_edgecolor()) == styles.STEERED[value].lower()
+            if to_hex(patch.get_edgecolor()) == adaptation_signs.ADAPTED_COLOURS[value].lower()
         )
         told = rows[rows["value"] == value]["up"]
         assert drawn.get_data().values == pytest.approx(told.to_numpy())

@@ -9,12 +9,11 @@ from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.verdicts import judge_cells, verdict_matrix
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.page import summary_text
+from oso_dp.reporting.page.build import make_sections
 from oso_dp.reporting.page.matrix import make_blocks
-from oso_dp.reporting.page.sections import make_sections
 from oso_dp.reporting.summary import summary_table
-from oso_dp.reporting.tables import cells as cell_texts
-from oso_dp.reporting.tables.figure_index import figures_table
-from oso_dp.reporting.tables.tables_02_to_13 import paper_table
+from oso_dp.reporting.tables.cells import paper_table
+from oso_dp.reporting.tables.study import figures_table
 
 
 @pytest.fixture
@@ -54,10 +53,10 @@ def test_verdict_all_diverged_cells_count_run(diverged) -> None:
 def test_tables_all_diverged_cells_are_run(diverged, lost) -> None:
     table = paper_table(diverged, find_table("mnist", 9))
     assert "No cell of this table was run." not in table.notes
-    assert any("bfloat16: Online at ε = 9" in note for note in cell_texts.precision_note(lost))
-    online = lost[lost["method"] == "online"].iloc[0]
-    assert cell_texts.count_columns(online)["grid points"] == "1 of 9 (2 of 2 runs diverged)"
-    assert cell_texts.verdict_text(online, "diverged") != "diverged"  # with its seeds
+    assert any("bfloat16: Online at ε = 9" in note for note in table.notes)
+    online = table.details[(table.details["method"] == "Online") & (table.details["ε"] == "9")]
+    assert [*online["grid points"]] == ["1 of 9 (2 of 2 runs diverged)"]
+    assert table.printed["Online"].iloc[-1, -1].startswith("diverged (")  # with its seeds
 
 
 def test_figures_all_diverged_cells_count_run(diverged) -> None:

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from oso_dp.reporting.figures import metric_over_noise, noise_multipliers
-from oso_dp.reporting.figures.heatmap import grid_plan
-from oso_dp.reporting.figures.layout import log_axis, plain_ticks
-from oso_dp.reporting.figures.metric_over_noise import noise_plan
+from oso_dp.reporting.figures import noise as noise_figures
+from oso_dp.reporting.figures.chart import log_axis, plain_ticks
+from oso_dp.reporting.figures.heatmap import grid_figure
+from oso_dp.reporting.figures.noise import metric_over_noise_figure
 
 
 @pytest.mark.parametrize("low", [0.004, 0.15, 0.7, 1.0, 30.0, 2500.0])
@@ -54,7 +54,7 @@ def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
         store.add(
             **known, noise_multiplier=nu / 3, values=(0.9,), search_accounting=search_accounting
         )
-    (axes,) = noise_plan(study(store), "glyphs").draw().axes
+    (axes,) = metric_over_noise_figure(study(store), "glyphs").draw().axes
     drawn = {(x, round(y, 6)) for line in axes.lines if line.get_marker() == "o"
              for x, y in zip(*line.get_data(), strict=True)}  # fmt: skip
     assert drawn == {(2.0, 80.0), (4.0, 80.0), (8.0, 80.0)}
@@ -71,8 +71,8 @@ def test_data_whose_runs_share_one_budget_have_no_figure_over_the_noise(
     made = study(store)
     made = replace(made, budget=plan.reindex(columns=made.budget.columns.union(plan.columns)))
     assert made.shared_budgets == {"glyphs": 12, "yours": 6}
-    for figures in (metric_over_noise, noise_multipliers):
-        assert "glyphs" not in {picture.dataset for picture in figures.plans(made)}
+    drawn = [figure for figure in noise_figures.figures(made) if figure.kind == "noise"]
+    assert "glyphs" not in {figure.dataset for figure in drawn}
 
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -84,7 +84,7 @@ def test_half_of_a_grid_is_enough_for_a_map(ran: int, store, study) -> None:
     for rate, threshold in [*itertools.product((0.1, 1.0), (0.5, 5.0))][:ran]:
         point = {"learning_rate": rate, "threshold": threshold}
         store.add(dataset="glyphs", method="fixed_threshold", k=2, **point, values=(0.5,))
-    figure = grid_plan(study(store), "glyphs", 2).draw()
+    figure = grid_figure(study(store), "glyphs", 2).draw()
     assert (figure is not None) == (ran >= 2)
     if figure is not None:
         cells = np.ma.getmaskarray(figure.axes[0].collections[0].get_array())
@@ -100,7 +100,7 @@ def test_a_panel_shows_all_that_ran_however_little_of_its_grid(store, study) -> 
             known = {"dataset": "glyphs", "method": method, "k": 2, "epsilon": epsilon}
             store.add(**known, learning_rate=rate, **{upward: value}, values=(0.5,))
     store.add(dataset="glyphs", method="online", k=2, epsilon=5.0, values=(0.9,))
-    plan = grid_plan(study(store), "glyphs", 2)
+    plan = grid_figure(study(store), "glyphs", 2)
     *panels, _ = plan.draw().axes  # the last is the colours' scale
     drawn = {
         panel.get_title(): int((~np.ma.getmaskarray(panel.collections[0].get_array())).sum())

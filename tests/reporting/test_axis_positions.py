@@ -14,16 +14,14 @@ from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
-from oso_dp.reporting.figures import styles, write_figures
+from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures.adaptation_signs import NAMES, draw_adaptation_signs
-from oso_dp.reporting.figures.dot_plot import draw_dots
-from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
+from oso_dp.reporting.figures.files import write_figures
 from oso_dp.reporting.figures.heatmap import draw_grid
-from oso_dp.reporting.figures.metric_over_noise import draw_against_noise
-from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.random_stopping import draw_outcomes
+from oso_dp.reporting.figures.metric_over_epsilon import dot_chart, metric_chart, outcome_chart
+from oso_dp.reporting.figures.noise import metric_over_noise_chart, noise_chart
 from oso_dp.reporting.page.summary_text import agreement_text, verdict_text
-from oso_dp.reporting.tables.noise_multipliers import noise_table
+from oso_dp.reporting.tables.search_cost import noise_table
 
 
 @pytest.mark.parametrize("at", [(0, 1), (2, 0), (1, 2)])
@@ -64,11 +62,11 @@ def test_each_way_stands_in_its_own_line_where_another_lacks_the_budget(store, s
         default(store, [0.90, 0.91, 0.92], epsilon=epsilon)
     one = study(store)
     rows = budget_strategies(one)
-    (plan,) = budget_strategies_figure.plans(one)
+    (plan,) = budget_strategies_figure.figures(one)
     figure = plan.draw()
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert [name.split(":")[0] for name in names] == ["Online", "FixedThreshold", "AUTO-S†"]
-    colours = {to_hex(styles.colours(one.methods)[m]): m for m in ("online", "auto_s")}
+    colours = {to_hex(chart.colours(one.methods)[m]): m for m in ("online", "auto_s")}
     lines = {"online": 0, "auto_s": 2}
     for axes, epsilon in zip(figure.axes, (3.0, 9.0), strict=True):
         drawn = [line for line in axes.lines if line.get_marker() not in ("None", "|", "_")]
@@ -97,9 +95,9 @@ def test_axes_name_the_budgets_as_they_are(epsilons, store, study) -> None:
     one = study(store)
     named = [f"{epsilon:g}" for epsilon in epsilons]
     for figure in (
-        draw_metric(judge_cells(one, "glyphs", 2), "", one.methods),
-        draw_noise(noise_table(one).data, "", one.methods),
-        draw_outcomes(outcomes(one), "accuracy", "", one.methods),
+        metric_chart(judge_cells(one, "glyphs", 2), "", one.methods).draw(),
+        noise_chart(noise_table(one).data, "", one.methods).draw(),
+        outcome_chart(outcomes(one), "accuracy", "", one.methods).draw(),
     ):
         assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == named
 
@@ -113,8 +111,8 @@ def test_over_the_noise_each_methods_line_has_its_own_values() -> None:
         for nu in (1.0, 2.0, 4.0)
     ]  # fmt: skip
     methods = ["online", "fixed_threshold", "adam_wosm"]
-    (axes,) = draw_against_noise(pd.DataFrame(rows), "accuracy", "", methods).axes
-    of_colour = {to_hex(styles.colours(methods)[m]): m for m in methods}
+    (axes,) = metric_over_noise_chart(pd.DataFrame(rows), "accuracy", "", methods).draw().axes
+    of_colour = {to_hex(chart.colours(methods)[m]): m for m in methods}
     shifts = {"online": 0.0, "fixed_threshold": -5.0, "adam_wosm": -2.0}
     lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
     curves = [line for line in lines if line.get_marker() not in ("None", "|", "_")]
@@ -136,14 +134,14 @@ def test_a_dots_filling_is_what_the_legend_calls_it() -> None:
         {"method": "online", "mean": 90.0 + place, "std": np.nan, "source": source}
         for place, source in enumerate(sources)
     ]
-    figure = draw_dots(pd.DataFrame(rows), "accuracy", "", ["online"])
+    figure = dot_chart(pd.DataFrame(rows), "accuracy", "", ["online"]).draw()
     drawn = {
         round(float(line.get_xdata()[0])): line.get_markerfacecolor()
         for line in figure.axes[0].lines
         if line.get_marker() not in ("None", "|", "_")
     }
     handles = {one.get_label(): one for one in figure.legends[0].legend_handles}
-    own = to_hex(styles.colours(["online"])["online"])
+    own = to_hex(chart.colours(["online"])["online"])
     for place, source in enumerate(sources):
         filling = to_hex(drawn[90 + place])
         said = to_hex(handles[source].get_markerfacecolor())

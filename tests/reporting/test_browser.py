@@ -110,3 +110,15 @@ def test_every_figure_is_drawn(seen):
     """)
     assert found["images"] > 10
     assert found["blank"] == []
+
+
+def test_no_table_scrolls_at_1280_pixels(seen):
+    found = seen("""
+        for (const fold of document.querySelectorAll('details')) fold.open = true;
+        const boxes = [...document.querySelectorAll('.scroll')];
+        seen.count = boxes.length;
+        seen.wide = boxes.filter(box => box.scrollWidth > box.clientWidth + 1)
+          .map(box => box.parentElement.id);
+    """)
+    assert found["count"] > 10
+    assert found["wide"] == []

@@ -7,10 +7,10 @@ from tests.analysis.test_untuned_runs import RHO
 from tests.reporting.test_figures import lines_in
 
 from oso_dp.analysis.untuned_runs import untuned_runs
-from oso_dp.reporting.figures import styles
+from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures import untuned_runs as untuned_runs_figure
-from oso_dp.reporting.figures.training_curves import draw_curves
-from oso_dp.reporting.figures.untuned_runs import draw_untuned
+from oso_dp.reporting.figures.training_curves import curves_chart
+from oso_dp.reporting.figures.untuned_runs import untuned_chart
 
 EPSILONS = (3.0, 5.0, 9.0)
 
@@ -28,7 +28,7 @@ def test_guesses_stand_in_the_panel_of_their_own_budget(store, study) -> None:
                 store.add(**known, noise_multiplier=900.0, values=(value - 0.02,))
     one = study(store)
     rows = untuned_runs(one)
-    drawn = iter(draw_untuned(rows, "", one.methods).axes)
+    drawn = iter(untuned_chart(rows, "", one.methods).draw().axes)
     for place in range(len(EPSILONS)):
         for method, lower in (("online", 0.0), ("auto_s", 0.05)):
             axes = next(drawn)
@@ -54,8 +54,10 @@ def test_nodps_curve_stands_in_each_panel_and_no_others_do(budgets: int) -> None
         )
         for step in (50, 100)
     ]
-    axes = draw_curves(pd.DataFrame(rows), "accuracy", "", ["online", "no_dp"]).axes[:budgets]
-    colours = styles.colours(["online", "no_dp"])
+    axes = (
+        curves_chart(pd.DataFrame(rows), "accuracy", "", ["online", "no_dp"]).draw().axes[:budgets]
+    )
+    colours = chart.colours(["online", "no_dp"])
     for panel, epsilon in zip(axes, EPSILONS, strict=False):
         (plain,) = lines_in(panel, colours["no_dp"])
         assert plain.get_ydata() == pytest.approx([49.5, 99])
@@ -72,7 +74,7 @@ def test_methods_that_have_no_panel_are_named(more: int, store, study) -> None:
         for rho in RHO[:2]:
             known = {"search_accounting": "single", "noise_multiplier": 500.0, "values": (0.9,)}
             store.add(k=4, method=method, learning_rate=rho, **known)
-    (plan,) = untuned_runs_figure.plans(study(store))
+    (plan,) = untuned_runs_figure.figures(study(store))
     drawn = [axes.get_title() for axes in plan.draw().axes]
     assert len(drawn) == 8
     left = [name for name in names if name not in drawn]

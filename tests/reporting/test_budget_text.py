@@ -8,8 +8,8 @@ from tests.analysis.test_budget_strategies import SEARCH, default, searched
 from oso_dp.analysis.budget_strategies import max_regret
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.reporting.figures import every_plan
-from oso_dp.reporting.figures.captions import incomplete_note
+from oso_dp.reporting.figures import every_figure
+from oso_dp.reporting.figures.metric_over_epsilon import incomplete_note
 from oso_dp.reporting.tables.cells import anchor, tooltip
 from oso_dp.reporting.update_docs import budgets
 
@@ -38,9 +38,9 @@ def made(store, study):
     return study(store)
 
 
-@pytest.mark.parametrize("kind", ["one_budget", "no_search", "grid", "curves"])
+@pytest.mark.parametrize("kind", ["budget_strategies", "untuned_runs", "grid", "training"])
 def test_a_panel_says_its_budget(kind: str, made) -> None:
-    (plan,) = (plan for plan in every_plan(made) if plan.kind == kind and plan.k in (None, 4))
+    plan = next(plan for plan in every_figure(made) if plan.kind == kind and plan.k in (None, 4))
     said = "\n".join(
         text for axes in plan.draw().axes for text in (axes.get_title(), axes.get_ylabel())
     )
@@ -50,7 +50,7 @@ def test_a_panel_says_its_budget(kind: str, made) -> None:
 
 def test_sentences_say_their_budgets(made) -> None:
     caption = next(
-        plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.measured
+        plan.caption for plan in every_figure(made) if plan.kind == "metric" and plan.measured
     )
     assert "AdamWOSM (ε = 0.5, 2.25)" in caption
     (question,) = judge_claims(made).query("claim == 'Q5' and dataset == 'mnist'")["evidence"]

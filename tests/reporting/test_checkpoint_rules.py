@@ -2,7 +2,7 @@
 
 import pytest
 
-from oso_dp.reporting.tables.checkpoint_rules import rules_sentence, rules_table
+from oso_dp.reporting.tables.study import rules_sentence, rules_table
 
 
 def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):

@@ -10,8 +10,8 @@ from tests.reporting.test_scales import GUESS, WAY
 
 from oso_dp.analysis.cells import trajectories
 from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs, select_runs
-from oso_dp.reporting.figures.budget_strategies import draw_strategies
-from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
+from oso_dp.reporting.figures.budget_strategies import strategies_chart
+from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 
 RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
@@ -29,8 +29,8 @@ def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study
     over = trajectories(best, made.evaluations)
     for figure in (
         draw_adaptation_signs(select_runs(made)),
-        draw_curves(over, "accuracy", "", made.methods),
-        draw_adapted(over, "threshold", "", made.methods),
+        curves_chart(over, "accuracy", "", made.methods).draw(),
+        adapted_chart(over, "threshold", "", made.methods).draw(),
     ):
         for axes in figure.axes:
             assert axes.get_xlim()[0] == 0
@@ -41,5 +41,7 @@ def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study
 def test_bars_of_the_other_half_are_shown_to_their_end(spread: float) -> None:
     rows = [{**WAY, "mean": 50.0}]
     rows += [{**WAY, **GUESS, "mean": 51.0, "cross_mean": 49.0, "cross_std": spread}]
-    (axes,) = draw_strategies(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
+    (axes,) = (
+        strategies_chart(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).draw().axes
+    )
     assert outside(axes) == []

@@ -8,7 +8,7 @@ import pytest
 
 from oso_dp.analysis.side_measurements import read_cosine
 from oso_dp.errors import OsoError
-from oso_dp.reporting.figures.figure_01 import cosine_plans, draw_cosine
+from oso_dp.reporting.figures.figure_01 import cosine_chart, figures
 
 
 def cosines(**more):
@@ -27,7 +27,7 @@ def cosines(**more):
 
 def test_figure_1_has_a_line_per_step_and_marks_the_best_threshold(tmp_path):
     cosines().to_csv(tmp_path / "cosine.csv", index=False)
-    axes = draw_cosine(read_cosine(tmp_path / "cosine.csv"), "").axes
+    axes = cosine_chart(read_cosine(tmp_path / "cosine.csv"), "").draw().axes
     for panel, peak in zip(axes, (0.7, 0.35), strict=True):
         curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
         assert [max(curve.get_ydata()) for curve in curves] == [peak, peak]
@@ -41,7 +41,7 @@ def test_figure_1_has_a_line_per_step_and_marks_the_best_threshold(tmp_path):
 def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
     calm = cosines(noise_multiplier=0.01).assign(batch_mean=0.9)
     study = SimpleNamespace(cosine=pd.concat([calm, cosines()]))
-    own, other = cosine_plans(study)
+    own, other = figures(study)
     assert (own.name, other.name) == ("figure_01", "figure_01_nu0.01")
     assert "(ν = 0.8)" in own.caption
     assert "(ν = 0.01)" in other.caption
@@ -76,7 +76,7 @@ def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):
 
 def test_figure_1s_bands_are_the_deviations_of_their_own_truth():
     rows = cosines(data_std=0.02)
-    for panel, truth in zip(draw_cosine(rows, "").axes, ("batch", "data"), strict=True):
+    for panel, truth in zip(cosine_chart(rows, "").draw().axes, ("batch", "data"), strict=True):
         curve = rows[rows["step"] == 100]
         heights = panel.collections[0].get_paths()[0].vertices[:, 1]
         mean, std = curve[f"{truth}_mean"], curve[f"{truth}_std"]
@@ -90,7 +90,7 @@ def test_the_runs_own_threshold_stands_on_the_line(at: float) -> None:
     """Which is straight between two thresholds where their axis is logarithmic."""
     rows = cosines()
     rows = rows[rows["step"] == 100].assign(run_threshold=at)
-    for panel, truth in zip(draw_cosine(rows, "").axes, ("batch", "data"), strict=True):
+    for panel, truth in zip(cosine_chart(rows, "").draw().axes, ("batch", "data"), strict=True):
         assert panel.get_xscale() == "log"
         (own,) = [line for line in panel.lines if line.get_marker() == "D"]
         (curve,) = [line for line in panel.lines if len(line.get_xdata()) == 3]

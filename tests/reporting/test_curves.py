@@ -3,7 +3,7 @@
 import pytest
 
 from oso_dp.analysis.cells import trajectories
-from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
+from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 
 
 @pytest.mark.parametrize("seen", [1, 2, 4])
@@ -19,11 +19,11 @@ def test_a_cross_stands_at_a_runs_last_evaluation(seen, turned, make_store, stud
         ends.append(100 * values[-1])
     of = study(store)
     steps = trajectories(of.best_runs, of.evaluations.iloc[:: -1 if turned else 1])
-    (axes,) = draw_curves(steps, "accuracy", "", of.methods).axes
+    (axes,) = curves_chart(steps, "accuracy", "", of.methods).draw().axes
     crosses = [line for line in axes.lines if line.get_marker() == "X"]
     assert {line.get_xdata()[0] for line in crosses} == {50 * seen}
     assert sorted(line.get_ydata()[0] for line in crosses) == pytest.approx(sorted(ends))
-    (adapted,) = draw_adapted(steps, "threshold", "", of.methods).axes
+    (adapted,) = adapted_chart(steps, "threshold", "", of.methods).draw().axes
     at = {line.get_xdata()[0] for line in adapted.lines if line.get_marker() == "X"}
     assert at == {50 * seen}
 
@@ -41,8 +41,8 @@ def test_no_panel_cuts_what_another_one_shows(metric, falls, make_store, study) 
     of = study(store)
     steps = trajectories(of.best_runs, of.evaluations)
     drawn = [
-        draw_curves(steps, metric, "", of.methods),
-        draw_adapted(steps, "threshold", "", of.methods),
+        curves_chart(steps, metric, "", of.methods).draw(),
+        adapted_chart(steps, "threshold", "", of.methods).draw(),
     ]
     for figure in drawn:
         for axes in figure.axes:

@@ -8,7 +8,7 @@ import pytest
 from oso_dp.analysis.side_measurements import read_vocabulary_coverage
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
-from oso_dp.reporting.tables.table_01 import data_table
+from oso_dp.reporting.tables.study import data_table
 
 
 def lines(table):

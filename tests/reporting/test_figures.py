@@ -13,13 +13,16 @@ from PIL import Image
 from oso_dp import labels
 from oso_dp.analysis.cells import trajectories
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.reporting.figures import every_plan, styles
-from oso_dp.reporting.figures.dot_plot import draw_dots
-from oso_dp.reporting.figures.figures_03_to_11 import draw_metric, metric_plan
-from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.other_methods import beyond_plan
-from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
-from oso_dp.reporting.tables.noise_multipliers import noise_table
+from oso_dp.reporting.figures import chart, every_figure
+from oso_dp.reporting.figures.metric_over_epsilon import (
+    dot_chart,
+    metric_chart,
+    metric_figure,
+    other_methods_figure,
+)
+from oso_dp.reporting.figures.noise import noise_chart
+from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
+from oso_dp.reporting.tables.search_cost import noise_table
 
 
 def steps_of(s):
@@ -42,8 +45,8 @@ def drawn_points(axes, colour, filled):
 
 def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
     cells = judge_cells(study(paper_store), "mnist", 9)
-    axes = draw_metric(cells, "", ["online"]).axes[0]
-    online = styles.colours([])["online"]
+    axes = metric_chart(cells, "", ["online"]).draw().axes[0]
+    online = chart.colours([])["online"]
     ours, theirs = (drawn_points(axes, online, filled) for filled in (True, False))
     assert [y for _, y in theirs] == [90.69, 91.62, 92.94, 93.62]
     assert [y for _, y in ours] == [cells[cells["status"] == "run"]["mean"].iloc[0]]
@@ -62,7 +65,7 @@ def test_error_bars_need_two_seeds(make_store, study, epsilons, axis):
         for epsilon, seed in itertools.product(epsilons, range(seeds)):
             value = 0.9 + 0.01 * seed
             store.add(dataset="glyphs", epsilon=epsilon, seed=seed, values=(value,))
-        axes = draw_metric(judge_cells(study(store), "glyphs", 9), "", ["online"]).axes[0]
+        axes = metric_chart(judge_cells(study(store), "glyphs", 9), "", ["online"]).draw().axes[0]
         return [c for container in axes.containers for c in container.lines[2]]
 
     assert bars(1) == []
@@ -77,19 +80,20 @@ def test_mse_has_a_logarithmic_axis(store, study):
     store.add(dataset="fashion_mnist", metric="mse", values=(0.1, 0.01))
     s = study(store)
     assert (
-        draw_metric(judge_cells(s, "fashion_mnist", 9), "", s.methods).axes[0].get_yscale() == "log"
+        metric_chart(judge_cells(s, "fashion_mnist", 9), "", s.methods).draw().axes[0].get_yscale()
+        == "log"
     )
-    figure = draw_curves(steps_of(s), "mse", "", s.methods)
+    figure = curves_chart(steps_of(s), "mse", "", s.methods).draw()
     assert figure.axes[0].get_yscale() == "log"
-    assert lines_in(figure.axes[0], styles.colours([])["online"])[0].get_ydata() == pytest.approx(
+    assert lines_in(figure.axes[0], chart.colours([])["online"])[0].get_ydata() == pytest.approx(
         [10, 1]
     )
 
 
 def test_only_methods_that_adapt_are_solid_in_the_threshold(paper_store, study):
     s = study(paper_store)
-    axes = draw_adapted(steps_of(s), "threshold", "", s.methods).axes[0]
-    colour = styles.colours([])
+    axes = adapted_chart(steps_of(s), "threshold", "", s.methods).draw().axes[0]
+    colour = chart.colours([])
     for method in ("online", "fixed_quantile"):
         (line,) = lines_in(axes, colour[method])
         assert len(set(line.get_ydata())) > 5
@@ -97,26 +101,26 @@ def test_only_methods_that_adapt_are_solid_in_the_threshold(paper_store, study):
         (line,) = lines_in(axes, colour[method])
         assert set(line.get_ydata()) == {value}
         assert line.get_linestyle() == ":"
-    rates = draw_adapted(steps_of(s), "learning_rate", "", s.methods).axes[0]
+    rates = adapted_chart(steps_of(s), "learning_rate", "", s.methods).draw().axes[0]
     assert {to_hex(line.get_color()) for line in rates.lines} == {colour["online"].lower()}
 
 
 def test_nothing_to_draw_gives_no_figure(store, study):
     store.add(method="no_dp")
     s = study(store)
-    assert draw_adapted(steps_of(s), "threshold", "", s.methods) is None  # all null
-    assert draw_adapted(steps_of(s), "learning_rate", "", s.methods) is None  # constant
-    assert draw_noise(noise_table(s).data, "", s.methods) is None
+    assert adapted_chart(steps_of(s), "threshold", "", s.methods).draw() is None  # all null
+    assert adapted_chart(steps_of(s), "learning_rate", "", s.methods).draw() is None  # constant
+    assert noise_chart(noise_table(s).data, "", s.methods).draw() is None
     empty = judge_cells(s, "mnist", 7)  # no rows of ours, and the paper prints no value
-    assert draw_metric(empty, "", s.methods) is None
+    assert metric_chart(empty, "", s.methods).draw() is None
 
 
 def test_nodp_alone_is_drawn(store, study):
     store.add(method="no_dp", dataset="glyphs", values=(0.9, 0.99))
     s = study(store)
-    curves = draw_curves(steps_of(s), "accuracy", "", s.methods)
-    assert lines_in(curves.axes[0], styles.colours([])["no_dp"])
-    metric = draw_metric(judge_cells(s, "glyphs", 9), "", s.methods)
+    curves = curves_chart(steps_of(s), "accuracy", "", s.methods).draw()
+    assert lines_in(curves.axes[0], chart.colours([])["no_dp"])
+    metric = metric_chart(judge_cells(s, "glyphs", 9), "", s.methods).draw()
     assert metric.axes[0].lines[0].get_ydata() == pytest.approx([99, 99])
 
 
@@ -124,7 +128,7 @@ def test_a_diverged_run_ends_in_a_cross(store, study):
     store.add(seed=0, values=(0.5, 0.9, 0.95))
     store.add(seed=1, values=(0.5, math.inf), diverged_at=80)
     s = study(store)
-    axes = draw_curves(steps_of(s), "accuracy", "", s.methods).axes[0]
+    axes = curves_chart(steps_of(s), "accuracy", "", s.methods).draw().axes[0]
     (cross,) = [line for line in axes.lines if line.get_marker() == "X"]
     assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([50], [50.0])
     mean = next(line for line in axes.lines if line.get_marker() != "X")
@@ -133,7 +137,7 @@ def test_a_diverged_run_ends_in_a_cross(store, study):
 
 def test_noise_bars_carry_n(paper_store, study):
     s = study(paper_store)
-    axes = draw_noise(noise_table(s).data, "", s.methods).axes[0]
+    axes = noise_chart(noise_table(s).data, "", s.methods).draw().axes[0]
     heights = [bar.get_height() for bar in axes.patches]
     stored = {run["noise_multiplier"] for run in paper_store.runs} - {None}
     assert set(heights) == stored
@@ -141,19 +145,19 @@ def test_noise_bars_carry_n(paper_store, study):
 
 
 def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
-    few, many = styles.colours(["online"]), styles.colours(["zeta", "alpha", "online"])
+    few, many = chart.colours(["online"]), chart.colours(["zeta", "alpha", "online"])
     assert all(many[m] == few[m] for m in few)
     assert len(set(many.values())) == len(many)
-    marks = styles.markers(["zeta", "alpha"])
+    marks = chart.markers(["zeta", "alpha"])
     assert len(set(marks.values())) == len(marks)
 
 
 def test_figures_of_the_demo(glyphs_report):
     names = {
         "metric_over_epsilon_glyphs_k3",
-        "learning_curves_glyphs_k3",
-        "threshold_glyphs_k3",
-        "learning_rate_glyphs_k3",
+        "learning_curves_glyphs",
+        "threshold_glyphs",
+        "learning_rate_glyphs",
         "noise_multipliers_glyphs",
         "metric_over_noise_glyphs",
         "search_cost_glyphs",
@@ -184,7 +188,7 @@ def test_noise_is_drawn_of_the_papers_grids(store, study):
     store.add(values=(0.9,))
     store.add(method="auto_s", values=(0.9,))
     store.add(k=1, values=(0.9,))
-    (plan,) = [p for p in every_plan(study(store)) if p.name == "noise_multipliers_mnist"]
+    (plan,) = [p for p in every_figure(study(store)) if p.name == "noise_multipliers_mnist"]
     figure = plan.draw()
     assert [axes.get_title() for axes in figure.axes] == ["k = 9"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Online"]
@@ -195,14 +199,14 @@ def test_a_grid_that_ran_in_part_is_named_below_its_figure(store, study):
     store.add(dataset="glyphs", k=1, method="auto_s")
     store.add(dataset="glyphs", k=2, method="online")
     store.add(dataset="glyphs", k=2, method="fixed_quantile_linear", quantile=0.5)
-    whole, part = (beyond_plan(study(store), "glyphs", k).caption for k in (1, 2))
+    whole, part = (other_methods_figure(study(store), "glyphs", k).caption for k in (1, 2))
     assert "Only a part" not in whole
     assert part.endswith(
         "Only a part of these grids ran: FixedQuantile, linear (ε = 9), Online (ε = 9)."
     )
-    metric = metric_plan(study(store), "glyphs", 2, measured=True).caption
+    metric = metric_figure(study(store), "glyphs", 2, measured=True).caption
     assert metric.endswith("Only a part of these grids ran: Online (ε = 9).")
-    assert "Only a part" not in metric_plan(study(store), "glyphs", 1, measured=True).caption
+    assert "Only a part" not in metric_figure(study(store), "glyphs", 1, measured=True).caption
 
 
 def bars_in(axes, axis=1):
@@ -223,7 +227,7 @@ def test_bars_of_the_papers_values_are_its_own_deviations(store, study, epsilons
         store.add(epsilon=epsilon, seed=seed, values=(0.90 + 0.02 * seed,))
     cells = judge_cells(study(store), "mnist", 9)
     cells = cells[cells["epsilon"].isin(epsilons) & (cells["method"] == "online")]
-    drawn = bars_in(draw_metric(cells, "", ["online"]).axes[0], axis)
+    drawn = bars_in(metric_chart(cells, "", ["online"]).draw().axes[0], axis)
     theirs = [bar for hollow, bars in drawn if hollow for bar in bars]
     ours = [bar for hollow, bars in drawn if not hollow for bar in bars]
     expected = zip(cells["paper_mean"], cells["paper_std"], strict=True)
@@ -234,20 +238,20 @@ def test_bars_of_the_papers_values_are_its_own_deviations(store, study, epsilons
 def test_dots_stand_at_their_methods_names():
     methods = ["online", "fixed_threshold", "fixed_quantile", "adam_wosm", "auto_s"]
     values = pd.DataFrame({"method": methods, "mean": range(5), "std": 0.1, "source": "ours"})
-    (axes,) = draw_dots(values, "accuracy", "", methods).axes
+    (axes,) = dot_chart(values, "accuracy", "", methods).draw().axes
     names = {
         round(place): label.get_text()
         for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
     }
-    colours = styles.colours(methods)
+    colours = chart.colours(methods)
     for mean, method in enumerate(methods):
         (line,) = [line for line in lines_in(axes, colours[method]) if line.get_marker() != "|"]
         assert line.get_xdata()[0] == mean
         assert names[round(line.get_ydata()[0])] == labels.method_label(method)
 
 
-@pytest.mark.parametrize("draw", [draw_curves, draw_adapted], ids=["metric", "threshold"])
-def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(draw):
+@pytest.mark.parametrize("make_chart", [curves_chart, adapted_chart], ids=["metric", "threshold"])
+def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(make_chart):
     """Of three seeds, of which one is far from the others."""
     rows = [
         {"run_id": f"{epsilon} {seed}", "method": "online", "epsilon": epsilon, "seed": seed}
@@ -256,12 +260,12 @@ def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(draw):
         for seed, off in enumerate((0.01, 0.02, 0.06))
         for step, value in ((50, epsilon / 20 + off), (100, epsilon / 10 + off))
     ]
-    what, scale = ("accuracy", 100) if draw is draw_curves else ("threshold", 1)
-    panels = draw(pd.DataFrame(rows), what, "", ["online"]).axes
+    what, scale = ("accuracy", 100) if make_chart is curves_chart else ("threshold", 1)
+    panels = make_chart(pd.DataFrame(rows), what, "", ["online"]).draw().axes
     for panel, epsilon in zip(panels, (3.0, 5.0, 9.0), strict=False):
         assert panel.get_title() == f"ε = {epsilon:g}"
         at = np.array([epsilon / 20, epsilon / 10])
-        (line,) = lines_in(panel, styles.colours([])["online"])
+        (line,) = lines_in(panel, chart.colours([])["online"])
         assert line.get_ydata() == pytest.approx(scale * (at + 0.03))
         (band,) = panel.collections
         heights = band.get_paths()[0].vertices[:, 1]
@@ -277,9 +281,13 @@ def test_constants_are_those_of_the_panels_own_budget():
         for method, constant in (("online", None), ("fixed_threshold", fixed))
         for step in (50, 100)
     ]
-    panels = draw_adapted(pd.DataFrame(rows), "threshold", "", ["online", "fixed_threshold"]).axes
+    panels = (
+        adapted_chart(pd.DataFrame(rows), "threshold", "", ["online", "fixed_threshold"])
+        .draw()
+        .axes
+    )
     for panel, fixed in zip(panels, (0.5, 4.0), strict=False):
-        dotted = lines_in(panel, styles.colours([])["fixed_threshold"])
+        dotted = lines_in(panel, chart.colours([])["fixed_threshold"])
         assert [set(line.get_ydata()) for line in dotted] == [{fixed}]
 
 
@@ -295,9 +303,9 @@ def test_every_figure_of_errors_has_their_unit(store, study):
                       noise_multiplier=50.0)  # fmt: skip
         for threshold in (0.1, 10.0):
             store.add(**known, method="fixed_threshold", threshold=threshold, **at, values=values)
-    kinds = {"metric", "beyond", "grid", "curves", "noise", "no_search", "one_budget"}
+    kinds = {"metric", "other_methods", "grid", "noise", "untuned_runs", "budget_strategies"}
     seen = set()
-    for plan in every_plan(study(store)):
+    for plan in every_figure(study(store)):
         if plan.kind in kinds and plan.dataset == "fashion_mnist" and plan.measured:
             if plan.name.startswith("noise_multipliers") or (figure := plan.draw()) is None:
                 continue

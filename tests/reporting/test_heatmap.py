@@ -7,19 +7,25 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
 from oso_dp.analysis.noise_tables import metric_against_noise
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.methods import PAPER_METHODS
-from oso_dp.reporting.figures import every_plan, layout, styles
-from oso_dp.reporting.figures.figures_03_to_11 import metric_plan
-from oso_dp.reporting.figures.heatmap import draw_grid, grid_plan
-from oso_dp.reporting.figures.metric_over_noise import draw_against_noise, noise_plan
-from oso_dp.reporting.figures.other_methods import beyond_plan
-from oso_dp.reporting.figures.random_stopping import draw_outcomes
-from oso_dp.reporting.tables.figure_index import figures_table
+from oso_dp.reporting.figures import chart, every_figure, files
+from oso_dp.reporting.figures.heatmap import draw_grid, grid_figure
+from oso_dp.reporting.figures.metric_over_epsilon import (
+    metric_figure,
+    other_methods_figure,
+    outcome_chart,
+)
+from oso_dp.reporting.figures.noise import (
+    metric_over_noise_chart,
+    metric_over_noise_figure,
+)
+from oso_dp.reporting.tables.study import figures_table
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ def grid_store(store):
 
 
 def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
-    plan = grid_plan(study(grid_store), "mnist", 3)
+    plan = grid_figure(study(grid_store), "mnist", 3)
     figure = plan.draw()
     panel = figure.axes[0]
     cells = panel.collections[0].get_array()
@@ -87,7 +93,7 @@ def test_panels_share_their_scales_even_if_one_lacks_a_row(store, study):
             for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
                 point = {"learning_rate": rate, "quantile": quantile}
                 store.add(method="fixed_quantile", **cell, **point)
-    figure = grid_plan(study(store), "mnist", 3).draw()
+    figure = grid_figure(study(store), "mnist", 3).draw()
     first, second, third, _, _ = figure.axes  # the last is the colours' scale
     missing = [
         np.ma.getmaskarray(p.collections[0].get_array()).tolist() for p in (first, second, third)
@@ -103,7 +109,7 @@ def test_the_least_error_is_the_brightest(store, study):
     for i, value in enumerate((0.1, 0.01, 0.5)):
         point = {"learning_rate": 10.0**i, "threshold": 1.0, "method": "fixed_threshold"}
         store.add(dataset="fashion_mnist", metric="mse", k=2, **point, values=(value,))
-    panel = grid_plan(study(store), "fashion_mnist", 2).draw().axes[0]
+    panel = grid_figure(study(store), "fashion_mnist", 2).draw().axes[0]
     (ours,) = [line for line in panel.lines if line.get_marker() == "o"]
     assert ours.get_xdata()[0] == 1.5
     image = panel.collections[0]
@@ -112,7 +118,7 @@ def test_the_least_error_is_the_brightest(store, study):
 
 
 def test_a_few_points_of_a_grid_are_no_map(paper_store, study):
-    assert grid_plan(study(paper_store), "mnist", 9).draw() is None
+    assert grid_figure(study(paper_store), "mnist", 9).draw() is None
 
 
 def test_each_grid_stands_at_its_own_noise(store, study):
@@ -131,7 +137,7 @@ def test_each_grid_stands_at_its_own_noise(store, study):
     }
     theirs = cells[cells["source"] == "paper"].set_index("noise_multiplier")["mean"]
     assert theirs.to_dict() == {4.0: 90.69, 2.0: 93.62}  # of Table 8, at the same grids
-    axes = draw_against_noise(cells, "accuracy", "", s.methods).axes[0]
+    axes = metric_over_noise_chart(cells, "accuracy", "", s.methods).draw().axes[0]
     drawn = {x for line in axes.lines for x in line.get_xdata() if line.get_marker() == "o"}
     assert drawn == {1.0, 2.0, 4.0}
 
@@ -144,7 +150,7 @@ def test_runs_of_another_length_are_not_held_against_their_noise(store, study, e
     one = study(store)
     cells = metric_against_noise(one, "mnist")
     assert set(cells.loc[cells["source"] == "ours", "k"]) == {9}
-    assert noise_plan(one, "mnist").caption.count("Runs of 10 epochs alone.") == 1
+    assert metric_over_noise_figure(one, "mnist").caption.count("Runs of 10 epochs alone.") == 1
 
 
 def test_the_last_bit_of_a_grid_value_makes_no_column_of_its_own(grid_store, study):
@@ -156,15 +162,18 @@ def test_the_last_bit_of_a_grid_value_makes_no_column_of_its_own(grid_store, stu
 
 def test_a_store_of_further_methods_alone_is_drawn(store, study):
     store.add(dataset="glyphs", k=3, method="auto_s", values=(0.5,))
-    names = {plan.name for plan in every_plan(study(store)) if plan.draw() is not None}
-    assert "beyond_glyphs_k3" in names
+    names = {plan.name for plan in every_figure(study(store)) if plan.draw() is not None}
+    assert "other_methods_glyphs_k3" in names
     assert "metric_over_epsilon_glyphs_k3" not in names
 
 
 def test_nothing_of_ours_is_no_figure_of_noise(store, study):
     store.add(method="no_dp")
     s = study(store)
-    assert draw_against_noise(metric_against_noise(s, "mnist"), "accuracy", "", s.methods) is None
+    assert (
+        metric_over_noise_chart(metric_against_noise(s, "mnist"), "accuracy", "", s.methods).draw()
+        is None
+    )
 
 
 def test_both_prices_have_a_panel_and_share_their_scale(store, study):
@@ -178,14 +187,14 @@ def test_both_prices_have_a_panel_and_share_their_scale(store, study):
                 search_accounting=search_accounting,
             )
     s = study(store)
-    figure = draw_outcomes(outcomes(s), "accuracy", "", s.methods)
+    figure = outcome_chart(outcomes(s), "accuracy", "", s.methods).draw()
     left, right = figure.axes
     assert left.lines[0].get_ydata() == pytest.approx([80, 80])
     assert 80 < right.lines[0].get_ydata()[0] < 90
     assert left.get_ylim() == right.get_ylim()
     only = outcomes(s)
     only = only[only["search_accounting"] == "random_stopping"]
-    assert draw_outcomes(only, "accuracy", "", s.methods) is None
+    assert outcome_chart(only, "accuracy", "", s.methods).draw() is None
 
 
 def test_both_prices_at_one_budget_are_dots_marked_by_their_rule(store, study):
@@ -198,7 +207,7 @@ def test_both_prices_at_one_budget_are_dots_marked_by_their_rule(store, study):
                 search_accounting=search_accounting,
             )
     s = study(store)
-    (axes,) = draw_outcomes(outcomes(s), "accuracy", "", s.methods).axes
+    (axes,) = outcome_chart(outcomes(s), "accuracy", "", s.methods).draw().axes
     composed, stopped = (line for line in axes.lines if len(line.get_xdata()) == 1)
     assert composed.get_xdata() == pytest.approx([80])
     assert 80 < stopped.get_xdata()[0] < 90
@@ -211,8 +220,8 @@ def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study)
     paper_store.add(method="magic", values=(0.99,))
     s = study(paper_store)
     paper, beyond = (
-        metric_plan(s, "mnist", 9, measured=True).draw(),
-        beyond_plan(s, "mnist", 9).draw(),
+        metric_figure(s, "mnist", 9, measured=True).draw(),
+        other_methods_figure(s, "mnist", 9).draw(),
     )
     said = [[t.get_text() for t in figure.legends[0].get_texts()] for figure in (paper, beyond)]
     assert "magic" not in said[0]
@@ -220,13 +229,13 @@ def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study)
 
 
 def test_without_others_there_is_no_figure_beyond(paper_store, study):
-    assert beyond_plan(study(paper_store), "mnist", 9).draw() is None
+    assert other_methods_figure(study(paper_store), "mnist", 9).draw() is None
 
 
 def test_the_list_of_figures_says_what_was_run(paper_store, study):
     s = study(paper_store)
     drawn = [f"figure_{n:02d}" for n in (2, 6, 8)]
-    shown = figures_table(s, drawn).printed.set_index("figure")
+    shown = figures_table(s, drawn).printed.astype({"figure": int}).set_index("figure")
     assert shown.index.tolist() == list(range(1, 12))
     assert shown.loc[6, ["status", "cells run", "runs"]].tolist() == ["drawn", "4 of 16", "6"]
     assert shown.loc[8, "status"] == "not run: the paper's values only"
@@ -240,30 +249,31 @@ def test_part_of_ag_news_is_never_the_papers(store, study):
     s = study(store)
     cells = metric_against_noise(s, "ag_news_partial")
     assert set(cells["source"]) == {"ours"}
-    names = [plan.name for plan in every_plan(s) if plan.measured]
+    names = [plan.name for plan in every_figure(s) if plan.measured]
     assert not [name for name in names if name.startswith("figure_") and name != "figure_02"]
     assert "metric_over_epsilon_ag_news_partial_k9" in names
 
 
 def test_a_small_file_keeps_every_methods_colour():
     """Thin lines beside a heat map: the palette must not give them another method's colour."""
-    with layout.theme():
-        figure, (axes,) = layout.make_panels(1, "")
+    with chart.theme():
+        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+        axes = figure.subplots()
         axes.imshow(np.arange(400).reshape(20, 20), extent=(0, 20, 0, 20), cmap="viridis")
         for i, method in enumerate(PAPER_METHODS):
-            axes.axhline(i + 1, color=styles.colours([])[method])
-        data = layout.to_png(figure)
+            axes.axhline(i + 1, color=chart.colours([])[method])
+        data = files.to_png(figure)
     with Image.open(io.BytesIO(data)) as picture:
         seen = np.array(picture.convert("RGB").getcolors(2**20), dtype=object)
     shades = np.array([colour for _, colour in seen], dtype=float)
     for method in PAPER_METHODS:
-        wanted = 255 * np.array(to_rgb(styles.colours([])[method]))
+        wanted = 255 * np.array(to_rgb(chart.colours([])[method]))
         assert np.abs(shades - wanted).max(axis=1).min() <= 10, method
 
 
 def test_known_methods_keep_their_colours_in_every_report():
-    assert to_hex(styles.colours([])["online"]) == "#0072b2"
-    few, many = styles.colours([]), styles.colours(["aaa", "zzz"])
+    assert to_hex(chart.colours([])["online"]) == "#0072b2"
+    few, many = chart.colours([]), chart.colours(["aaa", "zzz"])
     assert all(many[name] == few[name] for name in few)
     assert len(set(few.values())) == len(few)
 
@@ -275,7 +285,7 @@ def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset):
             more = {"learning_rate": rate, "threshold": threshold, "values": (0.5,)}
             store.add(dataset=dataset, method="fixed_threshold", k=3, **more)
     s = study(store)
-    assert grid_plan(s, dataset, 3).draw() is not None
+    assert grid_figure(s, dataset, 3).draw() is not None
     assert judge_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]
 
 
@@ -290,7 +300,7 @@ def test_bars_over_the_noise_are_deviations():
             "source": ["ours"] * 3 + ["paper"] * 3,
         }
     )
-    (axes,) = draw_against_noise(cells[::-1], "accuracy", "", ["online"]).axes
+    (axes,) = metric_over_noise_chart(cells[::-1], "accuracy", "", ["online"]).draw().axes
     drawn = {
         (container.lines[0].get_markerfacecolor() == "white", *segment[:, 1].round(9))
         for container in axes.containers
@@ -333,7 +343,7 @@ def test_a_point_of_another_momentum_is_not_drawn(momentum, grid_store, study):
     """It stands at the place of one that is, and is better."""
 
     def drawn():
-        plan = grid_plan(study(grid_store), "mnist", 3)
+        plan = grid_figure(study(grid_store), "mnist", 3)
         image = plan.draw().axes[0].collections[0].get_array()
         return plan.data.to_numpy().tolist(), np.ma.filled(image.astype(float), -1.0).tolist()
 

@@ -14,15 +14,15 @@ from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.untuned_runs import with_alternatives
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.reporting.figures import every_plan, styles
-from oso_dp.reporting.figures.budget_strategies import draw_strategies
-from oso_dp.reporting.figures.figure_01 import draw_cosine
-from oso_dp.reporting.figures.figure_02 import draw_split
-from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
+from oso_dp.reporting.figures import chart, every_figure
+from oso_dp.reporting.figures.accounting import split_chart
+from oso_dp.reporting.figures.adaptation_signs import draw_signs
+from oso_dp.reporting.figures.budget_strategies import strategies_chart
+from oso_dp.reporting.figures.figure_01 import cosine_chart
 from oso_dp.reporting.figures.heatmap import draw_grid
-from oso_dp.reporting.figures.sign_windows import draw_signs
-from oso_dp.reporting.figures.training_curves import draw_adapted, draw_curves
-from oso_dp.reporting.figures.untuned_runs import draw_untuned
+from oso_dp.reporting.figures.metric_over_epsilon import metric_chart
+from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
+from oso_dp.reporting.figures.untuned_runs import untuned_chart
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def at(axes, x=None, y=None):
 def test_ours_and_the_papers_are_what_the_legend_calls_them(epsilons, made) -> None:
     cells = judge_cells(made, "mnist", 9)
     cells = cells[cells["epsilon"].isin(epsilons)]
-    figure = draw_metric(cells, "", made.methods)
+    figure = metric_chart(cells, "", made.methods).draw()
     entries = named(figure)
     assert hollow(entries["paper"]) != hollow(entries["ours"])
     for name, column in (("ours", "mean"), ("paper", "paper_mean")):
@@ -71,24 +71,24 @@ def test_methods_have_the_look_that_the_legend_says(made) -> None:
     titles = {labels.method_label(method): method for method in made.methods}
     seen = set()
     with quick_prices():
-        for plan in every_plan(made):
+        for plan in every_figure(made):
             if plan.kind in ("grid", "search_cost") or (figure := plan.draw()) is None:
                 continue
             for name, entry in named(figure).items() if figure.legends else ():
                 if (method := titles.get(name.split(",")[0])) is None:
                     continue
                 colour = entry.get_color() if hasattr(entry, "get_color") else entry.get_facecolor()
-                assert to_hex(colour) == styles.colours(made.methods)[method].lower(), plan.name
+                assert to_hex(colour) == chart.colours(made.methods)[method].lower(), plan.name
                 if getattr(entry, "get_marker", lambda: "")() not in ("", "None"):
-                    assert entry.get_marker() == styles.markers(made.methods)[method], plan.name
+                    assert entry.get_marker() == chart.markers(made.methods)[method], plan.name
                 seen.add((plan.kind, method))
-    assert {kind for kind, _ in seen} >= {"metric", "beyond", "curves", "threshold", "noise"}
+    assert {kind for kind, _ in seen} >= {"metric", "other_methods", "training", "noise"}
 
 
 def test_a_value_of_the_other_half_is_what_the_legend_calls_it(made) -> None:
     rows = budget_strategies(made)
     rows = rows[rows["dataset"] == "glyphs"]
-    figure = draw_strategies(rows, "", made.methods)
+    figure = strategies_chart(rows, "", made.methods).draw()
     entries = named(figure)
     names = {"best on the test set": "mean", "chosen on the other half": "cross_mean"}
     assert set(entries) == set(names)
@@ -104,7 +104,7 @@ def test_a_value_of_the_other_half_is_what_the_legend_calls_it(made) -> None:
 def test_lines_beside_guesses_are_what_the_legend_calls_them(made) -> None:
     rows = with_alternatives(made)
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2)]
-    figure = draw_untuned(rows, "", made.methods)
+    figure = untuned_chart(rows, "", made.methods).draw()
     entries = named(figure)
     cells = itertools.product(sorted(rows["epsilon"].unique()), ("online", "auto_s"))
     for axes, (epsilon, method) in zip(figure.axes, cells, strict=True):
@@ -122,9 +122,9 @@ def test_lines_beside_guesses_are_what_the_legend_calls_them(made) -> None:
 def test_guesses_are_hollow_and_joined_as_the_legend_says(made) -> None:
     rows = with_alternatives(made)
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2) & (rows["method"] == "online")]
-    figure = draw_untuned(rows, "", made.methods)
+    figure = untuned_chart(rows, "", made.methods).draw()
     entries = named(figure)
-    names = {"": "one run without a search"} | {variant: f"the same, {variant}" for variant in LAID}
+    names = {"": "one untuned run"} | {variant: f"the same, {variant}" for variant in LAID}
     for axes, epsilon in zip(figure.axes, sorted(rows["epsilon"].unique()), strict=True):
         for variant, name in names.items():
             mine = rows[(rows["epsilon"] == epsilon) & (rows["variant"] == variant)]
@@ -182,23 +182,26 @@ def test_curves_are_broken_as_the_legend_says(metric: str) -> None:
     )
     methods = ["online", "fixed_threshold", "no_dp"]
     for figure, name_of in (
-        (draw_curves(rows, metric, "", methods), {m: labels.method_label(m) for m in methods}),
         (
-            draw_adapted(rows, "threshold", "", methods),
+            curves_chart(rows, metric, "", methods).draw(),
+            {m: labels.method_label(m) for m in methods},
+        ),
+        (
+            adapted_chart(rows, "threshold", "", methods).draw(),
             {"online": "Online", "fixed_threshold": "FixedThreshold (constant)"},
         ),
     ):
         entries = named(figure)
         assert set(entries) == set(name_of.values())
         for method, name in name_of.items():
-            colour = styles.colours(methods)[method].lower()
+            colour = chart.colours(methods)[method].lower()
             drawn = [line for line in figure.axes[0].lines if to_hex(line.get_color()) == colour]
             assert {line.get_linestyle() for line in drawn} == {entries[name].get_linestyle()}
         assert len({entry.get_linestyle() for entry in entries.values()}) == 2
 
 
 def test_steps_and_thresholds_of_figure_1_are_what_the_legend_calls_them(made) -> None:
-    figure = draw_cosine(made.cosine, "")
+    figure = cosine_chart(made.cosine, "").draw()
     entries = named(figure)
     for axes, truth in zip(figure.axes, ("batch", "data"), strict=True):
         for step, rows in made.cosine.groupby("step"):
@@ -217,7 +220,7 @@ def test_steps_and_thresholds_of_figure_1_are_what_the_legend_calls_them(made) -
 
 def test_the_pair_of_figure_2_and_its_bound_are_what_the_legend_calls_them(made) -> None:
     grids = online_grids(made)
-    figure = draw_split(grids, "")
+    figure = split_chart(grids, "").draw()
     entries = named(figure)
     (axes,) = figure.axes
     for row in grids.itertuples():
@@ -242,7 +245,7 @@ def test_shares_of_signs_are_what_the_legend_calls_them(made) -> None:
     figure = draw_signs(rows)
     entries = named(figure)
     solid = {"solid": "-"}
-    shares = {"as released": 1.0, "without noise": 0.0, "to expect with noise": 0.5}
+    shares = {"as released": 1.0, "without noise": 0.0, "expected with noise": 0.5}
     for axes in figure.axes[:2]:
         for name, share in shares.items():
             said = entries[name].get_linestyle()

@@ -1,4 +1,4 @@
-"""A figure in the page: SVG while that is small, a picture of its own size where it is not."""
+"""A figure in the page: SVG or a picture, whichever is smaller."""
 
 import base64
 import io
@@ -11,24 +11,25 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from oso_dp.reporting.figures import layout
+from oso_dp.reporting.figures import chart, files
 
 SVG, WEBP = "data:image/svg+xml,", "data:image/webp;base64,"
 
 
-def link(markers: int) -> str:
-    with layout.theme():
+def link(markers: int, form=files.to_link) -> str:
+    with chart.theme():
         figure = Figure(figsize=(4, 3), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(np.linspace(0, 1, markers), np.linspace(0, 1, markers) ** 2, marker="o")
         axes.set_title("at 0.316228 <0.123456>")
-        layout.to_png(figure)
-        return layout.to_link(figure)
+        files.to_png(figure)
+        figure.set_layout_engine("none")  # as laid out
+        return form(figure)
 
 
 @pytest.mark.parametrize("markers", [1, 2, 40])
-def test_link_of_small_figure_is_svg(markers: int) -> None:
-    source = link(markers)
+def test_svg_link_keeps_text_and_rounds_coordinates(markers: int) -> None:
+    source = link(markers, files.to_svg_link)
     assert source.startswith(SVG)
     assert '"' not in source
     drawn = ElementTree.fromstring(unquote(source[len(SVG) :]))
@@ -43,5 +44,11 @@ def test_link_of_large_figure_is_picture() -> None:
     source = link(2000)
     assert source.startswith(WEBP)
     with Image.open(io.BytesIO(base64.b64decode(source[len(WEBP) :]))) as picture:
-        assert picture.size == (4 * layout.PAGE_DPI, 3 * layout.PAGE_DPI)
+        assert picture.size == (4 * files.PAGE_DPI, 3 * files.PAGE_DPI)
         assert np.asarray(picture.convert("L")).min() < 100 < np.asarray(picture).max()
+
+
+@pytest.mark.parametrize("markers", [1, 40, 400])
+def test_link_is_the_smaller_of_both(markers: int) -> None:
+    lengths = [len(link(markers, form)) for form in (files.to_svg_link, files.to_webp_link)]
+    assert len(link(markers)) == min(lengths)

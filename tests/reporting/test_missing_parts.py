@@ -12,8 +12,8 @@ TABLE = '''"""A new table."""
 
 import pandas as pd
 
-from oso_dp.reporting.context import ReportContext
-from oso_dp.reporting.table_format import Table
+from oso_dp.reporting.table import ReportContext
+from oso_dp.reporting.table import Table
 
 
 def tables(sources: ReportContext) -> list[Table]:
@@ -25,20 +25,14 @@ FIGURE = '''"""A new figure."""
 from collections.abc import Iterator
 
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.reporting.figures import layout
-from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.figures.chart import Axis, Chart, FigureSpec
 
 ORDER = 500
 
 
-def plans(study: ResultSet) -> Iterator[FigureSpec]:
-    yield FigureSpec("brand_new", "", None, "mine", "A caption of mine.", draw)
-
-
-def draw():
-    figure, (axes,) = layout.make_panels(1, "A title")
-    axes.plot([1, 2], [2, 1])
-    return figure
+def figures(study: ResultSet) -> Iterator[FigureSpec]:
+    chart = Chart(study.values, "A title", Axis("seed"), Axis("value"), {"online": {}})
+    yield FigureSpec("brand_new", "", None, "mine", "A caption of mine.", chart.draw)
 '''
 
 

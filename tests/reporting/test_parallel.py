@@ -7,8 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from oso_dp.errors import OsoError
-from oso_dp.reporting.figures import parallel
-from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.figures import files
+from oso_dp.reporting.figures.chart import FigureSpec
 
 
 def plan(number: int, draw=None) -> FigureSpec:
@@ -24,11 +24,11 @@ def plan(number: int, draw=None) -> FigureSpec:
 
 @pytest.fixture
 def cores(monkeypatch):
-    return lambda count: monkeypatch.setattr(parallel, "_cores", lambda: count)
+    return lambda count: monkeypatch.setattr(files, "_cores", lambda: count)
 
 
-def drawn(plans: list[FigureSpec]) -> list[parallel.RenderedFigure | None]:
-    with parallel.draw_in_background(plans) as figures:
+def drawn(plans: list[FigureSpec]) -> list[files.RenderedFigure | None]:
+    with files.draw_in_background(plans) as figures:
         return list(figures)
 
 

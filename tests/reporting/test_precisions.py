@@ -4,7 +4,7 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.reporting.tables.runs import runs_table
+from oso_dp.reporting.tables.study import runs_table
 
 
 @pytest.mark.parametrize(

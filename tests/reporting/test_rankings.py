@@ -4,7 +4,7 @@ import pytest
 from tests.analysis.claim_helpers import cells
 
 from oso_dp.reporting.page.summary_text import best_method_text
-from oso_dp.reporting.tables.other_methods import beyond_table
+from oso_dp.reporting.tables.cells import other_methods_table
 
 ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "variant": ""}
 
@@ -26,7 +26,7 @@ def test_runs_of_the_papers_length_are_ranked_against_none_but_such(online, othe
         more = {"k": 1, "seed": seed}
         store.add(**more, epochs=online, values=(0.8 + 0.001 * seed,))
         store.add(**more, method="auto_s", epochs=other, values=(0.9 + 0.001 * seed,))
-    (table,) = beyond_table(study(store))
+    (table,) = other_methods_table(study(store))
     row = table.printed.set_index("method").loc["AUTO-S"]
     assert row[""] == ("better" if online == other == 10 else "–")
     assert row["ours"] == "90.10 ± 0.10"
@@ -42,7 +42,7 @@ def test_what_was_not_run_of_a_grid_may_undo_a_verdict(online, other, lead, verd
             for rho in (0.1, 1.0)[:points]:
                 more = {"learning_rate": rho, "values": (value + 0.001 * seed,)}
                 store.add(method=method, k=2, seed=seed, **more)
-    (table,) = beyond_table(study(store))
+    (table,) = other_methods_table(study(store))
     row = table.printed.set_index("method").loc["AUTO-S"]
     whole = (other if verdict == "worse" else online) == 2
     assert row[""] == (verdict if whole else "–")
@@ -57,6 +57,6 @@ def test_runs_of_another_precision_are_not_ranked(online, other, store, study):
         more = {"dataset": "fashion_mnist", "metric": "mse", "k": 1, "seed": seed}
         store.add(**more, precision=online, values=(0.02 + 0.001 * seed,))
         store.add(**more, method="auto_s", precision=other, values=(0.002 + 0.0001 * seed,))
-    (table,) = beyond_table(study(store))
+    (table,) = other_methods_table(study(store))
     row = table.printed.set_index("method").loc["AUTO-S"]
     assert row[""] == ("better" if online == other else "–")

@@ -5,8 +5,8 @@ import io
 import re
 
 from oso_dp.paper.tables import find_table
-from oso_dp.reporting.table_format import latex, to_csv, to_latex, to_markdown
-from oso_dp.reporting.tables.tables_02_to_13 import paper_table
+from oso_dp.reporting.table import latex, to_csv, to_latex, to_markdown
+from oso_dp.reporting.tables.cells import paper_table
 
 
 def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):

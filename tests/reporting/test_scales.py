@@ -12,15 +12,14 @@ from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.adaptation_signs import coin_factor
 from oso_dp.analysis.search_costs import grids_at_largest_k, search_costs
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.reporting.figures import styles
+from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures.adaptation_signs import draw_adaptation_signs
-from oso_dp.reporting.figures.budget_strategies import draw_strategies
-from oso_dp.reporting.figures.figure_01 import draw_cosine
-from oso_dp.reporting.figures.figures_03_to_11 import draw_metric
+from oso_dp.reporting.figures.budget_strategies import strategies_chart
+from oso_dp.reporting.figures.figure_01 import cosine_chart
 from oso_dp.reporting.figures.heatmap import draw_grid
-from oso_dp.reporting.figures.noise_multipliers import draw_noise
-from oso_dp.reporting.figures.search_cost import draw_costs
-from oso_dp.reporting.figures.untuned_runs import draw_untuned
+from oso_dp.reporting.figures.metric_over_epsilon import metric_chart
+from oso_dp.reporting.figures.noise import cost_chart, noise_chart
+from oso_dp.reporting.figures.untuned_runs import untuned_chart
 
 RATES, THRESHOLDS = (0.1, 1.0, 10.0), (0.01, 1.0, 100.0)
 
@@ -73,8 +72,8 @@ def test_nodps_line_stands_at_its_best_as_all_other_values_do(
     for epsilon in epsilons:
         store.add(dataset="glyphs", epsilon=epsilon, values=tuple(v - 0.3 for v in values))
     made = study(store)
-    (axes,) = draw_metric(judge_cells(made, "glyphs", 9), "", made.methods).axes
-    colour = styles.colours(made.methods)["no_dp"].lower()
+    (axes,) = metric_chart(judge_cells(made, "glyphs", 9), "", made.methods).draw().axes
+    colour = chart.colours(made.methods)["no_dp"].lower()
     (line,) = [line for line in axes.lines if to_hex(line.get_color()) == colour]
     assert line.get_ydata() == pytest.approx([100 * max(values)] * 2)
     ours = [y for line in marks(axes) for y in line.get_ydata()]
@@ -130,7 +129,7 @@ def test_every_price_is_within_the_axis_and_every_grid_at_its_own_size(
         sizes = {"Online": 9}
     for turned in (1, -1):
         marks_there = dict(list(marked.items())[::turned])
-        (axes,) = draw_costs(costs, marks_there, "").axes
+        (axes,) = cost_chart(costs, marks_there, "").draw().axes
         assert axes.get_xlim()[0] < costs["runs"].min()
         assert axes.get_xlim()[1] > costs["runs"].max() == largest**2
         (above,) = axes.child_axes
@@ -148,9 +147,14 @@ WAY = {
     "variant": "",
     "seen": False,
 }
-WAY |= {"way": COMPOSITION, "chosen": "the search", "distribution": None, "trial_fractions": None}
+WAY |= {
+    "strategy": COMPOSITION,
+    "chosen": "the search",
+    "distribution": None,
+    "trial_fractions": None,
+}
 WAY |= {"std": 0.5, "cross_mean": np.nan, "cross_std": np.nan, "whole": True, "seeds": 3}
-GUESS = {"way": "default", "method": "auto_s"}
+GUESS = {"strategy": "default", "method": "auto_s"}
 
 
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", 1), ("mse", -1)])
@@ -160,7 +164,7 @@ def test_what_is_far_off_is_named_at_the_side_where_it_lies(metric, direction, f
     value = 50.0 + far * 40.0
     rows = [{**WAY, "mean": mean, "method": m} for mean, m in ((50.0, "online"), (51.0, "psac"))]
     rows = pd.DataFrame([*rows, {**WAY, **GUESS, "mean": value}]).assign(metric=metric)
-    (axes,) = draw_strategies(rows, "", ["online", "psac", "auto_s"]).axes
+    (axes,) = strategies_chart(rows, "", ["online", "psac", "auto_s"]).draw().axes
     low, high = axes.get_xlim()
     if far == direction:
         assert [text.get_text() for text in axes.texts] == []
@@ -176,7 +180,9 @@ def test_what_is_far_off_is_named_at_the_side_where_it_lies(metric, direction, f
 @pytest.mark.parametrize("below", [-10.0, 10.0])
 def test_a_value_of_the_other_half_is_seen_however_far_from_the_whole_ones(below: float) -> None:
     rows = [{**WAY, "mean": 50.0}, {**WAY, **GUESS, "mean": 51.0, "cross_mean": 50.0 + below}]
-    (axes,) = draw_strategies(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).axes
+    (axes,) = (
+        strategies_chart(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).draw().axes
+    )
     low, high = axes.get_xlim()
     assert low < 50.0 + below < high
 
@@ -192,7 +198,7 @@ def test_the_best_guess_is_shown_with_the_whole_of_its_bar(spread: float) -> Non
             for rate, mean in ((0.1, 70.0), (1.0, 75.0), (10.0, 20.0))
         ]
     )
-    (axes,) = draw_untuned(rows, "", ["online"]).axes
+    (axes,) = untuned_chart(rows, "", ["online"]).draw().axes
     low, high = axes.get_ylim()
     assert high > 75.0 + spread
     assert low < 70.0
@@ -212,7 +218,7 @@ def test_figure_1_is_the_same_in_whatever_order_its_rows_come(seed: int) -> None
     def lines(table):
         return [
             [np.asarray(data, float).round(9).tolist() for data in line.get_data()]
-            for axes in draw_cosine(table, "").axes
+            for axes in cosine_chart(table, "").draw().axes
             for line in axes.lines
         ]
 
@@ -231,8 +237,8 @@ def test_over_each_bar_stands_the_size_of_its_own_grid(noise, lacking) -> None:
         for (method, epsilon), size in sizes.items()
     ]
     methods = ["online", "adam_wosm"]
-    (axes,) = draw_noise(pd.DataFrame(rows), "", methods).axes
-    of_colour = {styles.colours(methods)[method].lower(): method for method in methods}
+    (axes,) = noise_chart(pd.DataFrame(rows), "", methods).draw().axes
+    of_colour = {chart.colours(methods)[method].lower(): method for method in methods}
     drawn = {}
     bars = [bar for bars in axes.containers for bar in bars]
     for bar, text in zip(bars, axes.texts, strict=True):

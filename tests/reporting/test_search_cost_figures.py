@@ -8,21 +8,20 @@ import pytest
 from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.search_costs import RULES, grids_at_largest_k, search_costs
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
-from oso_dp.reporting.figures import accountants, figure_02, search_cost
-from oso_dp.reporting.figures.accountants import draw_accountants
-from oso_dp.reporting.figures.figure_02 import draw_split
-from oso_dp.reporting.figures.search_cost import draw_costs, space_labels
+from oso_dp.reporting.figures import accounting, noise
+from oso_dp.reporting.figures.accounting import accountants, accountants_chart, split_chart
+from oso_dp.reporting.figures.noise import cost_chart, space_labels
 
 
 def price_plans(s):
     """The figures about what privacy costs."""
-    return [*search_cost.plans(s), *figure_02.plans(s), *accountants.plans(s)]
+    return [*noise.figures(s), *accounting.figures(s)]
 
 
 @pytest.fixture
 def price_axes(paper_store, study):
     s = study(paper_store)
-    figure = draw_costs(search_costs(s), grids_at_largest_k(s, "mnist"), "")
+    figure = cost_chart(search_costs(s), grids_at_largest_k(s, "mnist"), "").draw()
     return figure.axes[0]
 
 
@@ -65,7 +64,7 @@ def test_both_sums_of_every_point_cost_nu(store, study):
     """Proposition 1, by the composition that it inverts; the ratio comes from the rows."""
     for epsilon, nu in ((3.0, 2.0), (9.0, 1.0)):
         store.add(epsilon=epsilon, noise_multiplier=nu, query_noise_multiplier=5 * nu)
-    axes = draw_split(online_grids(study(store)), "").axes[0]
+    axes = split_chart(online_grids(study(store)), "").draw().axes[0]
     curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
     chosen = [line for line in axes.lines if line.get_marker() == "o"]
     level = [line for line in axes.lines if line.get_linestyle() == ":"]
@@ -107,7 +106,7 @@ def test_figure_2_shows_mnist_at_its_largest_k_and_the_budget_where_it_is_known(
 def test_each_ratio_that_was_chosen_is_named_once(ratios, store, study):
     for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
         store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
-    figure = draw_split(online_grids(study(store)), "")
+    figure = split_chart(online_grids(study(store)), "").draw()
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     (chosen,) = [text for text in said if text.startswith("chosen")]
     assert chosen.endswith(f" = {', '.join(f'{ratio:g}' for ratio in sorted(set(ratios)))} ν")
@@ -115,7 +114,7 @@ def test_each_ratio_that_was_chosen_is_named_once(ratios, store, study):
 
 def test_without_online_there_is_no_figure_2(store, study):
     store.add(method="fixed_threshold")
-    assert draw_split(online_grids(study(store)), "") is None
+    assert split_chart(online_grids(study(store)), "").draw() is None
     assert "figure_02" not in [plan.name for plan in price_plans(study(store))]
 
 
@@ -125,11 +124,11 @@ def test_without_a_private_run_only_the_accountants_are_drawn(store, study):
 
 
 def test_the_accountants_over_epochs():
-    data = accountants.accountants()
+    data = accountants()
     assert (np.diff(data.drop(columns="epochs"), axis=0) > 0).all()
     assert (data["pld"] < data["rdp"]).all()
     assert (data["rdp"] * 5 < data["advanced"]).all()
-    axes = draw_accountants("").axes[0]
+    axes = accountants_chart("").draw().axes[0]
     assert {text.get_text() for text in axes.texts} == {
         f"{data[name].iloc[-1]:.3g}" for name in ("advanced", "rdp", "pld")
     }
@@ -149,7 +148,7 @@ def test_the_names_of_many_methods_stay_within_the_figure(store, study):
         store.add(method=method, k=5)
     store.add(method="fixed_threshold", k=5)
     s = study(store)
-    figure = draw_costs(search_costs(s), grids_at_largest_k(s, "mnist"), "")
+    figure = cost_chart(search_costs(s), grids_at_largest_k(s, "mnist"), "").draw()
     above = figure.axes[0].child_axes[0]
     figure.canvas.draw()
     texts = [label.get_text().strip() for label in above.get_xticklabels()]

@@ -217,3 +217,15 @@ def test_a_larger_grid_costs_most_where_it_is_most_times_onlines_noise(dear, sto
     (sentence,) = noise_cost_text(study(store))
     assert f"ε = {dear:g}" in sentence
     assert "3.50 times the noise" in sentence
+
+
+@pytest.mark.parametrize("leads", [(0.02, 0.05), (0.05, 0.02)])
+def test_best_method_at_several_budgets_is_one_clause(leads, store, study) -> None:
+    for epsilon, lead in zip((3.0, 9.0), leads, strict=True):
+        for seed in (0, 1):
+            for method, value in (("online", 0.8 + lead), ("adam_wosm", 0.8)):
+                known = {"dataset": "glyphs", "k": 2, "epsilon": epsilon, "seed": seed}
+                for rate in (0.1, 1.0):
+                    store.add(**known, method=method, learning_rate=rate, values=(value,))
+    text = best_method_text(judge_cells(study(store), "glyphs", 2))
+    assert text == "Glyphs, k = 2: Online is best at ε = 3 and 9, 2.00 to 5.00 % ahead of the next."

@@ -11,9 +11,9 @@ from oso_dp.analysis.result_set import read_paper_plan
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
-from oso_dp.reporting.tables.noise_multipliers import noise_table
-from oso_dp.reporting.tables.runs import runs_table
-from oso_dp.reporting.tables.tables_02_to_13 import paper_table
+from oso_dp.reporting.tables.cells import paper_table
+from oso_dp.reporting.tables.search_cost import noise_table
+from oso_dp.reporting.tables.study import runs_table
 
 
 def row_of(frame, method, epsilon=9.0):
@@ -179,7 +179,7 @@ def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
         *("online", "fixed_threshold", "fixed_quantile", "adam_wosm", "no_dp")
     }
     assert 1.0 not in set(tables["table_08"].data["epsilon"])
-    shown = tables["beyond"].printed.set_index(["ε", "method"])
+    shown = tables["other_methods"].printed.set_index(["ε", "method"])
     assert len(shown) == 4
     assert shown.loc[("1", "Online"), "ours"] == "80.00"
     mine = shown.loc[("9", "my_clipping")]
@@ -195,7 +195,7 @@ def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(s
     tables = {t.name: t for t in comparison_tables(study(store))}
     assert tables["mnist_k1"].data["mean"].tolist() == pytest.approx([60])
     assert "Runs of 1 epoch; the paper's have 10." in tables["mnist_k1"].notes
-    assert tables["beyond"].printed["epochs"].tolist() == ["1"]
+    assert tables["other_methods"].printed["epochs"].tolist() == ["1"]
 
 
 def test_a_table_of_the_papers_says_how_long_other_runs_were(store, study):
@@ -213,7 +213,7 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
     store.add(**more, method="fixed_threshold", values=(0.7,))
     store.add(**more, method="auto_s", values=(0.75,))
     tables = {t.name: t for t in comparison_tables(study(store))}
-    shown = tables["beyond"].printed
+    shown = tables["other_methods"].printed
     assert shown[["method", "against Online"]].to_numpy().tolist() == [["AUTO-S", "−5.00"]]
 
 
@@ -225,7 +225,7 @@ def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, s
         store.add(**more, values=(0.8 + 0.001 * seed,))
         store.add(**more, method="auto_s", values=(0.8 + lead + 0.001 * seed,))
     tables = {t.name: t for t in comparison_tables(study(store))}
-    assert tables["beyond"].data["verdict"].tolist() == [verdict]
+    assert tables["other_methods"].data["verdict"].tolist() == [verdict]
 
 
 def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):

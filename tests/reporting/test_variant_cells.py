@@ -11,12 +11,10 @@ from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.untuned_runs import win_ranges
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.paper.tables import find_table
-from oso_dp.reporting.figures import every_plan
+from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.page.summary_text import agreement_text, best_method_text
 from oso_dp.reporting.summary import summary_table
-from oso_dp.reporting.tables.other_datasets import cells_table
-from oso_dp.reporting.tables.other_methods import beyond_table
-from oso_dp.reporting.tables.tables_02_to_13 import paper_table
+from oso_dp.reporting.tables.cells import cells_table, other_methods_table, paper_table
 
 LAID = {
     "rate falling": {"schedule": "linear"},
@@ -52,7 +50,7 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
     Console(file=stream, width=120).print(summary_table(store.write(tmp_path)))
     assert stream.getvalue().count(named) == 2
     captions = [
-        plan.caption for plan in every_plan(made) if plan.kind == "metric" and plan.measured
+        plan.caption for plan in every_figure(made) if plan.kind == "metric" and plan.measured
     ]
     assert captions
     assert all(caption.endswith(sentence) for caption in captions)
@@ -63,7 +61,7 @@ def test_plain_methods_have_no_variant_note(store, study) -> None:
     assert not [
         line for line in paper_table(made, find_table("mnist", 9)).notes if "Variants" in line
     ]
-    assert not [plan for plan in every_plan(made) if "schedule or averaging: " in plan.caption]
+    assert not [plan for plan in every_figure(made) if "schedule or averaging: " in plan.caption]
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
@@ -112,6 +110,6 @@ def test_no_guess_is_held_against_it(variant, store, study) -> None:
 def test_no_method_is_ranked_against_onlines_under_a_schedule(variant, store, study) -> None:
     fill(store, variant, dataset="glyphs")
     fill(store, dataset="glyphs", method="auto_s")
-    (table,) = beyond_table(study(store))
+    (table,) = other_methods_table(study(store))
     row = table.printed.set_index("method").loc["AUTO-S"]
     assert (row[""] == "–") == (variant is not None)

@@ -48,7 +48,7 @@ STRATEGIES = {
 
 COLUMNS = [
     *CELL,
-    *("way", "variant", "chosen", "seen"),  # way: the strategy; seen: default chosen on this data
+    *("strategy", "variant", "chosen", "seen"),  # seen: default chosen on this data
     "distribution",  # of the number of runs, under random stopping
     "trial_fractions",  # of epsilon, under linear scaling; comma-separated
     *("metric", "mean", "std", "seeds", "cross_mean", "cross_std"),  # printed unit
@@ -74,12 +74,12 @@ def budget_strategies(study: ResultSet) -> pd.DataFrame:
 
     Runs that are shorter than the paper's are left out.
     """
-    return study.cache_table("ways", lambda: _budget_strategies(study))
+    return study.cache_table("budget strategies", lambda: _budget_strategies(study))
 
 
 def is_reference(row: dict[str, Any]) -> bool:
     """Whether a row is Online's grid search, the reference of the comparison."""
-    return (row["way"], row["method"], row["variant"]) == (COMPOSITION, "online", "")
+    return (row["strategy"], row["method"], row["variant"]) == (COMPOSITION, "online", "")
 
 
 def _budget_strategies(study: ResultSet) -> pd.DataFrame:
@@ -123,7 +123,7 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
                 "cross_mean": judged.mean(),
                 "cross_std": judged.std(ddof=1),
                 "noise_multiplier": row["noise_multiplier"],
-                "way": DEFAULT,
+                "strategy": DEFAULT,
                 "chosen": default.why_chosen,
                 "seen": row["dataset"] in default.chosen_on,
                 "runs": 1,
@@ -173,7 +173,7 @@ def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
             "noise_multiplier": row["noise_multiplier"],
             **{name: row[name] * factor for name in ("mean", "std")},
             **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
-            "way": COMPOSITION,
+            "strategy": COMPOSITION,
             "chosen": "the search",
             "seen": False,
             "runs": row["size"],
@@ -181,7 +181,7 @@ def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         }
 
 
-_DEDUP_KEY = ["dataset", "epsilon", "way", "method", "variant", "distribution"]
+_DEDUP_KEY = ["dataset", "epsilon", "strategy", "method", "variant", "distribution"]
 
 
 def _paper_point_rows(study: ResultSet) -> set[tuple]:
@@ -193,7 +193,7 @@ def _paper_point_rows(study: ResultSet) -> set[tuple]:
 
 def strategy_title(row: dict[str, Any]) -> str:
     """The title of a row's strategy; for an incomplete grid, its k."""
-    return STRATEGIES[row["way"]] if row["whole"] else f"incomplete grid, k = {row['k']:g}"
+    return STRATEGIES[row["strategy"]] if row["whole"] else f"incomplete grid, k = {row['k']:g}"
 
 
 def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
@@ -208,7 +208,7 @@ def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
             },
             "noise_multiplier": row["noise_multiplier"],
             "mean": row["value"],
-            "way": RANDOM_STOPPING,
+            "strategy": RANDOM_STOPPING,
             "distribution": row["distribution"],
             "chosen": "the search",
             "seen": False,
@@ -226,7 +226,7 @@ def _linear_scaling_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
         yield {
             **{name: row[name] for name in (*CELL, "variant", "metric", "mean", "std", "seeds")},
             **{name: row[name] for name in (*COMPARABLE_ON, "trial_fractions", "noise_multiplier")},
-            "way": LINEAR_SCALING,
+            "strategy": LINEAR_SCALING,
             "chosen": "the search",
             "seen": False,
             "runs": trials * of_trial + 1,
@@ -266,10 +266,10 @@ def _sort(rows: pd.DataFrame) -> pd.DataFrame:
         {
             "dataset": rows["dataset"].map(order),
             "epsilon": rows["epsilon"],
-            "way": rows["way"].map(list(STRATEGIES).index),
+            "strategy": rows["strategy"].map(list(STRATEGIES).index),
         }
     )
-    rank = rank.sort_values(["dataset", "epsilon", "way"], kind="stable")
+    rank = rank.sort_values(["dataset", "epsilon", "strategy"], kind="stable")
     return rows.loc[rank.index].reset_index(drop=True)
 
 
@@ -290,7 +290,9 @@ def max_regret(study: ResultSet) -> pd.DataFrame:
     have three seeds.
     """
     rows = budget_strategies(study)
-    rows = rows[(rows["way"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()]
+    rows = rows[
+        (rows["strategy"] == DEFAULT) & (rows["seeds"] >= SEEDS_NEEDED) & rows["mean"].notna()
+    ]
     rows = rows[rows["dataset"].map(margin_of) > 0]
     rows = _select_comparable(rows)
     rows = rows[rows.groupby(_CELL_KEY)["method"].transform("size") > 1]

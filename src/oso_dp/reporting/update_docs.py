@@ -24,8 +24,8 @@ from oso_dp.exit_codes import run_command
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.option_types import path
 from oso_dp.reporting.page import summary_text
-from oso_dp.reporting.table_format import markdown_rows
-from oso_dp.reporting.tables.budget_strategies import one_budget_table
+from oso_dp.reporting.table import markdown_rows
+from oso_dp.reporting.tables.budget_strategies import budget_strategies_table
 from oso_dp.reporting.tables.claims import AT_PAPERS_POINTS, in_short
 from oso_dp.study.plan import load_plans
 
@@ -110,18 +110,18 @@ def budgets(study: ResultSet) -> str:
 
     Incomplete grids are left out, since their best point is unknown, except for the reference.
     """
-    table = one_budget_table(study)
+    table = budget_strategies_table(study)
     reference = [is_reference(row) for row in table.data.to_dict("records")]
     printed = table.printed[table.data["whole"].astype(bool) | np.array(reference, dtype=bool)]
     blocks = []
     for dataset, rows in printed.groupby("data set", sort=False):
         cells = rows["value"] + " (" + rows["above Online's search"] + ")"
         seen = rows["chosen by"].str.endswith("†").map({True: " †", False: ""})
-        wide = rows.assign(cell=cells, way=rows["way"] + ": " + rows["method"] + seen).pivot_table(
-            index="way", columns="ε", values="cell", aggfunc="first", sort=False
-        )
+        wide = rows.assign(
+            cell=cells, strategy=rows["strategy"] + ": " + rows["method"] + seen
+        ).pivot_table(index="strategy", columns="ε", values="cell", aggfunc="first", sort=False)
         wide = wide.fillna("–").rename(columns=lambda epsilon: f"ε = {epsilon}").reset_index()
-        wide = wide.rename(columns={"way": f"{dataset}: value (gain over Online's search)"})
+        wide = wide.rename(columns={"strategy": f"{dataset}: value (gain over Online's search)"})
         blocks.append("\n".join(markdown_rows(wide)))
     return "\n\n".join([*blocks, *_surest(study)])
 

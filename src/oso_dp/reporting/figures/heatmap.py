@@ -20,21 +20,18 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import CELL, POINT, main_variants
 from oso_dp.metrics import is_logarithmic
 from oso_dp.paper.tables import paper_results
-from oso_dp.reporting.figures import layout
-from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.figures.chart import FigureSpec, add_legend, make_panel_grid, plain_ticks
 
+ORDER = 40
 _MIN_FRACTION = 0.5  # of a grid's points; below it a heat map would be mostly blank
 
 
-ORDER = 40
-
-
-def plans(study: ResultSet) -> Iterator[FigureSpec]:
+def figures(study: ResultSet) -> Iterator[FigureSpec]:
     for dataset, k in list_panels(study):
-        yield grid_plan(study, dataset, k)
+        yield grid_figure(study, dataset, k)
 
 
-def grid_plan(study: ResultSet, dataset: str, k: int) -> FigureSpec:
+def grid_figure(study: ResultSet, dataset: str, k: int) -> FigureSpec:
     """One figure per data set and k."""
     points = main_variants(study.points)
     points = points[(points["dataset"] == dataset) & (points["k"] == k)]
@@ -55,16 +52,16 @@ def grid_plan(study: ResultSet, dataset: str, k: int) -> FigureSpec:
     paper = paper[(paper["dataset"] == dataset) & (paper["k"] == k)]
     square = ", the square the paper's" if len(paper) else ""
     where = f"{labels.dataset_short(dataset)}, k = {k}"
-    return FigureSpec(
-        f"grid_{dataset}_k{k}",
-        dataset,
-        k,
-        "grid",
+    caption = (
         f"{where}: the test metric over the whole grid, mean over seeds; brighter is better. The "
-        f"ring is our best point{square}. Each panel's runs share one budget.",
-        lambda: draw_grid(printed, paper, metric, f"{where}: the metric over the complete grid"),
-        data=printed[[*CELL, *POINT, "mean", "seeds", "diverged"]],
+        f"ring is our best point{square}. Each panel's runs share one budget."
     )
+    title = f"{where}: the metric over the complete grid"
+    return FigureSpec(
+        f"grid_{dataset}_k{k}", dataset, k, "grid", caption,
+        lambda: draw_grid(printed, paper, metric, title),
+        data=printed[[*CELL, *POINT, "mean", "seeds", "diverged"]],
+    )  # fmt: skip
 
 
 # Methods with two hyperparameters -> the one on the y axis; rho is on the x axis.
@@ -90,30 +87,36 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
         return None
     methods = labels.sort_methods(points["method"].unique())
     epsilons = sorted(points["epsilon"].unique())
-    figure, axes = layout.make_panel_grid(len(methods), len(epsilons), title)
-    scale, looks = _scale(points["mean"].dropna(), metric)
-    x = _values(points, "learning_rate")  # one scale for all panels, a column for each value
+    figure, axes = make_panel_grid(len(methods), len(epsilons), title)
+    scale, shades = _scale(points["mean"].dropna(), metric)
+    x = sorted(
+        points["learning_rate"].unique()
+    )  # one scale for all panels, a column for each value
     whole = 0  # cells of the panels, run or not
     for row, method in zip(axes, methods, strict=True):
         upward = AXES[method]
         of_method = points[points["method"] == method]
-        y = _values(of_method, upward)
+        y = sorted(of_method[upward].unique())
         whole += len(x) * len(y) * len(epsilons)
         for panel, epsilon in zip(row, epsilons, strict=True):
             of_budget = of_method[of_method["epsilon"] == epsilon]
             paper_best = best[(best["method"] == method) & (best["epsilon"] == epsilon)]
-            _panel(panel, of_budget, paper_best, (x, y, upward), scale, looks)
+            _panel(panel, of_budget, paper_best, (x, y, upward), scale, shades)
             panel.set_title(f"{labels.method_label(method)}, ε = {epsilon:g}")
         row[0].set_yticks(_middles(y), [_tick(value) for value in y], fontsize=7)
         row[0].set_ylabel(_NAMES[upward])
     for panel in axes[-1]:
         panel.set_xticks(_middles(x), [_tick(value) for value in x], rotation=90, fontsize=7)
         panel.set_xlabel("learning rate ρ")
-    shades = ScalarMappable(scale, looks)
-    bar = figure.colorbar(shades, ax=[panel for row in axes for panel in row], shrink=0.8, pad=0.02)
+    bar = figure.colorbar(
+        ScalarMappable(scale, shades),
+        ax=[panel for row in axes for panel in row],
+        shrink=0.8,
+        pad=0.02,
+    )
     bar.set_label(labels.metric_label(metric))
     if is_logarithmic(metric):
-        layout.plain_ticks(bar.ax.yaxis)
+        plain_ticks(bar.ax.yaxis)
     handles: list[Any] = [Line2D([], [], label="our best", **_OURS)]
     if best["method"].isin(methods).any():
         handles.append(Line2D([], [], label="paper's best", **_PAPERS))
@@ -121,7 +124,7 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
         handles.append(Patch(color=_NO_VALUE, label="diverged without a value"))
     if len(points) < whole:
         handles.append(Patch(facecolor=_NOT_RUN, edgecolor="#9A9A9A", label="not run"))
-    layout.add_legend(figure, handles)
+    add_legend(figure, handles)
     return figure
 
 
@@ -135,17 +138,13 @@ def _scale(values: pd.Series, metric: str) -> tuple[colors.Normalize, str]:
     return colors.Normalize(low, high), "viridis"
 
 
-def _values(points: pd.DataFrame, name: str) -> list[float]:
-    return sorted(points[name].unique())
-
-
 def _panel(
     panel: Axes,
     points: pd.DataFrame,
     paper_best: pd.DataFrame,
     axes: tuple[list[float], list[float], str],
     scale: colors.Normalize,
-    looks: str,
+    shades: str,
 ) -> None:
     x, y, upward = axes
     cells = np.full((len(y), len(x)), np.nan)
@@ -158,9 +157,9 @@ def _panel(
     seaborn.heatmap(
         cells,
         norm=scale,
-        vmin=scale.vmin,  # else seaborn looks for them, also where there is no value
+        vmin=scale.vmin,  # else seaborn shades for them, also where there is no value
         vmax=scale.vmax,
-        cmap=looks,
+        cmap=shades,
         cbar=False,
         xticklabels=False,
         yticklabels=False,
@@ -169,7 +168,7 @@ def _panel(
     panel.invert_yaxis()  # upward, as all axes
     if np.isfinite(cells).any():
         by_rate = cells.T  # of equals the first, in the order in which the tables have points
-        flat = np.nanargmin(by_rate) if looks.endswith("_r") else np.nanargmax(by_rate)
+        flat = np.nanargmin(by_rate) if shades.endswith("_r") else np.nanargmax(by_rate)
         right, up = np.unravel_index(flat, by_rate.shape)
         panel.plot(right + 0.5, up + 0.5, **_OURS)
     for point in paper_best.dropna(subset=["learning_rate", upward]).to_dict("records"):

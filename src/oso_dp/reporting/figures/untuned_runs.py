@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
@@ -14,8 +13,15 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.untuned_runs import with_alternatives
 from oso_dp.analysis.values import POINT
 from oso_dp.metrics import is_higher_better
-from oso_dp.reporting.figures import layout, styles
-from oso_dp.reporting.figures.figure_spec import FigureSpec
+from oso_dp.reporting.figures.chart import (
+    GREY,
+    Axis,
+    Chart,
+    Facet,
+    FigureSpec,
+    Line,
+    method_series,
+)
 
 ORDER = 105
 _MAX_COLUMNS = 8  # methods
@@ -24,139 +30,107 @@ _DEPTH = 2.5  # below the searches' best, in units of the range above it, or
 _MIN_VALUE = 1.0  # points of accuracy
 
 
-def plans(study: ResultSet) -> Iterator[FigureSpec]:
+def figures(study: ResultSet) -> Iterator[FigureSpec]:
     for (dataset, k), rows in with_alternatives(study).groupby(["dataset", "k"], sort=False):
         where = f"{labels.dataset_short(dataset)}, k = {k}"
-        yield FigureSpec(
-            f"no_search_{dataset}_k{k}",
-            dataset,
-            None,
-            "no_search",
+        others = [labels.method_label(method) for method in _methods(rows)[_MAX_COLUMNS:]]
+        caption = (
             f"{where}: tuned and untuned runs under one budget. Each marker is an untuned run with "
             "the whole budget, over its ρ (AdamWOSM: C); bars are standard deviations over seeds. "
-            "For methods with a second hyperparameter a line joins guesses with the same value of "
-            "it; hollow markers are variants with a schedule or averaging. Dashed: the best point "
-            "of the method's own grid, where the budget covers all of its runs, with its standard "
+            "For methods with a second hyperparameter a line joins runs with the same value of it; "
+            "hollow markers are variants with a schedule or averaging. Dashed: the best point of "
+            "the method's own grid, where the budget covers all of its runs, with its standard "
             "deviation; dotted grey: that of Online's grid. Markers above the dashed line beat the "
-            "search; values far below are cut off." + _left_out(rows),
-            lambda rows=rows, where=where: draw_untuned(  # type: ignore[misc]
-                rows, f"{where}: untuned runs and searches", study.methods
-            ),
-            data=rows,
+            "search; values far below are cut off."
         )
+        caption += f" Not drawn: {', '.join(others)}." if others else ""
+        draw = untuned_chart(rows, f"{where}: untuned runs and searches", study.methods).draw
+        name = f"untuned_runs_{dataset}_k{k}"
+        yield FigureSpec(name, dataset, None, "untuned_runs", caption, draw, data=rows)
 
 
-def draw_untuned(rows: pd.DataFrame, title: str, methods: list[str]) -> Figure | None:
+def untuned_chart(rows: pd.DataFrame, title: str, methods: list[str]) -> Chart:
     """One row of panels per epsilon, one column per method, with all its variants.
 
     rows: from `analysis.untuned_runs.with_alternatives`, of one data set at one k. methods: all of
-    the report, for colours. None if no guess has a value.
+    the report, for colours.
     """
-    rows = rows.dropna(subset="mean")
     drawn = _methods(rows)[:_MAX_COLUMNS]
-    if rows.empty:
-        return None
-    epsilons = sorted(rows["epsilon"].unique())
-    figure, panels = layout.make_panel_grid(len(epsilons), len(drawn), title, sharex="col")
-    for epsilon, line in zip(epsilons, panels, strict=True):
-        here = rows[rows["epsilon"] == epsilon]
-        for method, axes in zip(drawn, line, strict=True):
-            _draw(axes, here[here["method"] == method], methods)
-            if axes is line[0]:
-                axes.set_ylabel(f"ε = {epsilon:g}\n{labels.metric_label(here['metric'].iloc[0])}")
-            if line is panels[0]:
-                axes.set_title(
-                    "\n".join(textwrap.wrap(labels.method_label(method), _MAX_TITLE_LENGTH))
-                )
-            if line is panels[-1]:
-                axes.set_xlabel(f"guessed {labels.SYMBOLS[_axis(method)]}")
-                layout.plain_ticks(axes.xaxis)
-        _cut(line[0], here)
-    grey: dict[str, Any] = {"color": "#555555"}
-    laid_over = [variant for variant in sorted(rows["variant"].unique()) if variant]
-    layout.add_legend(
-        figure,
-        [
-            Line2D([], [], label="one run without a search", marker="o", **grey),
-            *(
-                Line2D(
-                    [],
-                    [],
-                    label=f"the same, {variant}",
-                    marker="o",
-                    **_variant_style(variant),
-                    **grey,
-                )
-                for variant in laid_over
-            ),
-            Line2D([], [], label="best of the method's own search", linestyle="--", **grey),
+    rows = rows[rows["method"].isin(drawn)].dropna(subset="mean")
+    order = {method: place for place, method in enumerate(drawn)}
+    rows = rows.sort_values("method", key=lambda m: m.map(order), kind="stable")
+    axes_of = {method: labels.searched_axes(method)[0] for method in drawn}
+    records = rows.to_dict("records")
+    rows = rows.assign(
+        value=[row[axes_of[row["method"]]] for row in records],
+        others=[str([row[n] for n in POINT if n != axes_of[row["method"]]]) for row in records],
+    )
+    metric = rows["metric"].iloc[0] if len(rows) else ""
+    higher = is_higher_better(metric) if metric else True
+    series = method_series(drawn, methods, label=False, linewidth=1.0)
+    lines = []
+    for row in rows.drop_duplicates(["epsilon", "method"]).to_dict("records"):
+        panel = {"epsilon": row["epsilon"], "method": row["method"]}
+        if pd.notna(row["own_mean"]):
+            own = {"color": series[row["method"]]["color"], "linestyle": "--", "linewidth": 1.2}
+            lines.append(Line(row["own_mean"], own, panel, half=row["own_std"]))
+        if row["method"] != "online" and pd.notna(row["online_mean"]):
+            online = {"color": "#9A9A9A", "linestyle": ":", "linewidth": 1.2}
+            lines.append(Line(row["online_mean"], online, panel))
+
+    def cut_off(axes: Axes, here: pd.DataFrame) -> None:
+        limits = _limits(rows[rows["epsilon"] == here["epsilon"].iloc[0]])
+        if higher and limits:
+            axes.set_ylim(*limits)
+
+    return Chart(
+        rows,
+        title,
+        Axis(
+            "value", lambda facet: f"{labels.SYMBOLS[axes_of[facet['method']]]} of the run", "log"
+        ),
+        Axis("mean", labels.metric_label(metric), "linear" if higher else "log"),
+        series,
+        styles={variant: _variant_style(variant) for variant in sorted(rows["variant"].unique())},
+        style="variant",
+        group="others",
+        error="std",
+        columns=Facet("method", _column_title),
+        rows=Facet("epsilon", lambda epsilon: f"ε = {epsilon:g}"),
+        share_x="col",
+        lines=lines,
+        legend=[
+            Line2D([], [], label="best of the method's own search", linestyle="--", color=GREY),
             Line2D([], [], label="best of Online's search", linestyle=":", color="#9A9A9A"),
         ],
+        decorate=cut_off,
     )
-    return figure
+
+
+def _column_title(method: str) -> str:
+    return textwrap.fill(labels.method_label(method), _MAX_TITLE_LENGTH)
 
 
 def _methods(rows: pd.DataFrame) -> list[str]:
     return labels.sort_methods(rows.dropna(subset="mean")["method"].unique())
 
 
-def _left_out(rows: pd.DataFrame) -> str:
-    """A note on methods without a panel, whose numbers are in the figure's CSV file."""
-    others = [labels.method_label(method) for method in _methods(rows)[_MAX_COLUMNS:]]
-    return f" Not drawn: {', '.join(others)}." if others else ""
-
-
-def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
-    axes.set_xscale("log")
-    if rows.empty:
-        return
-    first = rows.iloc[0]
-    method = first["method"]
-    colour, marker = styles.colours(methods)[method], styles.markers(methods)[method]
-    axis = _axis(method)
-    others = ["variant", *(name for name in POINT if name != axis)]
-    for (variant, *_), guess in rows.groupby(others, dropna=False):
-        guess = guess.sort_values(axis)
-        axes.errorbar(
-            guess[axis],
-            guess["mean"],
-            yerr=guess["std"] if guess["std"].notna().any() else None,
-            color=colour,
-            marker=marker,
-            capsize=2,
-            linewidth=1.0,
-            **_variant_style(variant),
-        )
-    if pd.notna(first["own_mean"]):
-        axes.axhline(first["own_mean"], color=colour, linestyle="--", linewidth=1.2)
-        if pd.notna(first["own_std"]):
-            low, high = (first["own_mean"] + sign * first["own_std"] for sign in (-1, 1))
-            axes.axhspan(low, high, color=colour, alpha=0.15, linewidth=0)
-    if method != "online" and pd.notna(first["online_mean"]):
-        axes.axhline(first["online_mean"], color="#9A9A9A", linestyle=":", linewidth=1.2)
-
-
 def _variant_style(variant: str) -> dict[str, Any]:
-    """The style of guesses with a schedule or averaging: hollow, on a dashed line."""
+    """Runs with a schedule or averaging are hollow, on a dashed line."""
+    if not variant:
+        return {"label": "one untuned run"}
     dashes = (4, 2, 1, 2) if "averaged" not in variant else (4, 2, 1, 2, 1, 2)
-    return {"markerfacecolor": "white", "linestyle": (0, dashes)} if variant else {}
+    return {"label": f"the same, {variant}", "mfc": "white", "linestyle": (0, dashes)}
 
 
-def _axis(method: str) -> str:
-    """The guessed hyperparameter, or the first of two."""
-    return labels.searched_axes(method)[0]
-
-
-def _cut(axes: Axes, rows: pd.DataFrame) -> None:
-    """Limit the y axis to values near a search's best point."""
+def _limits(rows: pd.DataFrame) -> tuple[float, float] | None:
+    """Of the y axis, near the searches' best points at one epsilon."""
     searched = pd.concat([rows["own_mean"], rows["online_mean"]]).dropna()
-    if not is_higher_better(rows["metric"].iloc[0]):
-        layout.log_axis(axes)
-        return
     if searched.empty:
-        return
-    top = max((rows["mean"] + rows["std"].fillna(0)).max(), searched.max())
-    least = min(searched.min(), rows["mean"].max())  # the best guess is seen, however far behind
+        return None
+    bars = rows["std"].fillna(0)
+    top = max((rows["mean"] + bars).max(), searched.max())
+    least = min(searched.min(), rows["mean"].max())  # the best run is seen, however far behind
     height = max(top - least, _MIN_VALUE)
-    low, _ = axes.get_ylim()
-    axes.set_ylim(max(low, least - _DEPTH * height), top + 0.2 * height)
+    lowest = min((rows["mean"] - bars).min(), (searched - rows["own_std"].max()).min())
+    return max(lowest - 0.05 * height, least - _DEPTH * height), top + 0.2 * height

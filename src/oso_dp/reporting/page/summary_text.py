@@ -1,6 +1,8 @@
 """Summary sentences of the report, computed from the results."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,8 +16,8 @@ from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
-from oso_dp.reporting.tables.checkpoint_rules import rules_sentence
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence
+from oso_dp.reporting.tables.study import rules_sentence
 
 
 def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
@@ -103,7 +105,8 @@ def run_summary_text(study: ResultSet) -> str:
 def best_method_text(cells: pd.DataFrame) -> str | None:
     """The best private method at each epsilon of one data set at one k; None if none was run.
 
-    Runs shorter than the paper's are not ranked; only comparable runs are ranked together.
+    Runs shorter than the paper's are not ranked; only comparable runs are ranked together. At
+    several epsilons, those with the same best method share a clause.
     """
     ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
     lengths = [has_paper_length(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
@@ -112,60 +115,110 @@ def best_method_text(cells: pd.DataFrame) -> str | None:
     ran = ran[whole]
     if ran.empty:
         return None
-    where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
     diverged = cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"]
     alone = shorter | dict.fromkeys(diverged, "has a value")
-    parts = [
-        _winner(rows, alone.get(epsilon, "was run")) for epsilon, rows in ran.groupby("epsilon")
-    ]
+    rankings = [_rank(rows) for _, rows in ran.groupby("epsilon")]
+    parts = []
+    for name in dict.fromkeys(ranking.name for ranking in rankings):
+        same = [ranking for ranking in rankings if ranking.name == name]
+        if len(same) > 1 and name and all(len(ranking.rows) > 1 for ranking in same):
+            parts.append(_joint_clause(same))
+        else:
+            parts += [_clause(ranking, alone.get(ranking.epsilon, "was run")) for ranking in same]
+    where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
     return f"{where}: {'; '.join(parts)}."
 
 
-def _winner(rows: pd.DataFrame, alone: str) -> str:
-    """The best and second-best method of the largest comparable group.
+@dataclass(frozen=True)
+class _Ranking:
+    """The largest comparable group of one epsilon, the best first."""
 
-    Incomplete grids are named, since the best of more points is larger by their number alone.
-    alone: predicate for a single method.
-    """
+    epsilon: float
+    rows: pd.DataFrame  # empty if no two are comparable
+    others: str  # names of those that are not comparable
+
+    @property
+    def name(self) -> str:
+        return "" if self.rows.empty else _name(self.rows.iloc[0])
+
+    @property
+    def lead(self) -> float:
+        return float(abs(self.rows["mean"].iloc[0] - self.rows["mean"].iloc[1]))
+
+    @property
+    def caveat(self) -> str:
+        """Why the lead does not decide; empty if it does."""
+        first, second = self.rows.iloc[0], self.rows.iloc[1]
+        if min(first["seeds"], second["seeds"]) < 2:
+            return "one seed: undecided"
+        within = self.lead < math.hypot(first["std"], second["std"])
+        return "within the seeds' spread" if within else ""
+
+    @property
+    def incomplete(self) -> str:
+        """Incomplete grids: the best of more points is larger by their number alone."""
+        return ", ".join(
+            f"of {_name(one)} {one['grid_points']} of {one['grid_size']} points"
+            for one in self.rows.iloc[:2].to_dict("records")
+            if is_incomplete_grid(one)
+        )
+
+
+def _rank(rows: pd.DataFrame) -> _Ranking:
+    epsilon = rows["epsilon"].iloc[0]
     kinds = rows.groupby(COMPARABLE_ON, dropna=False).ngroup()
     counts = kinds.map(kinds.value_counts())
     if 1 == counts.max() < len(rows):
-        epsilon = rows["epsilon"].iloc[0]
-        return f"at ε = {epsilon:g} no two have the same precision, length and delta"
+        return _Ranking(epsilon, rows.iloc[:0], "")
     alike = rows[kinds == kinds[counts.idxmax()]]
     others = labels.sort_methods(set(rows["method"]) - set(alike["method"]))
-    text = _ranked(alike, alone)
-    if not others:
-        return text
-    names = _listed([labels.method_label(name) for name in others])
-    return f"{text}; not comparable (precision, length or delta): {names}"
-
-
-def _ranked(rows: pd.DataFrame, alone: str) -> str:
     higher = is_higher_better(rows["metric"].iloc[0])
-    ranked = rows.sort_values(["mean", "method"], ascending=[not higher, True])
-    first = ranked.iloc[0]
+    ranked = alike.sort_values(["mean", "method"], ascending=[not higher, True])
+    names = _listed([labels.method_label(name) for name in others]) if others else ""
+    return _Ranking(epsilon, ranked, names)
+
+
+def _clause(ranking: _Ranking, alone: str) -> str:
+    """The best and second-best method at one epsilon; alone: predicate for a single method."""
+    at = f"at ε = {ranking.epsilon:g} "
+    if ranking.rows.empty:
+        return f"{at}no two have the same precision, length and delta"
+    first = ranking.rows.iloc[0]
     value = f"{labels.format_mean_std(first['mean'], first['std'])} {first['unit']}"
-    at = f"at ε = {first['epsilon']:g} "
-    if len(ranked) == 1:
-        return f"{at}only {_name(first)} {alone}, {value}"
-    second = ranked.iloc[1]
-    part = [
-        f"of {_name(one)} {one['grid_points']} of {one['grid_size']} points"
-        for one in (first, second)
-        if is_incomplete_grid(one)
+    if len(ranking.rows) == 1:
+        text = f"{at}only {ranking.name} {alone}, {value}"
+    else:
+        at += f"({ranking.incomplete}) " if ranking.incomplete else ""
+        text = f"{at}{ranking.name} is best with {value}, "
+        text += f"{ranking.lead:.2f} ahead of {_name(ranking.rows.iloc[1])}"
+        text += f" ({ranking.caveat})" if ranking.caveat else ""
+    if not ranking.others:
+        return text
+    return f"{text}; not comparable (precision, length or delta): {ranking.others}"
+
+
+def _joint_clause(rankings: list[_Ranking]) -> str:
+    """One method that is best at several epsilons."""
+    leads = sorted(ranking.lead for ranking in rankings)
+    notes: dict[str, list[str]] = {}
+    for ranking in rankings:
+        incomplete = "incomplete grids" if ranking.incomplete else ""
+        unlike = f"not comparable: {ranking.others}" if ranking.others else ""
+        for note in filter(None, (ranking.caveat, incomplete, unlike)):
+            notes.setdefault(note, []).append(f"{ranking.epsilon:g}")
+    text = (
+        f"{rankings[0].name} is best at ε = {_listed([f'{r.epsilon:g}' for r in rankings])}, "
+        f"{leads[0]:.2f} to {leads[-1]:.2f} {rankings[0].rows['unit'].iloc[0]} ahead of the next"
+    )
+    everywhere = len(rankings)
+    details = [
+        note if len(at) == everywhere else f"{note} at ε = {_listed(at)}"
+        for note, at in notes.items()
     ]
-    at += f"({', '.join(part)}) " if part else ""
-    lead = abs(first["mean"] - second["mean"])
-    text = f"{at}{_name(first)} is best with {value}, "
-    text += f"{lead:.2f} ahead of {_name(second)}"
-    if min(first["seeds"], second["seeds"]) < 2:
-        return f"{text} (one seed: undecided)"
-    both = math.hypot(first["std"], second["std"])  # NaN unless both have two seeds or more
-    return text + (" (within the seeds' spread)" if lead < both else "")
+    return f"{text} ({'; '.join(details)})" if details else text
 
 
-def _name(cell: pd.Series) -> str:
+def _name(cell: Mapping) -> str:
     return labels.variant_method_label(cell["method"], cell["variant"])
 
 

@@ -7,14 +7,13 @@ and returns the tables with name, title, notes and layout; the numbers come from
 import pkgutil
 from importlib import import_module
 
-from oso_dp.reporting.context import ReportContext
-from oso_dp.reporting.table_format import Table
+from oso_dp.reporting.table import ReportContext, Table
 
 
-def every_table(sources: ReportContext) -> list[Table]:
+def every_table(context: ReportContext) -> list[Table]:
     """The tables of all modules, in the order of module names."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     return [
-        table for module in modules if hasattr(module, "tables") for table in module.tables(sources)
+        table for module in modules if hasattr(module, "tables") for table in module.tables(context)
     ]

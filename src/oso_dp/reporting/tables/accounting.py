@@ -1,6 +1,8 @@
 """The privacy accounts of all grids, as a table and a sentence."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -9,14 +11,52 @@ from oso_dp.accounting.formatting import format_epsilon_column
 from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.analysis.accounts import ALL_METHODS, GridAccount, accounts_table
 from oso_dp.analysis.values import sort_as_paper
-from oso_dp.reporting.context import ReportContext
-from oso_dp.reporting.table_format import Table
+from oso_dp.reporting.table import DATASET, Column, ReportContext, Table, TableSpec
 
 _NAMED = 5  # grids above their budget that the sentence names
 
 
-def tables(sources: ReportContext) -> list[Table]:
-    return [accounting_table(sources.accounts)]
+def tables(context: ReportContext) -> list[Table]:
+    return [accounting_table(context.accounts)]
+
+
+def _spent(epsilon: float) -> str:
+    return labels.DASH if labels.is_missing(epsilon) else format_epsilon_column(epsilon)
+
+
+def _method(row: dict[str, Any]) -> str:
+    """The method, with its search accounting if not composition."""
+    label = labels.method_label(row["method"])
+    if row["search_accounting"] == COMPOSITION:
+        return label
+    return f"{label}, {row['search_accounting'].replace('_', ' ')}"
+
+
+_SPEC = TableSpec(
+    "accounting",
+    "Epsilon of each grid, from its ledgers",
+    (
+        DATASET,
+        Column("method", _method),
+        Column("k", lambda row: ALL_METHODS if row["method"] == ALL_METHODS else row["k"]),
+        Column("ε allowed", "budget", labels.format_budget),
+        Column("δ", "delta", labels.format_delta),
+        *(Column(label, name) for label, name in (("N", "runs"), ("stored", "stored"))),
+        Column("seeds", "seeds"),
+        Column("ε spent, RDP", "rdp", _spent),
+        *(Column(name.upper(), name, _spent) for name in ("pld", "prv")),
+        Column("verdict", "verdict"),
+    ),
+    (
+        "RDP is the study's accountant and decides the verdict. PLD (another method) and PRV "
+        "(another library) are tighter checks, for the most expensive grid of each data set unless "
+        "it exceeds its budget.",
+        "Runs of a grid that are not stored are charged as full runs with the smallest noise of "
+        "the stored ones. Seeds repeat a grid and are not charged. A search by the linear scaling "
+        "rule is charged for all runs of its trials and one final run. A data set that is not "
+        "public is charged for all methods, grids and seeds, in one row.",
+    ),
+)
 
 
 def accounting_table(accounts: Sequence[GridAccount]) -> Table:
@@ -25,61 +65,13 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
     PLD and PRV are given for the most expensive grid of each data set (see `accounts_table`).
     """
     named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
-    rules = {grid.name: grid.search_accounting for grid in accounts}
     data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
     if accounts:
         data = sort_as_paper(data.rename(columns={"budget": "epsilon"}))
         data = data.rename(columns={"epsilon": "budget"})
-    rows = [_shown(row, rules[row["grid"]]) for _, row in data.iterrows()]
-    headings = list(_shown_headings())
-    notes = (
-        "RDP is the study's accountant and decides the verdict. PLD (another method) and PRV "
-        "(another library) are tighter checks, for the most expensive grid of each data set unless "
-        "it exceeds its budget.",
-        "Runs of a grid that are not stored are charged as full runs with the smallest noise of "
-        "the stored ones. Seeds repeat a grid and are not charged. A search by the linear scaling "
-        "rule is charged for all runs of its trials and one final run. A data set that is not "
-        "public is charged for all methods, grids and seeds, in one row.",
-    )
-    title = "Epsilon of each grid, from its ledgers"
-    return Table("accounting", title, data, pd.DataFrame(rows, columns=headings), notes)
-
-
-def _shown_headings() -> tuple[str, ...]:
-    return (
-        *("data set", "method", "k", "ε allowed", "δ", "N", "stored", "seeds"),
-        *("ε spent, RDP", "PLD", "PRV", "verdict"),
-    )
-
-
-def _shown(row: pd.Series, search_accounting: str) -> dict[str, str]:
-    cells = (
-        labels.dataset_short(row["dataset"]),
-        _method(row["method"], search_accounting),
-        ALL_METHODS if row["method"] == ALL_METHODS else str(row["k"]),
-        labels.format_budget(row["budget"]),
-        labels.format_delta(row["delta"]),
-        str(row["runs"]),
-        str(row["stored"]),
-        str(row["seeds"]),
-        *(_spent(row[name]) for name in ("rdp", "pld", "prv")),
-        row["verdict"],
-    )
-    return dict(zip(_shown_headings(), cells, strict=True))
-
-
-def _spent(epsilon: float) -> str:
-    return labels.DASH if labels.is_missing(epsilon) else format_epsilon_column(epsilon)
-
-
-def _method(name: str, search_accounting: str) -> str:
-    """The method, with its search accounting if not composition."""
-    label = labels.method_label(name)
-    return (
-        label
-        if search_accounting == COMPOSITION
-        else f"{label}, {search_accounting.replace('_', ' ')}"
-    )
+    rules = {grid.name: grid.search_accounting for grid in accounts}
+    kinds = [rules[row["grid"]] for row in data.to_dict("records")]
+    return replace(_SPEC.fill(data.assign(search_accounting=kinds)), data=data)
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:

@@ -12,8 +12,7 @@ from oso_dp.analysis.claim_tests import (
 )
 from oso_dp.analysis.claims import VERDICTS
 from oso_dp.paper.tables import DATASETS
-from oso_dp.reporting.context import ReportContext
-from oso_dp.reporting.table_format import Table
+from oso_dp.reporting.table import ReportContext, Table
 
 _NOTES = (
     "A claim about two methods is a range for A, the advantage of the first (positive is better), "
@@ -38,12 +37,12 @@ _NOTES = (
 )
 
 
-def tables(sources: ReportContext) -> list[Table]:
+def tables(context: ReportContext) -> list[Table]:
     """No tables if nothing was run that a claim or question is about."""
-    judged = sources.claims["verdict_best"] != NOT_RUN
-    if not judged.any() and not set(sources.study.datasets) & set(DATASETS):
+    judged = context.claims["verdict_best"] != NOT_RUN
+    if not judged.any() and not set(context.study.datasets) & set(DATASETS):
         return []
-    return claims_tables(sources.claims)
+    return claims_tables(context.claims)
 
 
 def claims_tables(data: pd.DataFrame) -> list[Table]:
