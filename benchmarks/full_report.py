@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.search_costs import COSTS_FILE, write_costs
 from oso_dp.methods import find_method
 from oso_dp.privacy.ledger import Ledger, SumQuery

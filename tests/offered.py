@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.data.plugins import find_plugin
 
 SOURCE = """\

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.searches import make_search
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -161,7 +162,7 @@ class Store:
 
 @cache
 def stopped_noise(runs, epsilon, shape):
-    search = Search(PoissonSampling(1.0), 600, runs, "random_stopping", STOPPING_ETA[shape])
+    search = make_search(PoissonSampling(1.0), 600, runs, "random_stopping", STOPPING_ETA[shape])
     return 1.00001 * search.noise_multiplier(epsilon, 1e-5)
 
 

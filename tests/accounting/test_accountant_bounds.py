@@ -10,8 +10,8 @@ from oso_dp.accounting.accountants import (
     smallest_delta,
 )
 from oso_dp.accounting.calibration import SMALLEST_NOISE
-from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
 from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery

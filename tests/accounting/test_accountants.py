@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_event, make_accountant
 from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier

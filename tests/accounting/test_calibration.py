@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from oso_dp.accounting import tuning_cost as search_module
+from oso_dp.accounting import search as search_module
 from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibrate_noise_multiplier
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.privacy.sampling import PoissonSampling
 
 COSTS = {

@@ -11,9 +11,11 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.helpers import Given
+from tests.searches import make_search
 
 from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_event
-from oso_dp.accounting.tuning_cost import Search, compute_random_stopping_epsilon
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.random_stopping import compute_random_stopping_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
@@ -119,7 +121,7 @@ def test_every_shape_has_its_own_price(shape: float) -> None:
     expected = RdpAccountant().compose(stopped).get_epsilon(DELTA)
 
     def price(of: float) -> float:
-        return Search(sampling, 100, runs, "random_stopping", of).epsilon(nu, DELTA)
+        return make_search(sampling, 100, runs, "random_stopping", of).epsilon(nu, DELTA)
 
     assert price(shape) == pytest.approx(expected, rel=1e-9)
     ledger = Ledger(sampling, [((SumQuery("g", nu),), 100)])
@@ -136,7 +138,7 @@ def test_no_noise_costs_more_than_its_budget(
     epsilon: float, runs: int, search_accounting: str
 ) -> None:
     """Not by the last digit: a budget is a budget. And not much less than it either."""
-    search = Search(PoissonSampling(1.0), 10, runs, search_accounting, 0.5)
+    search = make_search(PoissonSampling(1.0), 10, runs, search_accounting, 0.5)
     spent = search.epsilon(search.noise_multiplier(epsilon, DELTA), DELTA)
     assert epsilon * (1 - 1e-5) < spent <= epsilon
 

@@ -12,9 +12,14 @@ from dp_accounting import (
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from oso_dp.accounting.linear_scaling import LinearScalingSearch, final_noise_multiplier
-from oso_dp.accounting.search_accounting import find_fraction_error, make_stages
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.linear_scaling import (
+    LinearScalingSearch,
+    final_noise_multiplier,
+    find_fraction_error,
+    make_stages,
+)
+from oso_dp.accounting.search_accounting.random_stopping import RandomStoppingSearch
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -140,11 +145,7 @@ def test_its_parts_have_names_in_their_order() -> None:
 
 def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:
     with pytest.raises(OsoError, match="prior_releases: not supported by"):
-        Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", prior_releases=((1.0, 9),))
-    with pytest.raises(
-        OsoError, match="search_accounting: 'linear_scaling'; must be one of composition"
-    ):
-        Search(PoissonSampling(RATE), STEPS, 9, "linear_scaling")
+        RandomStoppingSearch(PoissonSampling(RATE), STEPS, 9, prior_releases=((1.0, 9),))
 
 
 @pytest.mark.parametrize("noise", [(1.0, 1.0), (1.0, 2.0), (0.8, 3.0), (2.0, 1.0, 3.0)])

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from tests.accounting.draw_probabilities import probabilities
 
-from oso_dp.accounting.random_stopping import draw_number_of_runs, generating_function
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    draw_number_of_runs,
+    generating_function,
+)
 from oso_dp.errors import OsoError
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 

@@ -10,13 +10,14 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from tests.searches import make_search
 
-from oso_dp.accounting import tuning_cost
+from oso_dp.accounting import search as search_module
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
-from oso_dp.accounting.tuning_cost import (
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.random_stopping import (
     STOPPING_ETA,
-    Search,
     compute_random_stopping_epsilon,
     infer_stopping_distribution,
 )
@@ -44,7 +45,9 @@ SELECTION = {
 
 
 def search(runs: int, search_accounting: str = "composition", shape: float = 1.0, n: int = 60_000):
-    return Search(PoissonSampling(512 / n), math.ceil(10 * n / 512), runs, search_accounting, shape)
+    return make_search(
+        PoissonSampling(512 / n), math.ceil(10 * n / 512), runs, search_accounting, shape
+    )
 
 
 def least(found: Search, epsilon: float, expected: float, rel: float) -> bool:
@@ -113,7 +116,7 @@ def test_a_noise_multiplier_is_found_for_searches_of_any_size(
     steps, runs, search_accounting
 ) -> None:
     """Where there is almost no noise, epsilon may be infinite."""
-    found = Search(PoissonSampling(1e-3), steps, runs, search_accounting)
+    found = make_search(PoissonSampling(1e-3), steps, runs, search_accounting)
     nu = found.noise_multiplier(8.0, DELTA)
     assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
 
@@ -199,6 +202,9 @@ def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before
             ask(1000.0 if ask == found.epsilon else 1.0, DELTA, "pld")
 
 
+STOPPED = {"search_accounting": "random_stopping"}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -208,17 +214,23 @@ def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before
         ({"runs": -3}, "runs: -3; must be >= 1"),
         (
             {"search_accounting": "best"},
-            "search_accounting: 'best'; must be one of composition, random_st",
+            "search_accounting: 'best'; must be one of composition, linear_sca",
         ),
-        ({"stopping_eta": -0.5}, "stopping_eta: -0.5; must be >= 0"),
-        ({"stopping_eta": math.nan}, "stopping_eta: nan; must be >= 0"),
-        ({"search_accounting": "random_stopping", "runs": 1}, "runs: 1; must be > 1"),
+        (
+            {"search_accounting": "random_stopping", "stopping_eta": -0.5},
+            "stopping_eta: -0.5; must be >= 0",
+        ),
+        (
+            {"search_accounting": "random_stopping", "stopping_eta": math.nan},
+            "stopping_eta: nan; must be >= 0",
+        ),
+        ({**STOPPED, "runs": 1}, "runs: 1; must be > 1"),
     ],
 )
 def test_an_impossible_search_is_refused(values, message) -> None:
-    base = {"sampling": PoissonSampling(0.01), "steps": 10, "runs": 9}
+    base = {"steps": 10, "runs": 9, "search_accounting": "composition"}
     with pytest.raises(OsoError, match=message):
-        Search(**(base | values))
+        make_search(PoissonSampling(0.01), **(base | values))
 
 
 @pytest.mark.parametrize("nu", [0.0, -1.0, 1e-300, 1e300, math.inf, math.nan])
@@ -257,7 +269,7 @@ def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shap
         dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(0.9)), steps
     )
     spent = RdpAccountant().compose(dp_event.RepeatAndSelectDpEvent(one, runs, shape))
-    priced = Search(PoissonSampling(0.01), steps, runs, "random_stopping", shape)
+    priced = make_search(PoissonSampling(0.01), steps, runs, "random_stopping", shape)
     assert priced.epsilon(0.9, DELTA) == pytest.approx(spent.get_epsilon(DELTA), rel=1e-9)
 
 
@@ -272,7 +284,9 @@ def test_random_stopping_has_no_pld() -> None:
 )
 def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
     """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
-    search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", STOPPING_ETA[name])
+    search = make_search(
+        PoissonSampling(512 / 60_000), 200, 25, "random_stopping", STOPPING_ETA[name]
+    )
     nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
     assert infer_stopping_distribution(search, nu, budget, delta) == name
     assert infer_stopping_distribution(search, nu * 0.999, budget, delta) is None
@@ -304,7 +318,7 @@ def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
     }
     for cohort in list(private.values())[::5]:
         sampling = PoissonSampling(cohort["sampling_rate"])
-        found = Search(sampling, cohort["steps"], cohort["runs"], cohort["search_accounting"])
+        found = make_search(sampling, cohort["steps"], cohort["runs"], cohort["search_accounting"])
         nu, budget = cohort["noise_multiplier"], cohort["epsilon"]
         assert round(nu, 5) == nu
         less, more = (found.epsilon(at, cohort["delta"]) for at in (nu, nu - 1e-5))
@@ -326,7 +340,7 @@ def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
 @pytest.mark.parametrize("name", STOPPING_ETA)
 def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, over) -> None:
     """A budget is kept to the last digit; only what is below it by less was rounded."""
-    found = Search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
+    found = make_search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
     spent = found.epsilon(20.0, DELTA)
     assert infer_stopping_distribution(found, 20.0, spent, DELTA) == name
     assert infer_stopping_distribution(found, 20.0, spent * (1 + over), DELTA) == name
@@ -355,7 +369,7 @@ def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monke
     place = orders.index(float(spent.get_epsilon_and_optimal_order(DELTA)[1]))
     end = place - away if side == "below" else place + away
     few = orders[end - 2 : end + 1] if side == "below" else orders[end : end + 3]
-    monkeypatch.setattr(tuning_cost, "nearby_orders", lambda best: few)
+    monkeypatch.setattr(search_module, "nearby_orders", lambda best: few)
     assert found.noise_multiplier(2.0, DELTA) == pytest.approx(nu, rel=1e-7)
 
 

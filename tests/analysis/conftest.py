@@ -6,7 +6,7 @@ import pandas as pd
 from tests.results.conftest import run_row
 from tests.stores import glyphs_store, make_store, paper_store, store, study  # noqa: F401
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling

@@ -19,7 +19,7 @@ from tests.analysis.conftest import (
 from tests.stores import named, options
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA, RandomStoppingSearch
 from oso_dp.analysis.accounts import (
     GridAccount,
     account_grids,
@@ -214,7 +214,9 @@ def test_a_row_whose_ledger_is_not_its_own_is_refused(fault, message) -> None:
         account_grids(grid(**fault))
 
 
-STOPPED = Search(PoissonSampling(RATE), STEPS, 9, "random_stopping", STOPPING_ETA["logarithmic"])
+STOPPED = RandomStoppingSearch(
+    PoissonSampling(RATE), STEPS, 9, stopping_eta=STOPPING_ETA["logarithmic"]
+)
 STOPPED_NU = STOPPED.noise_multiplier(EPSILON, 1e-5)
 
 

@@ -2,15 +2,19 @@
 
 import pytest
 from tests.analysis.conftest import EPSILON, RATE, STEPS, grid, ledger
+from tests.searches import make_search
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, compute_random_stopping_epsilon
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    compute_random_stopping_epsilon,
+)
 from oso_dp.analysis.accounts import account_grids, accounts_table, check_budgets
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 
-ALONE = Search(PoissonSampling(RATE), STEPS, 1, "single").noise_multiplier(EPSILON, 1e-5)
+ALONE = make_search(PoissonSampling(RATE), STEPS, 1, "single").noise_multiplier(EPSILON, 1e-5)
 
 
 def guesses(rows=9, **other):

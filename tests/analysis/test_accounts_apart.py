@@ -21,11 +21,13 @@ from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 from tests.stores import named, options
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    compute_random_stopping_epsilon,
+)
 from oso_dp.analysis import accounts
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import Plan
 
 # Beside rows of a data set whose size nobody knows: those of another search, by a column.
@@ -42,6 +44,7 @@ OTHERS = {
     "examples": {"examples": 5990, "ledger": ledger(rate=120 / 5990)},  # as many steps
     "batch_size": {"batch_size": 240, "steps": 100, "ledger": ledger(steps=100, rate=0.04)},
     "epochs": {"epochs": 8, "steps": 2 * STEPS, "ledger": ledger(steps=2 * STEPS)},
+    "steps": {"epochs": 8, "steps": 2 * STEPS, "ledger": ledger(steps=2 * STEPS)},  # of the others
     "precision": {"precision": "bfloat16"},
 }
 # The same of searches by the linear scaling rule, whose rows have a noise each.
@@ -66,8 +69,8 @@ SCALED |= {name: {name: value} for name, value in SCALED_OPTIONS.items()}
 
 
 def test_every_column_that_tells_searches_apart_is_tried() -> None:
-    assert OTHERS.keys() == {*accounts._RUN_KEY}
-    assert SCALED.keys() == {*accounts._SEARCH} - {*OPTIONS} | {*SCALED_OPTIONS}
+    assert OTHERS.keys() == {*accounts._SEARCH, *accounts._NOISE}
+    assert SCALED.keys() == {*accounts._SEARCH} - {"search_accounting"} | {*SCALED_OPTIONS}
 
 
 @pytest.mark.parametrize("column", OTHERS)

@@ -9,7 +9,7 @@ from tests.analysis.conftest import NINE, RATE, STEPS, grid, ledger, rows_of, tw
 from tests.results.conftest import evaluation_row, run_row
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import GridAccount, account_grids, check_budgets, full_run_ledger
 from oso_dp.analysis.result_set import read_paper_plan, read_study_plans
 from oso_dp.errors import OsoError

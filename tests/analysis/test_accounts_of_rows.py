@@ -13,7 +13,7 @@ from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 from tests.planned_rows import rows_of as planned_rows
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA, RandomStoppingSearch
 from oso_dp.analysis.accounts import (
     GridAccount,
     account_grids,
@@ -65,8 +65,8 @@ def test_the_costliest_has_used_the_largest_share_of_its_budget(spent, budgets, 
 @pytest.mark.parametrize("rows", [9, 10, 18])
 def test_a_search_that_stops_over_more_points_than_its_grid_is_a_larger_one(rows: int) -> None:
     (found,) = account_grids(stopping_grid(rows=rows))
-    larger = Search(
-        PoissonSampling(0.02), STEPS, rows, "random_stopping", STOPPING_ETA["logarithmic"]
+    larger = RandomStoppingSearch(
+        PoissonSampling(0.02), STEPS, rows, stopping_eta=STOPPING_ETA["logarithmic"]
     )
     assert found.runs == rows
     assert found.spent == pytest.approx(larger.epsilon(STOPPED_NU, 1e-5), rel=1e-9)

@@ -8,8 +8,8 @@ from scipy import stats
 from tests.analysis.claim_helpers import papers_point
 from tests.analysis.test_linear_scaling import fill as scaled
 from tests.analysis.test_random_stopping import three_searches, whole_grid
+from tests.searches import make_search
 
-from oso_dp.accounting.tuning_cost import Search
 from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.paper.best_points import all_points
 from oso_dp.privacy.sampling import PoissonSampling
@@ -166,7 +166,7 @@ def test_ways_stand_in_one_order_and_are_drawn(store, study):
     rows = budget_strategies(one)
     assert rows["epsilon"].tolist() == [3.0] * 4 + [9.0] * 4
     assert rows["strategy"].tolist() == 2 * ["composition", "composition", "default", "default"]
-    drawn = {plan.name: plan for plan in every_figure(one)}["one_budget_mnist"].draw()
+    drawn = {plan.name: plan for plan in every_figure(one)}["budget_strategies_mnist"].draw()
     texts = [text.get_text() for axes in drawn.axes for text in axes.texts]
     assert texts == ["11.3", "11.3"]  # too far off to be drawn
     assert len(drawn.axes) == 2
@@ -213,7 +213,7 @@ def test_each_distribution_of_a_search_that_stops_is_a_way(store, study):
     printed = budget_strategies_table(one).printed["method"].tolist()
     names = [f"Online, K {shape}" for shape in stopped.index]
     assert [name for name in printed if "K" in name] == names
-    drawn = {plan.name: plan for plan in every_figure(one)}["one_budget_mnist"].draw()
+    drawn = {plan.name: plan for plan in every_figure(one)}["budget_strategies_mnist"].draw()
     (axes,) = drawn.axes
     written = [text.get_text() for text in axes.get_yticklabels()]
     assert {f"{name}: random stopping" for name in names} <= set(written)
@@ -399,7 +399,7 @@ def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, sto
     one, rest = (other, {}) if of_the_search else ({}, other)
     searched(store, SEARCH, **one)
     default(store, [0.90] * 3, **rest)
-    stops = Search(PoissonSampling(1.0), rest.get("epochs", 600), 3, "random_stopping", 1.0)
+    stops = make_search(PoissonSampling(1.0), rest.get("epochs", 600), 3, "random_stopping", 1.0)
     noise = 1.00001 * stops.noise_multiplier(9.0, rest.get("delta", 1e-5))
     grid = [[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]]
     whole_grid(store, grid, noise_multiplier=noise, **rest)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.linear_scaling import extrapolate, list_searches, nearest, outcomes
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import every_figure

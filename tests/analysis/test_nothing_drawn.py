@@ -5,8 +5,7 @@ import math
 import pytest
 from tests.analysis.test_random_stopping import STOP, whole_grid
 
-from oso_dp.accounting.random_stopping import generating_function
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA, generating_function
 from oso_dp.analysis.random_stopping import outcomes
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.accounting.draw_probabilities import probabilities
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis import random_stopping
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution, selection_probabilities
 from oso_dp.reporting.figures.metric_over_epsilon import outcome_chart

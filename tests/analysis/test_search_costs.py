@@ -6,8 +6,10 @@ from importlib.metadata import version
 from itertools import permutations
 
 import pytest
+from tests.searches import make_search
 
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis import search_costs as module
 from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 from oso_dp.analysis.search_costs import (
@@ -286,16 +288,12 @@ def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
     prices = search_costs(study(store))
     assert set(prices["delta"]) == {delta}
     for row in prices[prices["accountant"] == "rdp"].to_dict("records"):
-        found = Search(
+        found = make_search(
             PoissonSampling(1.0),
             600,
             row["runs"],
             row["search_accounting"],
-            STOPPING_ETA[
-                row["distribution"]
-                if row["search_accounting"] == "random_stopping"
-                else "geometric"
-            ],
+            STOPPING_ETA.get(row["distribution"]),
         )
         assert found.epsilon(row["noise_multiplier"], delta) == pytest.approx(3.0, rel=1e-6)
 

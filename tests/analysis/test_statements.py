@@ -9,7 +9,7 @@ import pytest
 from tests.planned_rows import rows_of
 from tests.study.test_private_datasets import RUNS, STEPS, STUDY
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.study_statement import make_planned_statements, make_stored_statements
 from oso_dp.privacy.sampling import PoissonSampling

@@ -225,7 +225,7 @@ def test_a_single_guess_has_no_range_and_no_figure(store, study):
     one = study(store)
     assert len(untuned_runs(one)) == 6
     assert win_ranges(one)["method"].tolist() == ["online"]
-    drawn = [plan.name for plan in every_figure(one) if plan.kind == "no_search"]
+    drawn = [plan.name for plan in every_figure(one) if plan.kind == "untuned_runs"]
     assert drawn == ["untuned_runs_mnist_k4"]
 
 
@@ -268,7 +268,7 @@ def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study
     """As long as only the low end of a grid was guessed, for one."""
     fill(store, [[0.30, 0.31], [0.40, 0.41]], SEARCH)
     one = study(store)
-    (plan,) = [plan for plan in every_figure(one) if plan.kind == "no_search"]
+    (plan,) = [plan for plan in every_figure(one) if plan.kind == "untuned_runs"]
     for axes in plan.draw().axes:
         low, high = axes.get_ylim()
         assert low <= 40.5 <= high

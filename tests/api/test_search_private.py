@@ -6,11 +6,13 @@ import signal
 import numpy as np
 import pytest
 import torch
+from tests.searches import make_search
 
 from oso_dp import OsoError, load_private
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.api import progress_bar
 from oso_dp.api.trainer import Trainer
 from oso_dp.privacy.sampling import PoissonSampling
@@ -123,12 +125,12 @@ def test_random_stopping_costs_what_its_distribution_costs(search, shape, other_
     made = search(**RANDOM, mean_runs=4, stopping_distribution=shape, validation=other_data)
     statement, paid = made.best.statement, made.best.privacy_cost
     nu = paid.ledger.releases()[0][0]
-    asked = Search(PoissonSampling(1.0), 2, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
+    asked = make_search(PoissonSampling(1.0), 2, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
     assert statement.epsilon == pytest.approx(asked.epsilon(nu, 1e-5), rel=1e-6)
     assert 2.99 < statement.epsilon <= 3.0
     (noise, count), *others = paid.scores.releases()
     assert (count, others) == (1, [])
-    scored = Search(PoissonSampling(1.0), 1, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
+    scored = make_search(PoissonSampling(1.0), 1, 4, RANDOM_STOPPING, STOPPING_ETA[shape])
     assert statement.validation_epsilon == pytest.approx(scored.epsilon(noise, 1e-5), rel=1e-6)
     assert 2.99 < statement.validation_epsilon <= 3.0
     assert f"4 on average ({shape} distribution)" in str(statement)
@@ -410,8 +412,8 @@ def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how) -> None:
     (noise, _), *_ = best.privacy_cost.scores.releases()
     kind = (RANDOM_STOPPING, STOPPING_ETA["logarithmic"]) if how else ("composition",)
     runs = 3 if how else 2
-    spent = Search(PoissonSampling(0.25), 6, runs, *kind).epsilon(nu, 1e-5)
-    seen = Search(PoissonSampling(1.0), 1, runs, *kind).epsilon(noise, 1e-5)
+    spent = make_search(PoissonSampling(0.25), 6, runs, *kind).epsilon(nu, 1e-5)
+    seen = make_search(PoissonSampling(1.0), 1, runs, *kind).epsilon(noise, 1e-5)
     assert statement.epsilon == pytest.approx(spent, rel=1e-6)
     assert statement.validation_epsilon == pytest.approx(seen, rel=1e-6)
     for epsilon in (spent, seen):

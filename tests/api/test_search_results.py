@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 from oso_dp import OsoError
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    compute_random_stopping_epsilon,
+)
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.scoring import NoisyScorer, is_correct
 from oso_dp.api.search import draw_candidates

@@ -16,7 +16,7 @@ from oso_dp.accounting.formatting import (
     format_spent_epsilon,
     format_used_noise_multiplier,
 )
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.gradients import GradientEngine
 from oso_dp.methods import find_method
 from oso_dp.privacy.batch_rng import BatchRNG

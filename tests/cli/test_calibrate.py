@@ -11,10 +11,12 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from tests.searches import make_search
 
 from oso_dp.accounting.formatting import format_noise_multiplier
-from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.cli import calibrate as calibrate_module
 from oso_dp.cli import calibration_options
 from oso_dp.data.catalogue import DATASETS
@@ -369,7 +371,7 @@ def search_of(facts: dict) -> Search:
     shape = STOPPING_ETA[
         facts.get("stopping_distribution", "logarithmic")
     ]  # which composition does not look at
-    return Search(sampling, steps, facts["runs"], rule, shape)
+    return make_search(sampling, steps, facts["runs"], rule, shape)
 
 
 @pytest.fixture
@@ -399,10 +401,8 @@ def test_the_search_that_is_named_is_asked_about(oso, asked, command, other) -> 
     assert (found["noise_multiplier"], found["epsilon"]) == (nu, epsilon)
     known = (found["delta"], found["runs"], found["steps"], found["sampling_rate"])
     assert known == (facts["delta"], search.runs, search.steps, search.sampling.rate)
-    assert (found["accountant"], found["search_accounting"]) == (
-        accountant,
-        search.search_accounting,
-    )
+    rule = facts.get("search_accounting", "composition").replace("-", "_")
+    assert (found["accountant"], found["search_accounting"]) == (accountant, rule)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

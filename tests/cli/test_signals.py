@@ -76,7 +76,7 @@ def started(code: str | list[str], **more) -> subprocess.Popen:
     [
         (
             signal.SIGTERM,
-            "oso_dp.accounting.tuning_cost",
+            "oso_dp.accounting.search",
             "Search",
             "noise_multiplier",
             ["calibrate", *CALIBRATE, "--runs", "1"],

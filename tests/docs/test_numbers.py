@@ -5,10 +5,12 @@ import re
 
 import pytest
 from scipy.optimize import brentq
+from tests.searches import make_search
 
 from oso_dp.accounting.accountants import make_accountant
+from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.models import build_model
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -56,7 +58,7 @@ def test_what_each_way_to_stop_asks_for(repo, column) -> None:
         stopped = column != "composition"
         way = RANDOM_STOPPING if stopped else COMPOSITION
         shape = {"stopping_eta": STOPPING_ETA[column]} if stopped else {}
-        search = Search(MNIST, STEPS, int(row[1]), way, **shape)
+        search = make_search(MNIST, STEPS, int(row[1]), way, **shape)
         assert row[place] == f"{search.noise_multiplier(float(row[0]), DELTA):.3f}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.paper.best_points import TABLES, all_points, best_points
 from oso_dp.paper.tables import find_table, paper_results, paper_setups, paper_tables

@@ -18,7 +18,7 @@ from tests.stores import (  # noqa: F401
     study,
 )
 
-from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.accounting.search_accounting.random_stopping import RandomStoppingSearch
 from oso_dp.analysis import search_costs
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.table import ReportContext
@@ -32,7 +32,7 @@ def quick_prices():
     def price(search, epsilon, delta, accountant):
         grows = (
             0.5
-            if search.search_accounting == COMPOSITION
+            if not isinstance(search, RandomStoppingSearch)
             else 0.05 * (2 + min(search.stopping_eta, 7))
         )
         whole = search.runs**grows * (1 + search.sampling.rate * search.steps**0.5) / epsilon

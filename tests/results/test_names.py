@@ -44,9 +44,7 @@ def test_a_budget_with_a_path_for_a_name_is_refused(tmp_path, key) -> None:
         read_paper_plan(tmp_path / "b.json")
 
 
-@pytest.mark.parametrize(
-    "change", [{"dataset": "../../x"}, {"k": "9/../../x"}, {"search_accounting": "/"}]
-)
+@pytest.mark.parametrize("change", [{"dataset": "../../x"}, {"k": "9/../../x"}])
 def test_a_plan_with_a_path_for_a_name_is_refused(repo, tmp_path, monkeypatch, change) -> None:
     """Also one whose checksums fit, as if written by somebody else's version."""
     plan = make_plan(load_config(repo / "config/ci/smoke.yaml"))

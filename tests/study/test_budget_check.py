@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from tests.searches import make_search
 
+from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import calibrate_grids, check_budget
@@ -62,9 +64,9 @@ def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
     """Whether the study says it, or whoever asks what it would cost."""
-    search = Search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
+    search = make_search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
     expected = search.noise_multiplier(3.0, 1e-5)
-    asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "stopping_eta": STOPPING_ETA[shape]})]
+    asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "stopping_distribution": shape})]
     asked.append(({**STUDY, **WAYS[shape]}, {}))
     for study, how in asked:
         (grid,) = calibrate_grids(parse_config(study, "x"), **how)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import calibrate_grids
@@ -31,7 +31,7 @@ def test_random_stopping_brings_the_methods_prices_together(base) -> None:
     for study, accounting in (
         (base, {}),
         (base, {"search_accounting": RANDOM_STOPPING}),
-        (base, {"search_accounting": RANDOM_STOPPING, "stopping_eta": STOPPING_ETA["geometric"]}),
+        (base, {"search_accounting": RANDOM_STOPPING, "stopping_distribution": "geometric"}),
         (base | stopping | {"stopping_distribution": "geometric"}, {}),
         (base | stopping, {"search_accounting": COMPOSITION}),
     ):

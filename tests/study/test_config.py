@@ -152,7 +152,7 @@ BAD = {
     "no data set": ({"datasets": {}}, "datasets: {}; must have at least 1 item"),
     "unknown selection": (
         {"search_accounting": "best"},
-        "search_accounting: 'best'; must be 'composition',",
+        "search_accounting: 'best'; must be one of composition,",
     ),
     "unknown shape": (
         {"stopping_distribution": 0.5},

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from tests.planned_rows import run_row
 
-from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import calibrate_grids, check_budget

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.study.calibration import calibrate_grids, check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.study_statement import make_planned_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery

@@ -2,8 +2,8 @@
 "alone."""
 
 import pytest
+from tests.searches import make_search
 
-from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import check_budget
@@ -60,10 +60,10 @@ def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
 
 def test_a_search_of_several_is_no_single_run() -> None:
     sampling = PoissonSampling(512 / 60000)
-    alone, composed = (Search(sampling, 1172, 1, way) for way in ("single", "composition"))
+    alone, composed = (make_search(sampling, 1172, 1, way) for way in ("single", "composition"))
     assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
     with pytest.raises(OsoError, match="runs: 2; must be 1"):
-        Search(sampling, 1172, 2, "single")
+        make_search(sampling, 1172, 2, "single")
 
 
 def test_it_has_no_distribution_of_a_number_of_runs() -> None:

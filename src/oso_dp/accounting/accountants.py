@@ -17,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,29 @@ from oso_dp.privacy.sampling import PoissonSampling
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, PrivacyAccountant
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+
+@dataclass(frozen=True)
+class Accountant:
+    """A privacy accountant: its name and, if noise can be calibrated with it, to what accuracy."""
+
+    name: str
+    tolerance: float | None = None  # relative, of noise multipliers
+
+    @property
+    def title(self) -> str:
+        return self.name.upper()
+
+
+ACCOUNTANTS = {
+    one.name: one
+    for one in (
+        Accountant("rdp", 1e-9),
+        Accountant("pld", 1e-5),  # its discretization is coarser than rdp's rounding
+        Accountant("prv"),
+    )
+}
+CALIBRATING = tuple(one.name for one in ACCOUNTANTS.values() if one.tolerance)
 
 _INTEGER_ORDERS = [
     *map(float, range(2, 12)),
@@ -80,8 +104,8 @@ def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: st
     if any(nu == 0 for _, nu in releases):
         return math.inf
     check_delta(delta)
-    if accountant not in ("rdp", "pld", "prv"):
-        raise OsoError(f"accountant: {accountant!r}; must be one of rdp, pld, prv")
+    if accountant not in ACCOUNTANTS:
+        raise OsoError(f"accountant: {accountant!r}; must be one of {', '.join(ACCOUNTANTS)}")
     rdp = _rdp_epsilon(releases, delta)
     if accountant == "rdp":
         return rdp

@@ -10,19 +10,7 @@ are charged with the smallest noise of the stored ones.
 Searches that differ in any option are separate grids, if their plans or rows record the options.
 Runs with unknown options are charged to each grid that they could belong to.
 
-Under random stopping (Papernot and Steinke 2022) a search makes N runs on average and releases the
-best. Its privacy cost is that of this release, not of all rows: the rows serve to compute the
-search's expected outcome. Each run is charged for all its steps with the smallest stored noise.
-
-Without a search (`single`) each row has the whole budget, and the account is that of the most
-expensive row. Publishing several such runs would cost their composition: the rows exist for
-comparison.
-
-A search by the linear scaling rule has one account for all its stages: all runs of all its trials
-and one final run, under one seed. The rows have a final run at every point of the grid; a search
-releases one of them, and the most expensive is charged. Runs that are not stored are charged as
-well: with the smallest noise of their stage's stored rows, else with the noise that the budget
-requires.
+How a search's runs are charged is in its file in `oso_dp.accounting.search_accounting`.
 
 A data set that is not public has one account for everything that was released about it. Runs of one
 study share their noise, which was calibrated for `budget_runs` of them: that many are charged,
@@ -43,26 +31,25 @@ from pathlib import Path
 
 import pandas as pd
 
-from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.accountants import ACCOUNTANTS, compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.accounting.search_accounting import (
     COMPOSITION,
-    FINAL_STAGE,
-    LINEAR_SCALING,
-    RANDOM_STOPPING,
-    SINGLE,
+    Charge,
+    StoredRun,
+    find_search_accounting,
+    search_accounting_names,
 )
-from oso_dp.accounting.tuning_cost import (
+from oso_dp.accounting.search_accounting.base import full_run_ledger, pad_to_full_run
+from oso_dp.accounting.search_accounting.random_stopping import (
     STOPPING_ETA,
-    Search,
-    compute_random_stopping_epsilon,
+    RandomStoppingSearch,
     infer_stopping_distribution,
 )
 from oso_dp.analysis.values import POINT
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.checks import (
     Row,
@@ -125,101 +112,15 @@ class GridAccount:
     def spent_by(self, accountant: str) -> float:
         """Epsilon by another accountant: pld or prv.
 
-        NaN under random stopping, which only RDP supports, and where prv does not support the delta
+        NaN where only RDP supports the search accounting, and where prv does not support the delta
         or the number of steps.
         """
-        if self.search_accounting == RANDOM_STOPPING:
+        if not find_search_accounting(self.search_accounting).supports_pld:
             return math.nan
         try:
             return compute_epsilon(self.ledgers, self.delta, accountant)
         except OsoError:
             return math.nan
-
-
-def full_run_ledger(ledgers: Sequence[Ledger], steps: int) -> Ledger:
-    """The ledger charged for a run that is not stored: all steps, with the smallest noise."""
-    least = min(nu for ledger in ledgers for nu, _ in ledger.releases())
-    return Ledger(ledgers[0].sampling, [((SumQuery("not_stored", least),), steps)])
-
-
-def pad_to_full_run(ledger: Ledger, whole: Ledger) -> Ledger:
-    """The ledger padded to all steps of a full run, if the run diverged before its last step."""
-    missing = whole.step_count - ledger.step_count
-    if missing <= 0:
-        return ledger
-    least = min(nu for nu, _ in ledger.releases())
-    return Ledger(ledger.sampling, [*ledger.steps, ((SumQuery("not_run", least),), missing)])
-
-
-# Runs with equal values in these columns form one search (its points, stages and seeds).
-_SEARCH = [
-    *("dataset", "method", "k", "epsilon", "delta", "momentum"),
-    *("examples", "batch_size", "epochs", "steps", "precision"),
-    *(name for name in OPTIONS if name != "stage"),
-]
-
-
-def account_linear_scaling(rows: pd.DataFrame) -> list[GridAccount]:
-    """One account for each search, in the order of the rows.
-
-    rows: validated rows of the table `runs`, all by the linear scaling rule. Raises OsoError for a
-    row whose run_id does not match its content.
-    """
-    for row in records(rows):
-        check_identity(row)
-    groups = rows.groupby(_SEARCH, dropna=False, sort=False)
-    return [_account(search) for _, search in groups]
-
-
-def _account(rows: pd.DataFrame) -> GridAccount:
-    first = records(rows)[0]
-    epsilon, delta = float(first["epsilon"]), float(first["delta"])
-    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
-    steps = int(first["steps"])
-    fractions = parse_trial_fractions(first["trial_fractions"])
-    search = LinearScalingSearch(sampling, steps, int(first["grid_runs"]), fractions)
-    parts = {name: part for name, part in rows.groupby("stage")}
-    fillers = {
-        part: full_run_ledger([parse_ledger(row) for row in parts[part].to_dict("records")], steps)
-        if part in parts
-        else _planned_ledger(search, part, epsilon, delta)
-        for part in search.stages
-    }
-    charged = []
-    for _, seed in rows.groupby("seed"):
-        count, whole = 0, []
-        for part in search.stages:
-            of_part = seed[seed["stage"] == part].to_dict("records")
-            stored = [pad_to_full_run(parse_ledger(row), fillers[part]) for row in of_part]
-            size = search.runs
-            if part == FINAL_STAGE:
-                size = 1
-                stored = sorted(stored, key=lambda one: compute_epsilon([one], delta))[-1:]
-            elif part in parts:  # more points than the grid has mean a larger grid
-                size = max(size, len(parts[part][POINT].drop_duplicates()))
-            count += len(stored)
-            whole += [*stored, *[fillers[part]] * (size - len(stored))]
-        charged.append((compute_epsilon(whole, delta), count, tuple(whole)))
-    spent, count, ledgers = max(charged, key=lambda one: one[0])
-    return GridAccount(
-        dataset=first["dataset"],
-        method=first["method"],
-        k=int(first["k"]),
-        epsilon=epsilon,
-        delta=delta,
-        runs=len(ledgers),
-        stored=count,
-        seeds=rows["seed"].nunique(),
-        spent=spent,
-        ledgers=ledgers,
-        search_accounting=LINEAR_SCALING,
-    )
-
-
-def _planned_ledger(search: LinearScalingSearch, part: str, epsilon: float, delta: float) -> Ledger:
-    """The ledger of a run of a stage without stored rows, with the budget's noise."""
-    nu = search.noise_multipliers(epsilon, delta)[search.stages.index(part)]
-    return Ledger(search.sampling, [((SumQuery("not_stored", nu),), search.steps)])
 
 
 # Runs that differ in one of these belong to different studies.
@@ -284,18 +185,12 @@ def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
     ]
 
 
-# Runs with equal values in these columns form one grid (its points and its seeds).
-_RUN_KEY = [
+# Runs with equal values in these columns form one search (its points, stages and seeds).
+_SEARCH = [
     *("dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum"),
-    *(
-        "noise_multiplier",
-        "query_noise_multiplier",
-        "examples",
-        "batch_size",
-        "epochs",
-        "precision",
-    ),
+    *("examples", "batch_size", "epochs", "steps", "precision"),
 ]
+_NOISE = ["noise_multiplier", "query_noise_multiplier"]  # equal without stages
 _TERMS = ["grid_runs", "stopping_distribution"]  # of the search
 
 
@@ -327,16 +222,33 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
     shared = counts_to_total(runs)
-    searched = runs["epsilon"].notna() & ~shared
-    scaled = searched & (runs["search_accounting"] == LINEAR_SCALING)
-    private = runs[searched & ~scaled]
-    completed = [
-        _complete_options(row, planned.get(row["run_id"], (None,))[0]) for row in records(private)
+    searched = runs[runs["epsilon"].notna() & ~shared]
+    has_stages = searched["search_accounting"].isin(_with_stages())
+    grids = [
+        _complete_options(row, planned.get(row["run_id"], (None,))[0])
+        for row in records(searched[~has_stages])
     ]
-    private = pd.DataFrame(completed, index=private.index, columns=private.columns)
-    groups = private.groupby([*_RUN_KEY, *_TERMS], dropna=False, sort=False)
-    grids = [_account_grid(grid) for _, group in groups for grid in _group_by_options(group)]
-    return grids + account_linear_scaling(runs[scaled]) + account_datasets(runs[shared])
+    private = pd.DataFrame(grids, index=searched.index[~has_stages], columns=runs.columns)
+    groups = private.groupby([*_SEARCH, *_NOISE, *_TERMS], dropna=False, sort=False)
+    searches = [one for _, group in groups for one in _group_by_options(group)]
+    return (
+        [_account_search(rows) for rows in searches]
+        + _account_stages(searched[has_stages])
+        + account_datasets(runs[shared])
+    )
+
+
+def _with_stages() -> list[str]:
+    return [name for name in search_accounting_names() if find_search_accounting(name).has_stages]
+
+
+def _account_stages(rows: pd.DataFrame) -> list[GridAccount]:
+    """One account for all stages of each search."""
+    for row in records(rows):
+        check_identity(row)
+    options = [name for name in OPTIONS if name != "stage"]
+    groups = rows.groupby([*_SEARCH, *options], dropna=False, sort=False)
+    return [_account_search(search) for _, search in groups]
 
 
 def _group_by_options(group: pd.DataFrame) -> list[pd.DataFrame]:
@@ -377,16 +289,19 @@ def check_grid_sizes(accounts: Iterable[GridAccount]) -> None:
 def most_expensive(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
     """For each data set the grid with the largest ratio of spent epsilon to budget.
 
-    Searches by random stopping are left out: only the RDP accountant supports them.
+    Searches that only the RDP accountant supports are left out.
     """
     by_dataset: dict[str, GridAccount] = {}
     for grid in accounts:
-        if grid.search_accounting == RANDOM_STOPPING:
+        if not find_search_accounting(grid.search_accounting).supports_pld:
             continue
         best = by_dataset.setdefault(grid.dataset, grid)
         if grid.spent / grid.epsilon > best.spent / best.epsilon:
             by_dataset[grid.dataset] = grid
     return by_dataset
+
+
+_SLOWER = [name for name in ACCOUNTANTS if name != "rdp"]
 
 
 def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = False) -> pd.DataFrame:
@@ -409,53 +324,55 @@ def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = Fals
                 "stored": grid.stored,
                 "seeds": grid.seeds,
                 "rdp": grid.spent,
-                "pld": grid.spent_by("pld") if check else math.nan,
-                "prv": grid.spent_by("prv") if check else math.nan,
+                **{name: grid.spent_by(name) if check else math.nan for name in _SLOWER},
                 "verdict": grid.budget_status,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _account_grid(rows: pd.DataFrame) -> GridAccount:
-    first = rows.to_dict("records")[0]
-    delta = float(first["delta"])
-    ledgers = {row["run_id"]: parse_ledger(row) for row in records(rows)}
-    alone = first["search_accounting"] == SINGLE
-    # Points of all seeds: more points than the grid has mean a larger grid, spread over seeds.
-    size = 1 if alone else max(int(first["grid_runs"]), len(rows[POINT].drop_duplicates()))
-    filler = full_run_ledger(list(ledgers.values()), int(first["steps"]))
-    stopped = None  # cost of a search by random stopping
-    if first["search_accounting"] == RANDOM_STOPPING:
-        stopped = compute_random_stopping_epsilon(
-            filler, size, STOPPING_ETA[first["stopping_distribution"]], delta
+def _account_search(rows: pd.DataFrame) -> GridAccount:
+    """The account of one search, of all its seeds."""
+    first = records(rows)[0]
+    epsilon, delta = float(first["epsilon"]), float(first["delta"])
+    accounting = find_search_accounting(first["search_accounting"])
+    fractions = first["trial_fractions"]
+    options = {
+        "stopping_distribution": first["stopping_distribution"],
+        "trial_fractions": fractions and parse_trial_fractions(fractions),
+    }
+    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
+    runs = accounting.planned_runs(int(first["grid_runs"]))
+    search = accounting.search(sampling, int(first["steps"]), runs, options)
+    stored = [
+        StoredRun(
+            parse_ledger(row), row["run_id"], row["seed"], tuple(map(row.get, POINT)), row["stage"]
         )
-    charged: list[tuple[float, int, tuple[Ledger, ...]]] = []
-    for _, together in rows.groupby("run_id" if alone else "seed"):
-        stored = [pad_to_full_run(ledgers[run_id], filler) for run_id in together["run_id"]]
-        whole = (*stored, *[filler] * (size - len(stored)))
-        spent = compute_epsilon(whole, delta) if stopped is None else stopped
-        charged.append((spent, len(stored), whole))
+        for row in records(rows)
+    ]
+    charges = accounting.charge(search, stored, epsilon, delta)
     # If the stored runs alone exceed the budget, the size of their grid does not matter.
-    known = alone or stopped is not None or rows["model"].notna().all()
-    least = (
-        0.0 if known else max(compute_epsilon(whole[:count], delta) for _, count, whole in charged)
-    )
-    spent, count, whole = max(charged, key=lambda part: part[0])
+    known = not accounting.needs_grid_size or rows["model"].notna().all()
+    least = 0.0 if known else max(compute_epsilon(_stored(one), delta) for one in charges)
+    most = max(charges, key=lambda one: one.spent)
     return GridAccount(
         dataset=first["dataset"],
         method=first["method"],
         k=int(first["k"]),
-        epsilon=float(first["epsilon"]),
+        epsilon=epsilon,
         delta=delta,
-        runs=len(whole),
-        stored=count,
+        runs=len(most.ledgers),
+        stored=most.stored,
         seeds=rows["seed"].nunique(),
-        spent=spent,
-        ledgers=whole,
-        search_accounting=first["search_accounting"],
-        ambiguity=not known and least <= float(first["epsilon"]) * (1 + ROUNDING),
+        spent=most.spent,
+        ledgers=most.ledgers,
+        search_accounting=accounting.name,
+        ambiguity=not known and least <= epsilon * (1 + ROUNDING),
     )
+
+
+def _stored(charge: Charge) -> tuple[Ledger, ...]:
+    return charge.ledgers[: charge.stored]
 
 
 def _complete_options(row: Row, cohort: Cohort | None) -> Row:
@@ -467,16 +384,17 @@ def _complete_options(row: Row, cohort: Cohort | None) -> Row:
         return row | cohort.columns
     check_identity(row)
     row = row | {"grid_runs": row["grid_runs"] or default_grid_size(row["method"], int(row["k"]))}
-    if row["search_accounting"] == RANDOM_STOPPING and row["stopping_distribution"] is None:
+    accounting = find_search_accounting(row["search_accounting"])
+    if "stopping_distribution" in accounting.options and row["stopping_distribution"] is None:
         sampling = PoissonSampling.of(row["batch_size"], row["examples"])
-        search = Search(sampling, int(row["steps"]), row["grid_runs"], row["search_accounting"])
+        search = RandomStoppingSearch(sampling, int(row["steps"]), row["grid_runs"])
         shape = _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
         return row | {"stopping_distribution": shape}
     return row
 
 
 @cache
-def _shape(search: Search, nu: float, epsilon: float, delta: float) -> str:
+def _shape(search: RandomStoppingSearch, nu: float, epsilon: float, delta: float) -> str:
     paid_for = infer_stopping_distribution(search, nu, epsilon, delta)
     return paid_for or max(
         STOPPING_ETA,

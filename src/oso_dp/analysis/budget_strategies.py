@@ -20,7 +20,13 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search_accounting import COMPOSITION, LINEAR_SCALING, RANDOM_STOPPING, SINGLE
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    LINEAR_SCALING,
+    RANDOM_STOPPING,
+    SINGLE,
+    find_search_accounting,
+)
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.cells import has_paper_length, make_cells
 from oso_dp.analysis.result_set import ResultSet
@@ -39,10 +45,9 @@ from oso_dp.metrics import metric_direction
 from oso_dp.study.default_points import DEFAULTS, DefaultConfig
 
 DEFAULT = "default"
+_SEARCHES = (COMPOSITION, RANDOM_STOPPING, LINEAR_SCALING)
 STRATEGIES = {
-    COMPOSITION: "whole grid",
-    RANDOM_STOPPING: "random stopping",
-    LINEAR_SCALING: "linear scaling",
+    **{name: find_search_accounting(name).label for name in _SEARCHES},
     DEFAULT: "one run, from a default",
 }
 

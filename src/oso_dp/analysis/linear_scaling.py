@@ -22,8 +22,9 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search_accounting import FINAL_STAGE, LINEAR_SCALING, make_stages
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting import LINEAR_SCALING
+from oso_dp.accounting.search_accounting.linear_scaling import FINAL_STAGE, make_stages
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.untuned_runs import win_ranges
 from oso_dp.analysis.values import (

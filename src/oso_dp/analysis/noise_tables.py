@@ -3,7 +3,7 @@
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search_accounting import COMPOSITION, GRID_SEARCHES
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import CELL, grid_points, select_best_points, sort_as_paper
 from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
@@ -98,7 +98,9 @@ def shown_epochs(study: ResultSet, dataset: str) -> list[float]:
 
 
 def _searched_runs(study: ResultSet, dataset: str) -> pd.DataFrame:
-    points = grid_points(study.values[study.values["search_accounting"].isin(GRID_SEARCHES)])
+    points = grid_points(
+        study.values[study.values["search_accounting"].isin([COMPOSITION, RANDOM_STOPPING])]
+    )
     return points[(points["dataset"] == dataset) & points["epsilon"].notna()]
 
 

@@ -18,9 +18,14 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.random_stopping import Values, generating_function
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search, infer_stopping_distribution
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    RandomStoppingSearch,
+    Values,
+    generating_function,
+    infer_stopping_distribution,
+)
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import (
     CELL,
@@ -160,7 +165,7 @@ def _random_stopping_rows(
         return row
     sampling = PoissonSampling.of(first["batch_size"], first["examples"])
     steps = count_steps(first["epochs"], first["examples"], first["batch_size"])
-    search = Search(sampling, steps, size, RANDOM_STOPPING)
+    search = RandomStoppingSearch(sampling, steps, size)
     row["distribution"] = infer_stopping_distribution(
         search, first["noise_multiplier"], first["epsilon"], first["delta"]
     )

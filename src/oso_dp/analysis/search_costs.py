@@ -16,11 +16,14 @@ from typing import Any
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    RANDOM_STOPPING,
+    AnySearch,
+    find_search_accounting,
+)
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet, read_paper_plan
-from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.privacy.sampling import PoissonSampling
@@ -41,9 +44,9 @@ class AccountingRule:
     label: str
     heading: str
 
-    def search(self, sampling: PoissonSampling, steps: int, runs: int) -> Search:
-        shape = STOPPING_ETA[self.distribution or STOPPING_DISTRIBUTION]
-        return Search(sampling, steps, runs, self.search_accounting, shape)
+    def search(self, sampling: PoissonSampling, steps: int, runs: int) -> AnySearch:
+        options = {"stopping_distribution": self.distribution or None}
+        return find_search_accounting(self.search_accounting).search(sampling, steps, runs, options)
 
 
 RULES = (
@@ -224,7 +227,7 @@ def _stored_key(row: Mapping[str, str]) -> tuple[object, ...]:
 
 
 @cache  # data sets, the table and the figures share searches
-def _noise_multiplier(search: Search, epsilon: float, delta: float, accountant: str) -> float:
+def _noise_multiplier(search: AnySearch, epsilon: float, delta: float, accountant: str) -> float:
     try:
         return search.noise_multiplier(epsilon, delta, accountant)
     except OsoError:

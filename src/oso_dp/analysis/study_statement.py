@@ -15,7 +15,7 @@ from oso_dp.accounting.formatting import (
     format_spent_epsilon,
     format_used_noise_multiplier,
 )
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import GridAccount, counts_to_total
 from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
 from oso_dp.study.cohort import PlannedCohort

@@ -4,16 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.accountants import CALIBRATING, compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.api.arguments import as_plain
 from oso_dp.errors import OsoError
 from oso_dp.methods.option_checks import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
-ACCOUNTANTS = ("rdp", "pld")
 _MIN_NOISE, _MAX_NOISE, _LOG_TOLERANCE = 0.05, 1e4, 1e-4
 
 
@@ -33,8 +32,8 @@ class Budget:
             object.__setattr__(self, name, as_plain(getattr(self, name)))
         check_number("epsilon", self.epsilon, gt=0)
         check_number("delta", self.delta, gt=0, lt=1)
-        if self.accountant not in ACCOUNTANTS:
-            allowed = ", ".join(ACCOUNTANTS)
+        if self.accountant not in CALIBRATING:
+            allowed = ", ".join(CALIBRATING)
             raise OsoError(f"accountant: {self.accountant!r}; must be one of {allowed}")
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, compute_random_stopping_epsilon
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    compute_random_stopping_epsilon,
+)
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json

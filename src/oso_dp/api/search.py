@@ -15,9 +15,12 @@ from uuid import uuid4
 
 from torch import nn
 
-from oso_dp.accounting.random_stopping import draw_number_of_runs
-from oso_dp.accounting.search_accounting import COMPOSITION, GRID_SEARCHES, RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.search_accounting.random_stopping import (
+    STOPPING_ETA,
+    RandomStoppingSearch,
+    draw_number_of_runs,
+)
 from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.datasets import make_examples
@@ -37,6 +40,8 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
 from oso_dp.training.user_model import Loss, UserModel
+
+_SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
 
 
 @dataclass
@@ -139,8 +144,8 @@ def search_private(
     budget = Budget(epsilon, delta, accountant)
     candidates = make_grid(grid, training)
     options = candidates[0].options
-    if search_accounting not in GRID_SEARCHES:
-        allowed = ", ".join(GRID_SEARCHES)
+    if search_accounting not in _SEARCH_ACCOUNTINGS:
+        allowed = ", ".join(_SEARCH_ACCOUNTINGS)
         raise OsoError(f"search_accounting: {search_accounting!r}; must be one of {allowed}")
     if (score is None) == (validation is None):
         raise OsoError(
@@ -384,5 +389,5 @@ def _calibrate(
             sampling, steps, budget.epsilon, budget.delta, budget.accountant
         )
     mean, distribution = stopping
-    search = Search(sampling, steps, mean, RANDOM_STOPPING, STOPPING_ETA[distribution])
+    search = RandomStoppingSearch(sampling, steps, mean, stopping_eta=STOPPING_ETA[distribution])
     return search.noise_multiplier(budget.epsilon, budget.delta)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from oso_dp.api.budget import Budget
     from oso_dp.privacy.queries import Answers
 
-_MAX_STEPS = 1e9  # the limit of oso_dp.accounting.tuning_cost
+_MAX_STEPS = 1e9  # the limit of oso_dp.accounting.search
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The two audit experiments: one run with thousands of canaries, thousands of runs with one.
 
 Both use `oso_dp.training.loop.train` with the study's mechanism, gradient engine and methods, or
-the Opacus drop-in (`oso_dp.audit.opacus_backend`), at the noise of `oso_dp.accounting.tuning_cost`.
+the Opacus drop-in (`oso_dp.audit.opacus_backend`), at the noise of `oso_dp.accounting.search`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observer import Observer
 from oso_dp.audit.scores import Score, score_movement, scores

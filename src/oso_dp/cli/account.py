@@ -30,6 +30,7 @@ def account(
 
     Data that are not public have one budget for all runs on them.
     """
+    from oso_dp.accounting.accountants import ACCOUNTANTS
     from oso_dp.accounting.formatting import format_epsilon_column
     from oso_dp.analysis.accounts import (
         account_store,
@@ -55,7 +56,7 @@ def account(
     grids = account_store(results, runs, *plans)
     table = accounts_table(grids, all_accountants)
     printed = table.copy()
-    for name in ("rdp", "pld", "prv"):
+    for name in ACCOUNTANTS:
         printed[name] = [format_epsilon_column(one) if one == one else "" for one in table[name]]
     printed["delta"] = [repr(float(delta)) for delta in table["delta"]]
     print_table(printed.columns, printed.itertuples(index=False))

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from oso_dp.accounting.formatting import format_noise_multiplier
-from oso_dp.accounting.search_accounting import FINAL_STAGE, LINEAR_SCALING, RANDOM_STOPPING
+from oso_dp.accounting.search_accounting import COMPOSITION, find_foreign_option
 from oso_dp.cli import calibration_options as options
-from oso_dp.cli.calibration_options import Accountant
 from oso_dp.defaults import DELTA
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
@@ -25,7 +24,7 @@ def calibrate(
     batch_size: options.BatchSize = None,
     epochs: options.Epochs = None,
     runs: options.Runs = None,
-    accountant: options.AccountantOption = Accountant.RDP,
+    accountant: options.AccountantOption = "rdp",
     search_accounting: options.SearchAccountingOption = None,
     stopping_distribution: options.StoppingDistribution = None,
     trial_fractions: options.TrialFractionsOption = None,
@@ -44,8 +43,9 @@ def calibrate(
             *size, search_accounting, stopping_distribution, trial_fractions
         )
         delta = DELTA if delta is None else delta
-        nu = search.noise_multiplier(epsilon, delta, accountant.value)
-        entry = options.make_answer(search, nu, epsilon, delta, accountant.value)
+        nu = search.noise_multiplier(epsilon, delta, accountant)
+        name = search_accounting or COMPOSITION
+        entry = options.make_answer(name, search, nu, epsilon, delta, accountant)
         options.add_trial_noise(entry, search)
         options.print_answer(entry, ratio, as_json)
         options.warn_large_delta(delta, examples)
@@ -64,8 +64,8 @@ def calibrate(
         raise OsoError(f"{', '.join(given)}: set by --config {config}; leave it out")
     entries = _calibrate_study(
         config,
-        accountant.value,
-        options.stored_search_accounting(search_accounting),
+        accountant,
+        search_accounting,
         options.parse_stopping_distribution(stopping_distribution),
         options.parse_trial_fractions(trial_fractions),
         show_noise_split,
@@ -77,26 +77,23 @@ def _calibrate_study(
     config: Path,
     accountant: str,
     search_accounting: str | None,
-    stopping_eta: float | None,
+    stopping_distribution: float | None,
     trial_fractions: tuple[float, ...] | None,
     split: bool,
 ) -> list[dict[str, Any]]:
     """One entry per private cohort of a study; split: with its method's noise split."""
+    from oso_dp.accounting.search_accounting.linear_scaling import FINAL_STAGE
     from oso_dp.study.calibration import calibrate_grids
     from oso_dp.study.config import load_config
 
     study, entries, deltas = load_config(config), [], {}
     accounting = search_accounting or study.search_accounting
-    if stopping_eta is not None and accounting != RANDOM_STOPPING:
-        raise OsoError(
-            "--stopping-distribution: needs --search-accounting random-stopping, or a study with it"
-        )
-    if trial_fractions is not None and accounting != LINEAR_SCALING:
-        raise OsoError(
-            "--trial-fractions: needs --search-accounting linear-scaling, or a study with it"
-        )
+    given = {"stopping_distribution": stopping_distribution, "trial_fractions": trial_fractions}
+    if foreign := find_foreign_option(accounting, given):
+        option, owner = map(options.as_option, foreign)
+        raise OsoError(f"--{option}: needs --search-accounting {owner}, or a study with it")
     for grid in calibrate_grids(
-        study, accountant, search_accounting, stopping_eta, trial_fractions
+        study, accountant, search_accounting, stopping_distribution, trial_fractions
     ):
         cohort, nu = grid.cohort, grid.noise_multiplier
         entry: dict[str, Any] = {
@@ -106,7 +103,9 @@ def _calibrate_study(
         }
         if cohort.stage is not None:
             entry["part"] = cohort.stage
-        entry |= options.make_answer(grid.search, nu, cohort.epsilon, cohort.delta, accountant)
+        entry |= options.make_answer(
+            accounting, grid.search, nu, cohort.epsilon, cohort.delta, accountant
+        )
         if cohort.stage == FINAL_STAGE:
             entry["runs"] = 1
         if split:

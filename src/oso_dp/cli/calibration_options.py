@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from oso_dp.accounting.accountants import CALIBRATING
 from oso_dp.accounting.formatting import (
     format_large_delta_warning,
     format_noise_multiplier,
@@ -16,31 +16,22 @@ from oso_dp.accounting.formatting import (
 )
 from oso_dp.accounting.search_accounting import (
     COMPOSITION,
-    RANDOM_STOPPING,
-    TRIAL_FRACTIONS,
-    find_fraction_error,
+    AnySearch,
+    find_foreign_option,
+    find_search_accounting,
+    search_accounting_names,
 )
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, QUERY_NOISE_RATIO, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
 
-if TYPE_CHECKING:
-    from oso_dp.accounting.linear_scaling import LinearScalingSearch
-    from oso_dp.accounting.tuning_cost import Search
-
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
 RUNS = 1  # default
 
 
-class Accountant(StrEnum):
-    RDP = "rdp"
-    PLD = "pld"
-
-
-class SearchAccounting(StrEnum):
-    COMPOSITION = "composition"
-    RANDOM_STOPPING = "random-stopping"
-    LINEAR_SCALING = "linear-scaling"
+def as_option(name: str) -> str:
+    """The spelling of options."""
+    return name.replace("_", "-")
 
 
 Epsilon = Annotated[float | None, typer.Option(help="Privacy budget of all runs together.")]
@@ -60,27 +51,47 @@ Runs = Annotated[
     int | None,
     typer.Option(help=f"Number of runs of the search; with random stopping, its mean [{RUNS}]."),
 ]
-AccountantOption = Annotated[Accountant, typer.Option("--accountant", help="Accountant.")]
 
 
-def _parse_search_accounting(text: str) -> SearchAccounting:
-    """Accept the spelling of configurations, too: random_stopping."""
-    name = str(text).replace("_", "-")
-    if name not in list(SearchAccounting):
-        raise OsoError(f"--search-accounting: {text}; must be one of {', '.join(SearchAccounting)}")
-    return SearchAccounting(name)
+def _parse_accountant(text: str) -> str:
+    if text not in CALIBRATING:
+        raise OsoError(f"--accountant: {text}; must be one of {', '.join(CALIBRATING)}")
+    return text
+
+
+AccountantOption = Annotated[
+    str,
+    typer.Option(
+        "--accountant",
+        parser=_parse_accountant,
+        metavar=f"[{'|'.join(CALIBRATING)}]",
+        help="Accountant.",
+    ),
+]
+
+
+_SEARCH_ACCOUNTINGS = {as_option(name): name for name in search_accounting_names()}
+
+
+def _parse_search_accounting(text: str) -> str:
+    """The name as in configurations, which is accepted as well: random_stopping."""
+    if as_option(text) not in _SEARCH_ACCOUNTINGS:
+        allowed = ", ".join(_SEARCH_ACCOUNTINGS)
+        raise OsoError(f"--search-accounting: {text}; must be one of {allowed}")
+    return _SEARCH_ACCOUNTINGS[as_option(text)]
 
 
 SearchAccountingOption = Annotated[
-    SearchAccounting | None,
+    str | None,
     typer.Option(
         "--search-accounting",
         parser=_parse_search_accounting,
-        metavar=f"[{'|'.join(SearchAccounting)}]",
-        help="composition: the costs of all runs add up. random-stopping: a random number of runs, "
-        "of which only the best is released (Papernot and Steinke 2022). linear-scaling: trials "
-        "at small budgets, then one final run, whose noise is printed (Panda et al. 2024). "
-        "[composition, or as in --config]",
+        metavar=f"[{'|'.join(_SEARCH_ACCOUNTINGS)}]",
+        help=" ".join(
+            f"{text}: {find_search_accounting(name).summary}."
+            for text, name in _SEARCH_ACCOUNTINGS.items()
+        )
+        + " [composition, or as in --config]",
     ),
 ]
 TrialFractionsOption = Annotated[
@@ -111,13 +122,10 @@ QueryNoiseRatio = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def stored_search_accounting(search_accounting: SearchAccounting | None) -> str | None:
-    """The value as in the column `search_accounting`."""
-    return None if search_accounting is None else search_accounting.value.replace("-", "_")
-
-
 def parse_trial_fractions(text: str | None) -> tuple[float, ...] | None:
     """The fractions, separated by commas or blanks; OsoError for invalid ones."""
+    from oso_dp.accounting.search_accounting.linear_scaling import find_fraction_error
+
     if text is None:
         return None
     try:
@@ -131,7 +139,7 @@ def parse_trial_fractions(text: str | None) -> tuple[float, ...] | None:
 
 def parse_stopping_distribution(text: str | None) -> float | None:
     """Eta of the distribution; OsoError for an unknown name."""
-    from oso_dp.accounting.tuning_cost import STOPPING_ETA
+    from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 
     if text is None:
         return None
@@ -158,13 +166,11 @@ def make_search(
     batch_size: int | None,
     epochs: float | None,
     runs: int | None,
-    search_accounting: SearchAccounting | None,
+    search_accounting: str | None,
     stopping_distribution: str | None,
     trial_fractions: str | None = None,
-) -> Search | LinearScalingSearch:
+) -> AnySearch:
     """The search that the options describe; OsoError names an invalid option."""
-    from oso_dp.accounting.linear_scaling import LinearScalingSearch
-    from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
     from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
     if examples is None:
@@ -179,40 +185,34 @@ def make_search(
         )
     if not 0 < epochs <= 1e6:
         raise OsoError(f"--epochs: {epochs:g}; must be > 0 and <= 1e6")
-    eta = parse_stopping_distribution(stopping_distribution)
-    if eta is not None and search_accounting is not SearchAccounting.RANDOM_STOPPING:
+    name = search_accounting or COMPOSITION
+    given = {"stopping_distribution": stopping_distribution, "trial_fractions": trial_fractions}
+    if foreign := find_foreign_option(name, given):
+        option, owner = foreign
         raise OsoError(
-            f"--stopping-distribution: {stopping_distribution}; "
-            "needs --search-accounting random-stopping"
+            f"--{as_option(option)}: {given[option]}; needs --search-accounting {as_option(owner)}"
         )
-    size = (
-        PoissonSampling.of(batch_size, examples),
-        count_steps(epochs, examples, batch_size),
-        RUNS if runs is None else runs,
-    )
-    fractions = parse_trial_fractions(trial_fractions)
-    if search_accounting is SearchAccounting.LINEAR_SCALING:
-        return LinearScalingSearch(*size, TRIAL_FRACTIONS if fractions is None else fractions)
-    if fractions is not None:
-        raise OsoError(
-            f"--trial-fractions: {trial_fractions}; needs --search-accounting linear-scaling"
-        )
-    return Search(
-        *size,
-        stored_search_accounting(search_accounting) or COMPOSITION,
-        STOPPING_ETA[STOPPING_DISTRIBUTION] if eta is None else eta,
-    )
+    options = {
+        "stopping_distribution": parse_stopping_distribution(stopping_distribution),
+        "trial_fractions": parse_trial_fractions(trial_fractions),
+    }
+    sampling = PoissonSampling.of(batch_size, examples)
+    steps = count_steps(epochs, examples, batch_size)
+    runs = RUNS if runs is None else runs
+    return find_search_accounting(name).search(sampling, steps, runs, options)
 
 
 def make_answer(
-    search: Search | LinearScalingSearch,
+    search_accounting: str,
+    search: AnySearch,
     nu: float,
     epsilon: float | None,
     delta: float | None,
     accountant: str,
 ) -> dict[str, Any]:
     """The answer as a JSON object; runs: of each trial under linear scaling."""
-    from oso_dp.accounting.linear_scaling import LinearScalingSearch
+    from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
+    from oso_dp.accounting.search_accounting.random_stopping import RandomStoppingSearch
 
     entry: dict[str, Any] = {
         "noise_multiplier": nu,
@@ -222,19 +222,19 @@ def make_answer(
         "steps": search.steps,
         "sampling_rate": search.sampling.rate,
         "accountant": accountant,
-        "search_accounting": search.search_accounting,
+        "search_accounting": search_accounting,
     }
     if isinstance(search, LinearScalingSearch):
         entry["trial_fractions"] = [*search.trial_fractions]
-    elif search.search_accounting == RANDOM_STOPPING:
+    elif isinstance(search, RandomStoppingSearch):
         # JSON has no infinity.
         entry["shape"] = search.stopping_eta if math.isfinite(search.stopping_eta) else "poisson"
     return entry
 
 
-def add_trial_noise(entry: dict[str, Any], search: Search | LinearScalingSearch) -> None:
+def add_trial_noise(entry: dict[str, Any], search: AnySearch) -> None:
     """Under linear scaling, add each trial's epsilon and noise multiplier to the answer."""
-    from oso_dp.accounting.linear_scaling import LinearScalingSearch
+    from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
 
     if isinstance(search, LinearScalingSearch):
         known = entry["epsilon"], entry["delta"], entry["accountant"]
@@ -270,7 +270,7 @@ def print_answer(entry: dict[str, Any], ratio: float | None, as_json: bool) -> N
         return
     runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
     steps = f"{entry['steps']} step" + "s" * (entry["steps"] != 1)
-    if entry["search_accounting"] == RANDOM_STOPPING:
+    if "shape" in entry:
         runs = f"a random number of runs (mean {entry['runs']}), of which one is released,"
     if "trials" in entry:
         runs = f"one final run, after {len(entry['trials'])} trials of {runs},"

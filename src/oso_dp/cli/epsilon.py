@@ -1,7 +1,7 @@
 """`oso epsilon`: the epsilon of a hyperparameter search, from its noise multiplier."""
 
+from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.cli import calibration_options as options
-from oso_dp.cli.calibration_options import Accountant
 from oso_dp.defaults import DELTA
 from oso_dp.errors import OsoError
 
@@ -13,7 +13,7 @@ def epsilon(
     batch_size: options.BatchSize = None,
     epochs: options.Epochs = None,
     runs: options.Runs = None,
-    accountant: options.AccountantOption = Accountant.RDP,
+    accountant: options.AccountantOption = "rdp",
     search_accounting: options.SearchAccountingOption = None,
     stopping_distribution: options.StoppingDistribution = None,
     trial_fractions: options.TrialFractionsOption = None,
@@ -28,8 +28,10 @@ def epsilon(
     size = examples, batch_size, epochs, runs
     search = options.make_search(*size, search_accounting, stopping_distribution, trial_fractions)
     delta = DELTA if delta is None else delta
-    spent = search.epsilon(noise_multiplier, delta, accountant.value)
-    entry = options.make_answer(search, noise_multiplier, spent, delta, accountant.value)
+    spent = search.epsilon(noise_multiplier, delta, accountant)
+    entry = options.make_answer(
+        search_accounting or COMPOSITION, search, noise_multiplier, spent, delta, accountant
+    )
     options.add_trial_noise(entry, search)
     options.print_answer(entry, ratio, as_json)
     options.warn_large_delta(delta, examples)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from oso_dp.accounting.accountants import check_prv, compute_epsilon_of_releases
 from oso_dp.accounting.calibration import SMALLEST_NOISE
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.tuning_cost import Search
+from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.option_checks import check_number, make_options

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from oso_dp.accounting.search_accounting import (
     COMPOSITION,
-    LINEAR_SCALING,
-    SEARCH_ACCOUNTINGS,
-    find_stage_error,
+    find_cohort_error,
+    find_search_accounting,
+    search_accounting_names,
 )
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.data.catalogue import OOV_WORDS
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
@@ -103,7 +103,7 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "k": _COUNT,
         "epsilon": _POSITIVE,
         "delta": ColumnRule(gt=0, lt=1),
-        "search_accounting": ColumnRule(words=SEARCH_ACCOUNTINGS),
+        "search_accounting": ColumnRule(words=search_accounting_names()),
         "seed": ColumnRule(ge=0),
         "learning_rate": _POSITIVE,
         "threshold": _POSITIVE,
@@ -263,9 +263,9 @@ def _option_errors(row: Row) -> Iterator[str]:
             yield f"method: {row['method']}; must be private, {reason}"
         if row["randomness"] != "system":
             yield f"randomness: {row['randomness']}; must be system, {reason}"
-        if row["search_accounting"] != COMPOSITION:
+        if not find_search_accounting(row["search_accounting"]).counts_every_run:
             yield f"search_accounting: {row['search_accounting']}; must be {COMPOSITION}, {reason}"
-    elif row["search_accounting"] == LINEAR_SCALING and missing:
+    elif find_search_accounting(row["search_accounting"]).has_stages and missing:
         yield f"{missing[0]} is missing"
     fractions = row["trial_fractions"]
     try:
@@ -273,7 +273,11 @@ def _option_errors(row: Row) -> Iterator[str]:
     except ValueError:
         yield f"trial_fractions: {fractions!r}; must be numbers, separated by a comma and a space"
         return
-    if wrong := find_stage_error(row["search_accounting"], row["stage"], parsed):
+    options = {
+        "stopping_distribution": row["stopping_distribution"],
+        "trial_fractions": parsed,
+    }
+    if wrong := find_cohort_error(row["search_accounting"], options, row["stage"]):
         yield wrong
 
 

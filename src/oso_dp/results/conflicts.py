@@ -8,7 +8,7 @@ differ in their points only; their runs together would exceed the budget of one 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from oso_dp.accounting.search_accounting import SINGLE
+from oso_dp.accounting.search_accounting import find_search_accounting
 from oso_dp.errors import OsoError
 from oso_dp.results.checks import records
 from oso_dp.results.read import read_runs_of
@@ -86,8 +86,8 @@ def check_same_search_among(
     A campaign's folder has a shard per group of runs, none of which need exceed the grid alone.
     """
     for cohort in cohorts:
-        if cohort.search_accounting == SINGLE:  # no search: each point has a separate budget
-            continue
+        if not find_search_accounting(cohort.search_accounting).is_search:
+            continue  # each point has a separate budget
         planned = {run.point for run in cohort.runs}
         by_folder = {
             folder: set().union(*(_points(store, cohort) for store in stores))

@@ -13,14 +13,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.linear_scaling import LinearScalingSearch
-from oso_dp.accounting.search_accounting import COMPOSITION, FINAL_STAGE, LINEAR_SCALING, SINGLE
-from oso_dp.accounting.tuning_cost import STOPPING_ETA, Search
+from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting import AnySearch, find_search_accounting
 from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Cohort, PlannedCohort
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.linear_scaling import make_linear_scaling_search
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
@@ -31,7 +29,7 @@ class CalibratedGrid:
     """A private cohort, the search that it is accounted as, and its noise multiplier."""
 
     cohort: Cohort
-    search: Search | LinearScalingSearch  # all stages, also for a cohort that is one of them
+    search: AnySearch  # all stages, also for a cohort that is one of them
     noise_multiplier: float
 
 
@@ -39,45 +37,31 @@ def calibrate_grids(
     config: StudyConfig,
     accountant: str = "rdp",
     search_accounting: str | None = None,
-    stopping_eta: float | None = None,
+    stopping_distribution: str | float | None = None,
     trial_fractions: Sequence[float] | None = None,
 ) -> list[CalibratedGrid]:
     """Calibrate all private cohorts, in the study's order; equal searches are computed once.
 
-    Arguments that are None are taken from the study. On data that are not public, the search is
-    that of all runs on them. OsoError names a cohort for which no noise multiplier suffices, or
-    what the study cannot combine with this search accounting.
+    Arguments that are None are taken from the study; stopping_distribution: a name, or eta. On data
+    that are not public, the search is that of all runs on them. OsoError names a cohort for which
+    no noise multiplier suffices, or what the study cannot combine with this search accounting.
     """
-    accounting = search_accounting or config.search_accounting
-    if {LINEAR_SCALING, SINGLE} & {accounting, config.search_accounting}:
-        config = _with_accounting(config, accounting, trial_fractions or config.trial_fractions)
-    if stopping_eta is None:
-        stopping_eta = STOPPING_ETA[config.stopping_distribution]
-
-    @cache
-    def noise_multiplier(search: Search, epsilon: float, delta: float) -> float:
-        return search.noise_multiplier(epsilon, delta, accountant)
-
+    if search_accounting not in (None, config.search_accounting) or trial_fractions is not None:
+        config = _with_accounting(
+            config, search_accounting or config.search_accounting, trial_fractions
+        )
+    accounting = find_search_accounting(config.search_accounting)
+    stage_noise = cache(accounting.stage_noise)
     grids = []
     for cohort in make_cohorts(config):
         if cohort.epsilon is None or cohort.delta is None:
             continue
-        if accounting != COMPOSITION and not cohort.is_public:
-            raise OsoError(
-                f"{cohort.name}: search_accounting: {accounting}; must be {COMPOSITION}, since "
-                f"{cohort.dataset} is not declared public"
-            )
-        search: Search | LinearScalingSearch
+        options = cohort.search_options
+        if stopping_distribution is not None and "stopping_distribution" in accounting.options:
+            options |= {"stopping_distribution": stopping_distribution}
         try:
-            if cohort.stage is not None:
-                search = make_linear_scaling_search(cohort)
-                by_stage = search.noise_multipliers(cohort.epsilon, cohort.delta, accountant)
-                nu = by_stage[search.stages.index(cohort.stage)]
-            else:
-                search = Search(
-                    cohort.sampling, cohort.steps, cohort.budgeted_runs, accounting, stopping_eta
-                )
-                nu = noise_multiplier(search, cohort.epsilon, cohort.delta)
+            search = accounting.search(cohort.sampling, cohort.steps, cohort.budgeted_runs, options)
+            nu = stage_noise(search, cohort.stage, cohort.epsilon, cohort.delta, accountant)
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
         grids.append(CalibratedGrid(cohort, search, nu))
@@ -90,11 +74,10 @@ def _with_accounting(
     """The study with another search accounting, and so with other cohorts."""
     from oso_dp.study.config import parse_config  # it needs pydantic
 
-    is_scaling = search_accounting == LINEAR_SCALING
     other = {
         "search_accounting": search_accounting,
         "stopping_distribution": STOPPING_DISTRIBUTION,
-        "trial_fractions": [*trial_fractions] if is_scaling and trial_fractions else None,
+        "trial_fractions": trial_fractions and [*trial_fractions],
     }
     return parse_config(config.model_dump() | other, f"search_accounting {search_accounting}")
 
@@ -112,7 +95,10 @@ def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
     for cohort in cohorts:
         if cohort.epsilon is None or cohort.delta is None:
             continue
-        search, budget = _search(cohort, cohort.epsilon, cohort.delta)
+        accounting = find_search_accounting(cohort.search_accounting)
+        search, budget = accounting.stage_search(
+            cohort.search, cohort.stage, cohort.epsilon, cohort.delta
+        )
         spent = _epsilon(search, cohort.noise_multiplier, cohort.delta)
         if spent > budget * (1 + ROUNDING):
             raise OsoError(
@@ -120,21 +106,6 @@ def check_budget(cohorts: Iterable[PlannedCohort]) -> None:
                 f"{format_spent_epsilon(spent)} (delta {cohort.delta!r}, {cohort.budgeted_runs} "
                 f"runs), above the budget of {budget:g}; write the plan again with `oso plan`"
             )
-
-
-def _search(cohort: PlannedCohort, epsilon: float, delta: float) -> tuple[Search, float]:
-    """The search that the cohort's noise was calibrated for, and its budget."""
-    if cohort.stage is not None:
-        stages = make_linear_scaling_search(cohort)
-        if cohort.stage == FINAL_STAGE:
-            return stages.final_stage(stages.noise_multipliers(epsilon, delta)[:-1]), epsilon
-        fraction = stages.trial_fractions[stages.stages.index(cohort.stage)]
-        return stages.trial_stage, fraction * epsilon
-    eta = STOPPING_ETA[cohort.stopping_distribution or STOPPING_DISTRIBUTION]
-    search = Search(
-        cohort.sampling, cohort.steps, cohort.budgeted_runs, cohort.search_accounting, eta
-    )
-    return search, epsilon
 
 
 @cache  # equal searches cost the same

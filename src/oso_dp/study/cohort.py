@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from oso_dp.accounting.search_accounting import find_stage_error
+from oso_dp.accounting.search_accounting import (
+    AnySearch,
+    find_cohort_error,
+    find_search_accounting,
+    search_option_names,
+)
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
@@ -125,6 +130,17 @@ class Cohort:
         return PoissonSampling.of(self.batch_size, self.examples)
 
     @property
+    def search_options(self) -> dict[str, Any]:
+        """The options of the search accounting; None for those of another one."""
+        return {name: getattr(self, name) for name in search_option_names()}
+
+    @property
+    def search(self) -> AnySearch:
+        """The search whose cost its epsilon covers: all stages, of a search with stages."""
+        accounting = find_search_accounting(self.search_accounting)
+        return accounting.search(self.sampling, self.steps, self.budgeted_runs, self.search_options)
+
+    @property
     def preparation(self) -> dict[str, Any]:
         """Options of data preparation."""
         return make_data_options(self.model, self.oov_words, self.data_version, self.vocabulary)
@@ -179,7 +195,7 @@ class PlannedCohort(Cohort):
 
     def __post_init__(self) -> None:
         """OsoError for private runs without noise, noise without privacy, or an unknown stage."""
-        if wrong := find_stage_error(self.search_accounting, self.stage, self.trial_fractions):
+        if wrong := find_cohort_error(self.search_accounting, self.search_options, self.stage):
             raise OsoError(f"{self.dataset}.{self.method}: {wrong}")
         if find_method(self.method).is_private != self.is_private:
             must = "null" if self.is_private else "a number"

@@ -24,14 +24,19 @@ from pydantic import (
     model_validator,
 )
 
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
+from oso_dp.accounting.search_accounting import (
+    COMPOSITION,
+    describe_all,
+    find_foreign_option,
+    find_search_accounting,
+    search_accounting_names,
+)
 from oso_dp.data.catalogue import DATASETS, DatasetSpec
 from oso_dp.data.plugins import GROUP, USER_MODEL, list_plugins, make_dataset_info
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, MOMENTUM, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
-from oso_dp.methods import Method, find_method
+from oso_dp.methods import Method, find_method, method_names
 from oso_dp.models import MODELS, fitting_models
-from oso_dp.study.linear_scaling import check_linear_scaling
 from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
@@ -75,6 +80,12 @@ _MODELS = [*(name for name in MODELS if name != "linear"), USER_MODEL]  # that i
 def _model(value: str) -> str:
     if value not in _MODELS:
         raise ValueError(f"must be one of {', '.join(_MODELS)}")
+    return value
+
+
+def _search_accounting(value: str) -> str:
+    if value not in search_accounting_names():
+        raise ValueError(f"must be one of {', '.join(search_accounting_names())}")
     return value
 
 
@@ -160,12 +171,11 @@ class StudyConfig(_Section):
     epochs: Annotated[Integer, Field(ge=1, le=1_000_000)] = EPOCHS
     evaluate_every: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] = 50
     search_accounting: Annotated[
-        Literal["composition", "random_stopping", "single", "linear_scaling"],
+        str,
         BeforeValidator(_with_underscores),
-    ] = Field(
-        COMPOSITION,
-        description="Privacy accounting of a hyperparameter search.",
-    )
+        AfterValidator(_search_accounting),
+        Field(json_schema_extra={"enum": [*search_accounting_names()]}),
+    ] = Field(COMPOSITION, description=f"Of a hyperparameter search; {describe_all()}.")
     stopping_distribution: Literal["logarithmic", "geometric", "poisson"] = Field(
         STOPPING_DISTRIBUTION,
         description="Distribution of the number of runs, with random_stopping.",
@@ -232,23 +242,51 @@ class StudyConfig(_Section):
         for name in ("values_per_axis", "seeds"):
             _check_unique(name, getattr(self, name))
         _check_unique("grid.quantiles", self.grid.quantiles)
-        if (
-            self.search_accounting != RANDOM_STOPPING
-            and self.stopping_distribution != STOPPING_DISTRIBUTION
-        ):
-            raise ValueError(
-                f"stopping_distribution: {self.stopping_distribution}; only with "
-                f"search_accounting: {RANDOM_STOPPING}"
-            )
-        check_linear_scaling(
-            self.search_accounting, self.trial_fractions, self.methods, self.grid_points
-        )
+        self._check_search_accounting()
         for name in self.methods if self.schedule != "constant" else ():
             if not find_method(name).supports_schedule:
                 raise ValueError(
                     f"methods.{name}: does not support schedules; set schedule: constant"
                 )
         return self
+
+    @property
+    def search_options(self) -> dict[str, Any]:
+        """The options of a search accounting; None for the default."""
+        shape, fractions = self.stopping_distribution, self.trial_fractions
+        return {
+            "stopping_distribution": None if shape == STOPPING_DISTRIBUTION else shape,
+            "trial_fractions": None if fractions is None else tuple(fractions),
+        }
+
+    def _check_search_accounting(self) -> None:
+        """ValueError for what the study cannot combine with its search accounting."""
+        name, options = self.search_accounting, self.search_options
+        accounting = find_search_accounting(name)
+        if foreign := find_foreign_option(name, options):
+            option, owner = foreign
+            value = options[option]
+            value = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise ValueError(f"{option}: {value}; only with search_accounting: {owner}")
+        if error := accounting.find_error(accounting.complete_options(options)):
+            raise ValueError(error)
+        if accounting.needs_all_points and self.grid_points != "all":
+            raise ValueError(
+                f"grid_points: {self.grid_points}; must be all with search_accounting: {name}, "
+                "which needs each trial's best point"
+            )
+        known = {method: find_method(method) for method in method_names()}
+        errors = {
+            method: accounting.find_method_error(one.is_private, one.search)
+            for method, one in known.items()
+        }
+        for method in self.methods:
+            if why := errors.get(method):
+                supported = ", ".join(one for one in known if not errors[one])
+                raise ValueError(
+                    f"methods.{method}: {why}; with search_accounting: {name}, must be one of "
+                    f"{supported}"
+                )
 
     def info(self, dataset: str) -> DatasetSpec:
         """Facts about one of the study's data sets that are known before it is prepared."""

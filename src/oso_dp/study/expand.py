@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING, SINGLE, make_stages
+from oso_dp.accounting.search_accounting import COMPOSITION, find_search_accounting
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 from oso_dp.study.cohort import Cohort, Point
 from oso_dp.study.grid import make_candidates, nearest_to_papers_best
 from oso_dp.study.identity import POINT
-from oso_dp.study.linear_scaling import resolve_trial_fractions
 from oso_dp.study.private_datasets import with_one_budget
 
 if TYPE_CHECKING:
@@ -54,19 +53,15 @@ def _check_covers_paper_points(config: StudyConfig, all_cohorts: Sequence[Cohort
 
 
 def _make_all_cohorts(config: StudyConfig) -> Iterator[Cohort]:
+    accounting = find_search_accounting(config.search_accounting)
+    stages = accounting.stages(accounting.complete_options(config.search_options))
     for dataset, section in config.datasets.items():
         for name in config.methods:
             epsilons = section.epsilons if find_method(name).is_private else [None]
             for k in config.values_per_axis:
                 for epsilon in epsilons:
-                    for stage in _make_stages(config):
+                    for stage in stages:
                         yield _make_cohort(config, dataset, name, k, epsilon, stage)
-
-
-def _make_stages(config: StudyConfig) -> tuple[str, ...] | tuple[None]:
-    """The stages of each search; (None,) for a search without stages."""
-    fractions = resolve_trial_fractions(config.search_accounting, config.trial_fractions)
-    return (None,) if fractions is None else make_stages(fractions)
 
 
 def _make_cohort(
@@ -80,7 +75,9 @@ def _make_cohort(
     method, section, info = config.method(name), config.datasets[dataset], config.info(dataset)
     grid = make_candidates(method.search, config.grid, k)
     # Without privacy a search costs nothing: its runs serve studies of any search accounting.
-    search_accounting = config.search_accounting if method.is_private else COMPOSITION
+    accounting = find_search_accounting(
+        config.search_accounting if method.is_private else COMPOSITION
+    )
     cohort = Cohort(
         dataset=dataset,
         model=section.model,
@@ -90,11 +87,9 @@ def _make_cohort(
         k=k,
         epsilon=epsilon,
         delta=config.delta if method.is_private else None,
-        search_accounting=search_accounting,
-        stopping_distribution=config.stopping_distribution
-        if search_accounting == RANDOM_STOPPING
-        else None,
-        grid_runs=1 if search_accounting == SINGLE else len(grid),
+        search_accounting=accounting.name,
+        **accounting.complete_options(config.search_options),
+        grid_runs=accounting.planned_runs(len(grid)),
         examples=info.examples,
         batch_size=config.batch_size,
         epochs=config.epochs,
@@ -108,7 +103,6 @@ def _make_cohort(
         schedule=None if config.schedule == "constant" else config.schedule,
         averaging=config.averaging or None,
         stage=stage,
-        trial_fractions=resolve_trial_fractions(search_accounting, config.trial_fractions),
         data_version=info.version,
     )
     try:

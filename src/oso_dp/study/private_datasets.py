@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from oso_dp.accounting.search_accounting import COMPOSITION
+from oso_dp.accounting.search_accounting import COMPOSITION, find_search_accounting
 from oso_dp.data.catalogue import DatasetSpec
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
@@ -33,7 +33,7 @@ def check_private_datasets(
         raise ValueError(
             f"randomness: {randomness}; must be system, {reason} (a seed determines the noise)"
         )
-    if search_accounting != COMPOSITION:
+    if not find_search_accounting(search_accounting).counts_every_run:
         raise ValueError(
             f"search_accounting: {search_accounting}; must be {COMPOSITION}, {reason} and the "
             "results contain every run"

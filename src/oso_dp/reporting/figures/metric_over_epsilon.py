@@ -10,7 +10,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.accounting.tuning_cost import STOPPING_ETA
+from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet

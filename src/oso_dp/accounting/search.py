@@ -1,20 +1,16 @@
-"""The privacy cost of a hyperparameter search, and calibration of its noise to one budget.
-
-`composition`: all N runs of T steps are released, N x T subsampled Gaussians (Galli et al. 2024,
-"Experiments"). `random_stopping`: a random number of random grid points is trained, and only the
-best is released (Papernot and Steinke 2022); the cost grows far more slowly with the mean number of
-runs, but their number is not known in advance. `single`: one run, without a search.
-"""
+"""The privacy cost of a composition of runs, and calibration of its noise to one budget."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from oso_dp.accounting.accountants import (
+    ACCOUNTANTS,
+    CALIBRATING,
     MAX_EPSILON,
     MAX_STEPS,
     check_delta,
@@ -27,39 +23,26 @@ from oso_dp.accounting.accountants import (
     suppress_rdp_warnings,
 )
 from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibrate_noise_multiplier
-from oso_dp.accounting.search_accounting import (
-    COMPOSITION,
-    RANDOM_STOPPING,
-    SINGLE,
-    SINGLE_NOISE_SEARCHES,
-)
-from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger, composed_event
+from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-# eta of the truncated negative binomial distribution of the number of runs; inf for Poisson.
-STOPPING_ETA = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 _MAX_STEPS_OR_RUNS = 10**9
-_TOLERANCE = {"rdp": 1e-9, "pld": 1e-5}  # relative; PLD's discretization is coarser than that
 
 
 @dataclass(frozen=True)
 class Search:
-    """A hyperparameter search: `runs` trainings of `steps` steps each on Poisson batches.
+    """`runs` trainings of `steps` steps each on Poisson batches, all of which are released.
 
     Attributes:
         sampling: the sampling scheme of all steps.
         steps: T, of each training; 1 to 1e9.
-        runs: N under composition, the mean number of runs under random stopping; 1 to 1e9.
-        search_accounting: "composition", "random_stopping" or "single".
-        stopping_eta: eta >= 0 of the distribution of the number of runs (random stopping only): 0
-            is logarithmic, 1 geometric, inf Poisson.
+        runs: N; 1 to 1e9.
         prior_releases: (noise multiplier, steps) of earlier releases on such batches from the same
-            budget (not under random stopping).
+            budget.
 
     Raises:
         OsoError: for a value out of range, or values that exclude one another.
@@ -71,27 +54,15 @@ class Search:
     sampling: PoissonSampling
     steps: int
     runs: int
-    search_accounting: str = COMPOSITION
-    stopping_eta: float = STOPPING_ETA[STOPPING_DISTRIBUTION]
     prior_releases: tuple[tuple[float, int], ...] = ()
+
+    # Whether one Rényi order gives epsilon, so that few of them are enough to calibrate.
+    _has_best_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("runs", self.runs)):
             if not 1 <= value <= _MAX_STEPS_OR_RUNS:
                 raise OsoError(f"{name}: {value}; must be >= 1 and <= {_MAX_STEPS_OR_RUNS:g}")
-        if self.search_accounting not in SINGLE_NOISE_SEARCHES:
-            raise OsoError(
-                f"search_accounting: {self.search_accounting!r}; must be one of "
-                f"{', '.join(SINGLE_NOISE_SEARCHES)}"
-            )
-        if self.search_accounting == RANDOM_STOPPING and self.prior_releases:
-            raise OsoError("prior_releases: not supported by search_accounting random_stopping")
-        if not self.stopping_eta >= 0:
-            raise OsoError(f"stopping_eta: {self.stopping_eta:g}; must be >= 0")
-        if self.search_accounting == RANDOM_STOPPING and self.runs == 1:
-            raise OsoError("runs: 1; must be > 1 (the mean) for search_accounting random_stopping")
-        if self.search_accounting == SINGLE and self.runs != 1:
-            raise OsoError(f"runs: {self.runs}; must be 1 for search_accounting {SINGLE}")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the complete search.
@@ -140,13 +111,13 @@ class Search:
         check_delta(delta)
         if not 0 < epsilon < math.inf:
             raise OsoError(f"epsilon: {epsilon:g}; must be > 0 and finite")
-        if accountant not in _TOLERANCE:
-            allowed = ", ".join(_TOLERANCE)
+        if accountant not in CALIBRATING:
+            allowed = ", ".join(CALIBRATING)
             raise OsoError(f"accountant: {accountant!r}; must be one of {allowed}")
         if accountant == "pld":
             self._check_pld(epsilon)
 
-        tolerance = tolerance or _TOLERANCE[accountant]
+        tolerance = tolerance or ACCOUNTANTS[accountant].tolerance or 0.0
         if accountant == "rdp":
             nu = self._by_rdp(epsilon, delta, tolerance)
         else:
@@ -174,7 +145,7 @@ class Search:
             )
         if pld is not None and (rdp is None or pld < rdp * (1 - 1e-3)):
             return pld
-        exact = self._by_rdp(epsilon, delta, _TOLERANCE["rdp"])
+        exact = self._by_rdp(epsilon, delta, ACCOUNTANTS["rdp"].tolerance or 0.0)
         return min((nu for nu in (pld, exact) if nu is not None), default=None)
 
     def _by_rdp(self, epsilon: float, delta: float, tolerance: float) -> float | None:
@@ -183,7 +154,7 @@ class Search:
         near = calibrate_noise_multiplier(self._costs("rdp_quick", delta), epsilon, 1e-3)
         if near is None:
             return calibrate_noise_multiplier(all_orders, epsilon, tolerance)
-        if self.search_accounting != RANDOM_STOPPING:  # which combines all orders
+        if self._has_best_order:
             few = nearby_orders(self._best_order("rdp_quick", near, delta))
             nu = calibrate_noise_multiplier(
                 self._costs("rdp", delta, few), epsilon, tolerance, near
@@ -217,24 +188,17 @@ class Search:
             return float(spent.get_epsilon_and_optimal_order(delta)[1])
 
     def _event(self, noise_multiplier: float) -> DpEvent:
-        if self.prior_releases:
-            releases = Counter({(self.sampling, noise_multiplier): self.runs * self.steps})
-            for earlier, count in self.prior_releases:  # perhaps with the same noise
-                releases[self.sampling, earlier] += count
-            return composed_event(releases)
-        if self.search_accounting != RANDOM_STOPPING:
-            return composed_event({(self.sampling, noise_multiplier): self.steps * self.runs})
-        one = composed_event({(self.sampling, noise_multiplier): self.steps})
-        return _random_stopping_event(one, self.runs, self.stopping_eta)
+        releases = Counter({(self.sampling, noise_multiplier): self.runs * self.steps})
+        for earlier, count in self.prior_releases:  # perhaps with the same noise
+            releases[self.sampling, earlier] += count
+        return composed_event(releases)
 
     @property
     def _all_steps(self) -> int:
-        """Of all runs (of the mean number under random stopping) and of the prior releases."""
+        """Of all runs and of the prior releases."""
         return self.runs * self.steps + sum(count for _, count in self.prior_releases)
 
     def _check_pld(self, epsilon: float) -> None:
-        if self.search_accounting == RANDOM_STOPPING:
-            raise OsoError("accountant: 'pld'; must be 'rdp' for random stopping")
         if epsilon > MAX_EPSILON:
             raise OsoError(
                 f"accountant: 'pld' at epsilon {epsilon:.4g}; takes minutes and gigabytes above "
@@ -247,47 +211,3 @@ class Search:
                 f"accountant: 'pld' for {self.runs} runs x {self.steps} steps{after}; takes "
                 f"minutes and rounds coarsely above {MAX_STEPS:,} steps, use 'rdp'"
             )
-
-
-def compute_random_stopping_epsilon(
-    candidate: Ledger, mean_runs: int, eta: float, delta: float
-) -> float:
-    """Epsilon at delta, by RDP, of a search by random stopping (Papernot and Steinke 2022).
-
-    Args:
-        candidate: the most that any candidate releases. Which candidate is drawn does not depend on
-            the data, so a draw costs at most what the most expensive candidate does.
-        mean_runs: the mean number of runs, > 1.
-        eta: of the distribution of their number, see `STOPPING_ETA`.
-        delta: in (0, 1).
-
-    Raises:
-        OsoError: for a value out of range.
-    """
-    Search(candidate.sampling, 1, mean_runs, RANDOM_STOPPING, eta)
-    event = _random_stopping_event(candidate.event(), mean_runs, eta)
-    return compute_epsilon_of_event(candidate.sampling, event, delta, "rdp")
-
-
-def infer_stopping_distribution(
-    search: Search, noise_multiplier: float, budget: float, delta: float
-) -> str | None:
-    """The stopping distribution with which this noise was calibrated to the budget.
-
-    Returns:
-        The name in `STOPPING_ETA` whose cost is nearest to the budget from below; None if no cost
-        is within 0.1 % of it. `search.stopping_eta` is ignored.
-    """
-    nearest: tuple[float, str] | None = None
-    for name, eta in STOPPING_ETA.items():
-        spent = replace(search, stopping_eta=eta).epsilon(noise_multiplier, delta)
-        if budget * 0.999 <= spent <= budget * (1 + ROUNDING):
-            nearest = max(nearest or (spent, name), (spent, name))
-    return nearest[1] if nearest else None
-
-
-def _random_stopping_event(run: DpEvent, mean_runs: int, eta: float) -> DpEvent:
-    """A random number of runs, each of which costs `run`; only the best is released."""
-    from oso_dp.privacy.dp_events import dp_event
-
-    return dp_event.RepeatAndSelectDpEvent(run, mean_runs, eta)
