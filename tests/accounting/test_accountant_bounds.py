@@ -70,7 +70,6 @@ def test_epsilon_at_any_delta_bounds_exact(accountant, nu, delta, exact, steps) 
 @pytest.mark.parametrize(("steps", "runs"), [(1, 1), (25, 4), (10_000, 1)])
 @pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
 def test_search_pld_bounds_exact(nu, steps, runs) -> None:
-    """Where rounding is a hundredth of delta and less."""
     for delta in (1e-5, 1e-10):
         found = Search(WHOLE, steps, runs).epsilon(nu * (steps * runs) ** 0.5, delta, "pld")
         assert EXACT[nu][delta] * (1 - 1e-8) <= found <= EXACT[nu][delta] + 0.02

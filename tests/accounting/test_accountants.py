@@ -54,7 +54,6 @@ def test_opacus_rdp_agrees() -> None:
 
 
 def test_ledgers_of_different_runs_add_up() -> None:
-    """A diverged run's shorter ledger costs less than a whole one, and more than nothing."""
     step = (SumQuery("g", 1.0),)
     whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
     assert compute_epsilon([whole, half], DELTA) == compute_epsilon(
@@ -64,7 +63,6 @@ def test_ledgers_of_different_runs_add_up() -> None:
 
 
 def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() -> None:
-    """Two kinds of steps, in two ledgers: composed by dp_accounting as one event."""
     kinds = {1.1: 300, 2.5: 40}
     ledgers = [
         Ledger(PoissonSampling(0.01), [((SumQuery("clipped_gradient", nu),), count)])
@@ -107,7 +105,6 @@ def test_an_unknown_accountant_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["rdp", "rdp_quick", "pld"])
 def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatch) -> None:
-    """Asked for another relation, it gives another epsilon, or does not know the event."""
     one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
 
     def epsilon() -> float | None:
@@ -125,7 +122,6 @@ def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatc
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
-    """As where studies of several batch sizes look at one data set; the same noise in each."""
     rates = {0.004: 500, 0.02: 100, 0.05: 40}
     ledgers = [
         Ledger(PoissonSampling(rate), [((SumQuery("g", 1.1),), count)])
@@ -143,7 +139,6 @@ def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("noise", [(30.0, 20.0), (25.0, 25.0)])
 def test_by_losses_each_ledgers_steps_have_its_own_sampling_rate(noise, turned: bool) -> None:
-    """Also where both have one noise."""
     kinds = [(1.0, noise[0], 5), (0.5, noise[1], 3)][:: -1 if turned else 1]
     made, ledgers = PLDAccountant(), []
     for rate, nu, count in kinds:

@@ -55,7 +55,6 @@ def test_a_delta_that_covers_everything_leaves_no_epsilon() -> None:
 
 @pytest.mark.parametrize(("rate", "nu"), [(0.01, 1.0), (0.3, 0.7), (1.0, 2.0)])
 def test_one_step_is_exact(rate: float, nu: float) -> None:
-    """Nothing is composed, so the tight accountant of another library finds the same."""
     sampling = PoissonSampling(rate)
     alone = compute_advanced_epsilon(sampling, nu, 1, DELTA)
     assert alone == pytest.approx(accounted(sampling, nu, 1, "pld"), rel=1e-5)
@@ -70,8 +69,6 @@ def test_many_steps_cost_far_more_than_by_the_accountants(steps: int) -> None:
 
 @pytest.mark.parametrize("steps", [50, 10_000])
 def test_delta_is_spent_once_and_split_well(steps: int) -> None:
-    """The best split found by a library's minimizer, over the steps' share of delta."""
-
     def whole(log_share: float) -> float:
         mine = math.exp(log_share) * DELTA
         each = amplify_by_sampling(

@@ -161,7 +161,6 @@ def test_what_the_trials_cost_is_said_of_all_of_them(noise) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant) -> None:
-    """Of two that answer at once, by simple rules, the one by half of the other's price."""
     price = {"rdp": 8.0, "pld": 4.0}
 
     def earlier(one: Search, by: str) -> float:
@@ -182,7 +181,6 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
 
 @pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
 def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
-    """Also where the trials have most of it, so that the final run alone costs far less."""
     one = LinearScalingSearch(
         PoissonSampling(1.0), 5, runs, shares
     )  # all in each batch: soon priced

@@ -112,14 +112,12 @@ def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, ra
 def test_a_noise_multiplier_is_found_for_searches_of_any_size(
     steps, runs, search_accounting
 ) -> None:
-    """Where there is almost no noise, epsilon may be infinite."""
     found = Search(PoissonSampling(1e-3), steps, runs, search_accounting)
     nu = found.noise_multiplier(8.0, DELTA)
     assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
 
 
 def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
-    """N runs of T steps are N x T steps: the composition that the grid's budget rests on."""
     many = Search(PoissonSampling(0.01), 100, 9).epsilon(1.0, DELTA)
     long = Search(PoissonSampling(0.01), 900, 1).epsilon(1.0, DELTA)
     assert many == pytest.approx(long, rel=1e-12)
@@ -192,7 +190,6 @@ def test_pld_is_refused_where_it_would_take_all_memory() -> None:
     ],
 )
 def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before) -> None:
-    """Those that were released earlier out of the same budget are among them."""
     found = Search(PoissonSampling(0.01), steps, runs, prior_releases=before)
     for ask in (found.epsilon, found.noise_multiplier):
         with pytest.raises(OsoError, match=r"accountant: 'pld' for .* above 2,000,000"):
@@ -252,7 +249,6 @@ def test_a_delta_out_of_range_is_refused(delta: float) -> None:
     ],
 )
 def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shape) -> None:
-    """As dp_accounting prices these very numbers."""
     one = dp_event.SelfComposedDpEvent(
         dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(0.9)), steps
     )
@@ -271,7 +267,6 @@ def test_random_stopping_has_no_pld() -> None:
     ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
 )
 def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
-    """By the noise alone, rounded up as in a plan; with less noise it is that of none."""
     search = Search(PoissonSampling(512 / 60_000), 200, 25, "random_stopping", STOPPING_ETA[name])
     nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
     assert infer_stopping_distribution(search, nu, budget, delta) == name
@@ -283,7 +278,6 @@ def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None
 def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
     delta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the search begins, epsilon is zero, which has no logarithm."""
     asked = []
     event = Search._event
     monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
@@ -295,7 +289,6 @@ def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
 
 
 def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
-    """Of every fifth grid: what its rows were trained with is what its budget asks for."""
     cohorts = json.loads((repo / "results/plan.json").read_text())["cohorts"]
     private = {
         (c["sampling_rate"], c["steps"], c["runs"], c["epsilon"]): c
@@ -314,7 +307,6 @@ def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
 @pytest.mark.parametrize("runs", [1, 2, 9])
 @pytest.mark.parametrize("nu", [1.5, 2.0])
 def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
-    """Also where it had the same noise as these have."""
     sampling = PoissonSampling(0.02)
     sums = [(nu, 30 * runs), (2.0, 50), (1.0, 7)]
     ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
@@ -325,7 +317,6 @@ def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
 @pytest.mark.parametrize("over", [1e-6, 1e-5, 1e-4, 5e-4])
 @pytest.mark.parametrize("name", STOPPING_ETA)
 def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, over) -> None:
-    """A budget is kept to the last digit; only what is below it by less was rounded."""
     found = Search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
     spent = found.epsilon(20.0, DELTA)
     assert infer_stopping_distribution(found, 20.0, spent, DELTA) == name
@@ -346,7 +337,6 @@ def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
 @pytest.mark.parametrize("side", ["below", "above"])
 @pytest.mark.parametrize("away", [1, 2, 4])
 def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monkeypatch) -> None:
-    """Of three orders the one that is nearest to the best, at an end, says no more than that."""
     found = Search(PoissonSampling(0.01), 50, 9)
     nu = found.noise_multiplier(2.0, DELTA)
     one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(nu))
@@ -361,5 +351,4 @@ def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monke
 
 @pytest.mark.parametrize("nu", [0.05, 1e4])
 def test_the_ends_of_the_range_of_noise_are_in_it(nu: float) -> None:
-    """`noise_multiplier` may give them."""
     assert Search(PoissonSampling(0.5), 2, 1).epsilon(nu, DELTA) > 0

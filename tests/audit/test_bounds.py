@@ -74,7 +74,6 @@ def test_looking_at_more_scores_costs_confidence(of) -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_looking_at_more_cuts_of_one_score_costs_confidence(count: int) -> None:
-    """As much as looking at as many scores does, however cuts are dealt out to scores."""
     one, several = (1.0,), (1.0,) * count
     once = many_runs_bound([normal(1, 2, 1000, one)], [normal(2, 0, 1000, one)], DELTA)
     of_cuts = many_runs_bound([normal(1, 2, 1000, several)], [normal(2, 0, 1000, several)], DELTA)
@@ -88,7 +87,6 @@ def test_looking_at_more_cuts_of_one_score_costs_confidence(count: int) -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_the_best_cut_decides_wherever_it_stands(place: int) -> None:
-    """At the others, everybody is taken to have been present."""
     cuts = tuple(10.0 if at == place else -99.0 for at in range(3))
     inside, outside = normal(1, 20, 2000, cuts), normal(2, 0, 2000, cuts)
     assert many_runs_bound([inside], [outside], DELTA) > 6
@@ -110,7 +108,6 @@ def test_without_the_library_one_line_says_how_to_get_it(monkeypatch) -> None:
 
 
 def test_who_is_guessed_to_be_present_is_chosen_without_a_look_at_who_is(monkeypatch) -> None:
-    """Else the choice would have to be paid for, and the bounds would be none."""
     cuts: list[float] = []
 
     class Auditor:
@@ -136,7 +133,6 @@ def test_who_is_guessed_to_be_present_is_chosen_without_a_look_at_who_is(monkeyp
 @pytest.mark.parametrize("cuts", [(1.0,), (0.5, 1.5), (0.0, 1.0, 2.0)])
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_all_looks_together_are_wrong_in_five_of_a_hundred_audits(cuts, count, monkeypatch) -> None:
-    """Of each bound: so much is handed out to its scores and cuts, and no more."""
     shares: dict[str, list[float]] = {"plain": [], "gaussian": [], "many runs": []}
 
     class Auditor:

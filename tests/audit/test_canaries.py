@@ -34,7 +34,6 @@ def sums_over(canaries: Canaries, rows: np.ndarray, scale: float = 0.0) -> list[
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3])
 def test_a_canary_adds_its_footprint_along_its_direction(many: Canaries, scale: float) -> None:
-    """Two canaries: each adds to its own column alone, whatever the parameters are."""
     rows = np.flatnonzero(many.present)[[5, 80]] + many.columns.start
     gradient, direction, count = sums_over(many, rows, scale)
     for query, total in ((QUERIES[0], gradient), (QUERIES[1], direction)):

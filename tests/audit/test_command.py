@@ -61,7 +61,6 @@ def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
 
 
 def test_each_bound_is_printed_beside_its_claim(oso) -> None:
-    """One run: what its ledger claims, the bound, the Gaussian one; then many runs' two."""
     numbers = [2.25, 0.5, 0.75, 2.75, 1.25]
     one = AuditFinding("online", None, 1e-5, *numbers, 4000, 32, 9, 4, 1.5)
     done, _ = oso([one])

@@ -98,7 +98,6 @@ def test_a_query_of_which_nothing_is_known_is_refused() -> None:
 @pytest.mark.parametrize("factor", [0.2, 5.0, 1.001, 0.999])
 @pytest.mark.parametrize("at", [1, 2, 6])
 def test_the_largest_move_of_c_is_seen_up_or_down_and_at_whichever_step(at, factor) -> None:
-    """Of each of three runs its own: those beside it move by a tenth of that, or not at all."""
     method = SimpleNamespace(name="moving", queries=lambda state: [])
     observer, one = Observer(method, slice(0, 1)), torch.ones(3)
     path = 0.3 * torch.ones(7, 3, dtype=torch.float64)

@@ -188,7 +188,6 @@ def test_bounds_are_compared_with_own_claims(fault, one_run, gaussian, many_runs
 
 @pytest.mark.parametrize("scene", [ONE_RUN, MANY_RUNS])
 def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_against(scene) -> None:
-    """What the Gaussian bound needs: at every epsilon, not only at the claimed one."""
     event = dp_accounting.PoissonSampledDpEvent(
         scene.sampling.rate, dp_accounting.GaussianDpEvent(noise_multiplier(scene))
     )
@@ -222,7 +221,6 @@ def test_another_seed_is_another_audit_in_both_experiments(monkeypatch) -> None:
 
 @pytest.mark.parametrize("shape", [(7, 4), (1, 90)])
 def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypatch) -> None:
-    """With and without the canaries, of one run and of many; no two of them are alike."""
     inside, outside = ([Score("made up", np.zeros(size), (0.5,))] for size in shape)
     asked = []
 
@@ -247,7 +245,6 @@ def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypat
 
 
 def test_no_two_runs_of_an_audit_have_one_name() -> None:
-    """With the canary and without, of one seed and another: equal names have equal noise."""
     names: list[str] = []
 
     def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
@@ -263,7 +260,6 @@ def test_no_two_runs_of_an_audit_have_one_name() -> None:
 
 @pytest.mark.parametrize("experiment", ["one run", "many runs"])
 def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment) -> None:
-    """At another rate it would be no likelihood, and a fault could hide behind a weaker score."""
     rng, scene = np.random.default_rng(0), ONE_RUN if experiment == "one run" else MANY_RUNS
     given: list[np.ndarray] = []
 
@@ -289,8 +285,6 @@ def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("spoilt", [0, 700])
 def test_one_answer_that_is_no_number_ends_an_audit(spoilt: int) -> None:
-    """It would be below every cut, and a run that gives itself away would pass."""
-
     def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
         answers = np.zeros((steps, len(run_ids)))
         names = [int(name.rsplit("/", 1)[1]) for name in run_ids]

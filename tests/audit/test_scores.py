@@ -30,7 +30,6 @@ def test_the_likelihood_stays_finite_for_answers_far_out() -> None:
 
 @pytest.mark.parametrize("fault", ["gradient", "direction", "between steps", "between queries"])
 def test_each_fault_of_the_noise_has_a_score_that_separates(fault: str) -> None:
-    """Absent canaries are all below the cut and present ones, if ever in a batch, all above."""
     rng = np.random.default_rng(0)
     steps, canaries = 6, 400
     noise = {name: rng.normal(0, 1, (steps, canaries)) for name in TWO}

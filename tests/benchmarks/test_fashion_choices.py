@@ -76,7 +76,6 @@ def test_dp_adam_takes_adam_wosms_points_and_noise_and_draws_its_own(choices) ->
 
 @pytest.mark.parametrize("name", ["as_chosen", "tanh", "stride_2"])
 def test_a_rows_values_are_in_the_images_own_unit(choices, images, name, monkeypatch) -> None:
-    """As the trained network scores, whatever range its images have."""
     ((cohort, run),) = choices.planned(["adam_wosm"], [4.0], 1)
     assert (cohort.precision, run.threshold) == ("bfloat16", pytest.approx(0.0316228))
     small = replace(

@@ -19,13 +19,9 @@ def untrained(repo, monkeypatch):
 def test_each_seeds_value_is_that_of_its_first_weights(
     untrained, arrays, tmp_path, monkeypatch
 ) -> None:
-    """The same ones with any number of seeds; as the model itself scores."""
     started = []
     taken = build_model("small_cnn", False)
-    monkeypatch.setattr(
-        "oso_dp.training.evaluate.Evaluator.__call__",
-        _noting(started, Evaluator),
-    )
+    monkeypatch.setattr("oso_dp.training.evaluate.Evaluator.__call__", _noting(started, Evaluator))
     path = tmp_path / "glyphs.npz"
     save_arrays(path, arrays, {"dataset": "glyphs"})
     values, lengths = untrained("small_cnn", path, 3)

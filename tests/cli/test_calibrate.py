@@ -106,7 +106,6 @@ def test_a_study_is_priced_by_its_own_selection_unless_another_is_given(oso, rep
 
 
 def test_a_price_by_rdp_loads_nothing_heavy() -> None:
-    """Torch, Opacus and privacy-loss distributions would make the prompt wait for seconds."""
     code = (
         "import sys; sys.argv = ['oso', 'calibrate', '--epsilon', '3', '--examples', '60000'];"
         "from oso_dp.cli import main\n"
@@ -203,14 +202,8 @@ epochs: 1
 evaluate_every: 5
 search_accounting: linear_scaling
 """
-
-
 NAME = "glyphs.online.k2.eps3.linear_scaling"
-
-
 SIZE = ("--examples", 60000, "--runs", 9)
-
-
 SCALED = ("--search-accounting", "linear-scaling")
 
 
@@ -327,7 +320,6 @@ def test_shares_are_of_a_study_of_that_selection_only(place, oso) -> None:
 
 @pytest.mark.parametrize(("delta", "accountant"), [(1e-8, "rdp"), (1e-3, "pld")])
 def test_trials_and_final_run_are_priced_alike(delta, accountant, oso) -> None:
-    """At the delta, and by the accountant, that are asked for."""
     asked = ("--epsilon", 3, "--delta", delta, "--accountant", accountant, "--json")
     small = ("--examples", 6000, "--batch-size", 600, "--epochs", 1, "--runs", 2)
     status, output, error = oso("calibrate", *small, *SCALED, *asked)
@@ -345,8 +337,6 @@ COMMANDS = {"epsilon": "--noise-multiplier=1.7", "calibrate": "--epsilon=1.7"}
 
 # None of them is what the commands take unless they are told.
 USUAL = {"delta": 3e-7, "examples": 5000, "batch_size": 250, "epochs": 2.5, "runs": 7}
-
-
 OTHERS = [
     {},
     *({name: value} for name, value in zip(USUAL, (1e-6, 6000, 500, 4.0, 3), strict=True)),
@@ -456,7 +446,6 @@ def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -
 
 
 def test_a_sentence_says_no_promise_smaller_and_no_noise_less(capsys) -> None:
-    """Rounded up all; of sampling rates as many digits as tell them, however small they are."""
     trials = [{"epsilon": 0.12301, "noise_multiplier": 9.75001}]
     entry = {"noise_multiplier": 1.75001, "epsilon": 1.23401, "delta": 1.4e-5, "runs": 7}
     entry |= {"steps": 50, "sampling_rate": 512 / 60_000_000, "accountant": "rdp"}
@@ -512,7 +501,6 @@ def test_a_studys_table_rounds_all_noise_up(capsys) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_data_sets_with_large_delta_are_named(oso, asked, repo, tmp_path, order: int) -> None:
-    """Not the first alone: here the smaller one, before or behind it."""
     sections = {
         "mnist": "{model: cnn, epsilons: [3], seconds_per_step: 0.1}",
         "glyphs": "{model: small_cnn, epsilons: [3], seconds_per_step: 0.1}",
@@ -530,7 +518,6 @@ def test_data_sets_with_large_delta_are_named(oso, asked, repo, tmp_path, order:
 
 
 def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatch) -> None:
-    """By the accountant, the way, the shape and the shares that are given."""
     asked = []
 
     def grids(study, *facts):
@@ -557,7 +544,6 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
 
 
 def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
-    """Each with its own noise, epsilon and delta; and of a final run one."""
     study = load_config(repo / "config/ci/smoke.yaml")
     search = Search(PoissonSampling(0.1), 20, 7)
 
@@ -581,7 +567,6 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
 @pytest.mark.parametrize("delta", [1.9e-4, 2.1e-4])
 @pytest.mark.parametrize("how", [[], ["--json"]], ids=["words", "json"])
 def test_a_delta_that_promises_nothing_is_said_to(oso, asked, command, delta, how) -> None:
-    """Beside the answer, which stays what it is for whatever program reads it."""
     call = (command, COMMANDS[command], *options(USUAL | {"delta": delta}), *how)
     _, answer, beside = oso(*call)
     assert ("1 / 5000:" in beside) == (delta > 1 / 5000)

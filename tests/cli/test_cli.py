@@ -50,13 +50,9 @@ def test_from_plan_to_store(oso, study) -> None:
 
 
 def test_a_part_has_one_writer(oso, study) -> None:
-    """The other one is not disturbed, and where it ended, a killed one too, the part is trained."""
     (study / "part").mkdir()
     with FileLock(study / "part/.lock"):
-        refused(
-            train(oso),
-            "--output: part; another job writes to it; wait for it",
-        )
+        refused(train(oso), "--output: part; another job writes to it; wait for it")
         assert [path.name for path in (study / "part").iterdir()] == [".lock"]
     assert (study / "part/.lock").exists()  # as a killed job leaves it
     assert train(oso)[0] == 0
@@ -100,10 +96,7 @@ def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (
-            ["train", "--shard", "1"],
-            ["--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3"],
-        ),
+        (["train", "--shard", "1"], ["--shard: 1; must be 0 to 0 for glyphs.online.k2.eps3"]),
         (["train", "--threads", "0"], ["--threads", "must be an integer >= 1"]),
         (["train", "--data", "none.npz"], ["none.npz"]),
         (["train", "--plan", "none.json"], ["none.json"]),
@@ -154,7 +147,6 @@ def test_a_store_cut_in_half_is_left_as_it_was(oso, collected) -> None:
 
 
 def test_as_a_process() -> None:
-    """The installed entry point, and without torch's start-up time for the small commands."""
     code = "import sys, oso_dp.cli.commands; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     done = subprocess.run(
@@ -193,7 +185,6 @@ def test_a_report_goes_beside_its_results_unless_it_is_said(oso, reported) -> No
 
 @pytest.mark.parametrize("there", ["reports/index.html", "reports/figures/mine.png"])
 def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypatch, there) -> None:
-    """Before any work: the results are not even looked for."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / there).parent.mkdir(parents=True)
     (tmp_path / there).write_text("mine")
@@ -323,7 +314,6 @@ def test_each_shard_is_trained_by_its_number(oso, portions) -> None:
 
 
 def test_a_planned_run_that_is_in_no_part_is_missed(oso, collected) -> None:
-    """The part holds Online's runs; NoDP's were planned, too."""
     plan = ("--plan", "plan.json")
     status, _, error = oso("collect", "part", "--store", "new", *plan)
     assert status == 2
@@ -358,7 +348,6 @@ def test_every_grid_is_checked_thrice_where_that_is_asked_for(oso, collected, mo
 
 
 def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> None:
-    """They are in no store yet; those of the shard itself are made anew."""
     plan, asked = portions
     cohort = plan.cohort(COHORT)
     for shard, run in enumerate(cohort.runs):
@@ -373,7 +362,6 @@ def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> N
 
 
 def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:
-    """Of one that was killed before its tables came into their places."""
     Path("part0/.pending").mkdir(parents=True)
     status, _, error = train_shard(oso, 0)
     assert (status, portions[1]) == (2, [])
@@ -381,8 +369,6 @@ def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:
 
 
 SIZE = ("--examples", 6000, "--batch-size", 512, "--epochs", 1)
-
-
 EVERY = {
     "calibrate": ("calibrate", "--epsilon", 3, *SIZE, "--runs", 9),
     "calibrate, stopped by Poisson": (

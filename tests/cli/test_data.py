@@ -59,8 +59,6 @@ epochs: 2
 evaluate_every: 3
 randomness: system
 """
-
-
 NAMES = ["patients.online.k2.eps8", "patients.fixed_threshold.k2.eps8"]
 
 
@@ -96,7 +94,6 @@ def train(oso, cohort):
 
 
 def test_protected_data_are_prepared_for_their_owner_alone(oso, offer, place) -> None:
-    """Public data keep the permissions that the owner's other files have."""
     assert prepare(oso)[0] == 0
     assert stat.S_IMODE((place / "data.npz").stat().st_mode) == 0o600
     assert oso("data", "glyphs", "--output", "glyphs.npz")[0] == 0
@@ -137,7 +134,6 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_each_data_set_has_its_statement(oso, offer, tmp_path, monkeypatch, order: int) -> None:
-    """Another study has trained on the second one alone."""
     (known,) = offer().glob("*.dist-info/entry_points.txt")
     text = known.read_text()
     known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")
@@ -204,7 +200,6 @@ def test_data_set_changed_since_plan_is_refused(offer, oso, place, declared) -> 
 
 
 def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, oso, place) -> None:
-    """The evaluation and a resumed job would else go on with another model."""
     layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
     offer(model=f"lambda: {layers}")
     planned(oso)
@@ -224,7 +219,6 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
 
 
 def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> None:
-    """The plan was made before: what the other one has cost since is in no noise of this one."""
     planned(oso)
     (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
     assert oso("plan", "--config", "study.yaml", "--output", "other.json")[0] == 0

@@ -27,11 +27,7 @@ from oso_dp.cli import main
 sys.argv = ["oso", *{arguments!r}]
 main()
 """
-
-
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
-
-
 CALIBRATE = ["--epsilon", "3", "--examples", "60000", "--batch-size", "512", "--epochs", "1"]
 
 
@@ -101,7 +97,6 @@ def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name,
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
 def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
-    """The signal reaches the leader alone, as from `kill` or a scheduler."""
     arguments = ["-m", "oso_dp", "audit", "--method", "online", "--method", "fixed_threshold"]
     with started([*arguments, "--runs", "200000", "--workers", "2"], cwd=tmp_path) as process:
         workers: set[int] = set()

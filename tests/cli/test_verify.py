@@ -87,7 +87,6 @@ def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
 
 
 def test_unavailable_data_set_is_skipped(oso, repo, tmp_path, monkeypatch) -> None:
-    """Nobody but us has the part of AG News; whoever names it is told that it is missing."""
     seen = []
 
     def make(dataset: str, path: Path, raw: Path, **rest) -> None:
@@ -144,7 +143,6 @@ def test_sample_is_of_all_rows_by_seed(published) -> None:
 
 
 def test_as_many_rows_as_fit_are_trained(published, monkeypatch) -> None:
-    """By their stored times, on a machine that is twice as fast as the one before."""
     results, order = published, order_by_random_sample(select_repeatable(published.runs), 3)
     time = [0.0]
 
@@ -165,7 +163,6 @@ def test_as_many_rows_as_fit_are_trained(published, monkeypatch) -> None:
 
 @pytest.mark.parametrize("dataset", ["ag_news_partial"])
 def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_path, dataset):
-    """One row, another one whenever the code changes."""
     seed = int(job.code_hash(), 16)
     where = ["--data", tmp_path, "--data-dir", shared / "data", "--minutes", "0"]
     status, said, error = oso(
@@ -187,7 +184,6 @@ def test_all_differing_rows_are_counted(texts, oso, collected, monkeypatch) -> N
 
 
 def test_each_row_is_trained_on_its_own_data_set(oso, collected, monkeypatch) -> None:
-    """Also behind one of another data set, and before it comes again."""
     names, seen = ["a", "b", "b", "a"], []
 
     def train(results, order, arrays_of, *rest):

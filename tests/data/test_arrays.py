@@ -18,8 +18,6 @@ from oso_dp.data.validation import check_provenance, load_prepared
 from oso_dp.errors import OsoError
 
 NAMES = ["train_inputs", "train_targets", "test_inputs", "test_targets"]
-
-
 PROVENANCE = {"files": {"a": {"sha256": "00"}}, "title": "Ziffern – 数字", "seed": 3}
 
 
@@ -40,7 +38,6 @@ def assert_equal(one, other):
 
 
 def test_the_digest_tells_values_shapes_and_parts_apart():
-    """A checkpoint of before goes on only with the same data: a model may take either shape."""
     arrays = make()
     reshaped = {
         name: np.swapaxes(getattr(arrays, name), 2, 3).reshape(-1, 1, 4, 3) for name in NAMES[::2]
@@ -219,7 +216,6 @@ def test_no_flipped_bit_changes_the_arrays_unseen(saved, data):
 
 
 def test_too_little_memory_says_nothing_against_the_file(tmp_path, monkeypatch):
-    """Whoever believed it removed a sound file, and prepared it again."""
     path = tmp_path / "data.npz"
     save_arrays(path, make(), {})
 
@@ -243,7 +239,6 @@ def rewritten(path: Path, provenance: dict | None = None, **changed) -> Path:
 
 @pytest.mark.parametrize("name", ["train_targets", "test_targets", "train_inputs", "test_inputs"])
 def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
-    """Nothing else tells: sizes, ranges and the archive's checksums are right."""
     path = tmp_path / "x.npz"
     arrays = make(train=9, test=9)
     save_arrays(path, arrays, PROVENANCE)
@@ -257,7 +252,6 @@ def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
 
 
 def test_load_arrays_without_digest_warns(tmp_path, caplog) -> None:
-    """A file of an older version is taken, and said to be one."""
     path = tmp_path / "x.npz"
     save_arrays(path, make(), PROVENANCE)
     load_arrays(path)

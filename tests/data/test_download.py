@@ -191,7 +191,6 @@ obtain(DatasetSource("some", (file,), (mirror,), ""), None, Path(cache))
 
 
 def test_killed_download_starts_again(tmp_path):
-    """Its half file is never taken, and the next call removes it."""
     behaviours = iter([server.silent_in_the_middle, server.sound])
     with serving(CONTENT, lambda answer: next(behaviours)(answer)) as mirrors:
         given = [FILE.name, str(FILE.size), FILE.sha256, mirrors.urls[0], str(tmp_path)]

@@ -72,7 +72,6 @@ def test_the_official_files_give_the_known_arrays(official_mnist, tmp_path, open
 
 
 def test_an_official_file_with_one_flipped_bit_is_refused(official_mnist, tmp_path):
-    """The large file recompressed, the labels unpacked: fine. One bit in it flipped: refused."""
     local = tmp_path / "local"
     local.mkdir()
     for path in official_mnist.iterdir():
@@ -123,8 +122,6 @@ def test_mnists_files_which_are_called_the_same_are_refused(official_mnist, tmp_
 
 
 DTYPES = st.sampled_from(["uint8", "int8", "int16", "int32", "float32", "float64"])
-
-
 ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4))
 
 

@@ -50,7 +50,6 @@ INK = [
 
 
 def test_the_glyphs_are_those_that_stored_results_are_of(prepared):
-    """Rows of other images would stand beside them, and nothing would tell them apart."""
     levels = np.rint(255 * prepared[1].test_inputs[:, 0])
     assert levels[:20, 0, 0].tolist() == CORNERS
     ink = levels[: len(INK), 6, 4:10]
@@ -100,7 +99,6 @@ def test_each_font_has_ten_different_centred_digits_of_one_height():
 
 
 def test_the_labels_can_be_learned_but_not_by_a_trivial_rule(prepared):
-    """Nearest neighbours read most of them; the nearest mean image misses many."""
     _, arrays, _ = prepared
     train, test = (x.reshape(len(x), -1) for x in (arrays.train_inputs, arrays.test_inputs))
 
@@ -149,7 +147,6 @@ def test_a_missing_font_is_named(tmp_path):
 
 
 def test_both_parts_are_drawn_alike_from_all_fonts(monkeypatch):
-    """By one generator: a second one of the same seed would draw the training examples again."""
     digits, seen = np.zeros((len(synthetic_digits.FONTS), 10, 2, 2), np.float32), []
 
     def draw(given, examples, rng):

@@ -25,14 +25,8 @@ from . import server
 from .server import serving
 
 WORDS = ["oil", "rises", "the", "46"]
-
-
 VECTORS = "\n".join(f"{word} " + f"{i} " * 49 + f"{i}" for i, word in enumerate(WORDS, 1))
-
-
 TRAIN = b'"3","Oil rises","the Zzyzx 46 oil"\n"1","","Zzyzx"\n'
-
-
 TEST = b'"4","THE","oil"\n'
 
 
@@ -127,7 +121,6 @@ def test_the_part_is_prepared(partial):
 @pytest.mark.parametrize("oov_words", ["zeros", "skipped"])
 @pytest.mark.parametrize("vocabulary", ["subset", "complete"])
 def test_part_is_prepared_as_asked(words, oov_words, vocabulary, monkeypatch, tmp_path):
-    """The file says so: other inputs would pass for these."""
     monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
     made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)
     assert made == (
@@ -205,8 +198,6 @@ def test_gzipped_csv_is_as_good(tiny):
 
 
 GOOD = '"3","Oil at $46","Prices \\soar, ""again"""\n"1","","Peace\nin two lines"\n'
-
-
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
@@ -378,7 +369,6 @@ def test_the_subset_is_not_downloaded(official, tmp_path, opened):
 
 
 def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
-    """Truncated at the end of a line: every line is fine, and words are missing."""
     cut = TEXT[: TEXT.rindex(b"oil")]
     for path in (tmp_path / "glove.6B.50d.txt", archive(tmp_path / "glove.6B.zip", content=cut)):
         if path.suffix == ".txt":

@@ -87,7 +87,6 @@ def test_a_batch_of_all_examples_is_the_data(arrays):
 
 
 def test_the_data_are_looked_at_anew_at_each_step(arrays):
-    """Their gradient moves as the parameters do."""
     moving = start(learning_rate=1.0)
     rows = measure_similarities(task(batch_size=EXAMPLES), moving, arrays, (1, 4, 9), (HUGE,), 2)
     for row in rows:
@@ -133,7 +132,6 @@ def parameter_count():
 
 
 def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
-    """No step of an identity is released twice, and none is the run's own."""
     used = []
     fill = Seeded.fill
 
@@ -148,7 +146,6 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
 
 
 def test_each_noise_is_that_of_the_releases_and_drawn_anew(arrays, monkeypatch):
-    """With hardly any noise a batch of all examples is the data, with much noise it is not."""
     used = []
     fill = Seeded.fill
     monkeypatch.setattr(
@@ -190,7 +187,6 @@ def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
 
 
 def test_a_falling_rate_falls_over_all_of_the_runs_steps(arrays, monkeypatch):
-    """Not over those up to the last one that is probed: the row names the study's run."""
     at, compare = [], Probe.compare
     monkeypatch.setattr(
         Probe,
@@ -212,8 +208,6 @@ def test_a_falling_rate_falls_over_all_of_the_runs_steps(arrays, monkeypatch):
 
 
 def test_a_model_of_ones_own_is_probed(arrays):
-    """Which a study of public data may have."""
-
     def network():
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(196, 10))
 
@@ -280,7 +274,6 @@ def test_other_data_than_planned_are_refused(planned, arrays, tmp_path):
 
 
 def test_gradients_are_compared_in_float32_whatever_the_run_has(arrays) -> None:
-    """What is looked at is what clip and noise do, not what rounding does."""
     parameters, everybody = initial_parameters(task(), 0), torch.arange(EXAMPLES)
     of_float, of_bfloat = (
         Probe(task(precision=name), start(), arrays, 1)._sum(parameters, everybody)

@@ -18,7 +18,6 @@ from oso_dp.training.task import StudyTask, initial_parameters
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
 def test_noise_that_costs_more_than_the_budget_is_not_looked_at(planned, tmp_path, share) -> None:
-    """As a training refuses it: a figure is to show a run that a study would have made."""
     plan, data = planned
     name = "glyphs.online.k2.eps3"
     made = read_plan(plan)
@@ -36,7 +35,6 @@ def test_noise_that_costs_more_than_the_budget_is_not_looked_at(planned, tmp_pat
 
 @pytest.mark.parametrize("flag", [True, False])
 def test_the_network_that_is_probed_is_the_one_that_trains(flag: bool) -> None:
-    """With a nonlinearity on its logits where the study has one."""
     inputs = np.random.default_rng(0).random((40, 1, 14, 14), dtype=np.float32)
     targets = np.arange(40) % 10
     method = find_method("fixed_threshold")

@@ -19,7 +19,6 @@ COHORT = SimpleNamespace(
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])
 def test_cosines_keep_six_digits(scale: float, tmp_path) -> None:
-    """Their verdicts rest on differences of a thousandth."""
     draw = np.random.default_rng(0)
     rows = [
         Similarity(step, 0.837244, c, 0.101267, 20, *(scale * draw.random(4)))
@@ -43,7 +42,6 @@ def test_signs_keep_four_digits(tmp_path) -> None:
 
 @pytest.mark.parametrize("epsilon", [2.71828, 0.123456789, 3.0, None])
 def test_a_budget_is_not_rounded_as_a_measured_number_is(epsilon, tmp_path) -> None:
-    """Of several runs in one file, each its own."""
     for run, budget in (("a", 9.0), ("b", epsilon)):
         cohort = SimpleNamespace(**{**vars(COHORT), "epsilon": budget})
         run = SimpleNamespace(**{**vars(RUN), "run_id": run})

@@ -76,7 +76,6 @@ def test_looking_changes_nothing(precision: str, arrays) -> None:
 
 
 def test_the_true_gradients_are_those_of_the_runs_precision(arrays) -> None:
-    """Signs alone may agree."""
     true = [
         [
             row.true_gradient
@@ -95,7 +94,6 @@ def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:
 
 
 def test_noise_is_in_what_is_released_and_in_nothing_else(arrays) -> None:
-    """All examples in each batch, at parameters that do not move: the same sums each time."""
     still = start(learning_rate=1e-12)
     rows = list(measure_signs(task(1e3, EXAMPLES), still, arrays, 6))
     for row in rows:
@@ -127,7 +125,6 @@ def test_the_share_of_clipped_examples(arrays) -> None:
 
 
 def test_each_number_is_of_the_steps_that_it_names() -> None:
-    """Of three steps whose sums, and whose noises, have nothing in common."""
     draw = torch.Generator().manual_seed(1)
 
     def pair() -> tuple[torch.Tensor, torch.Tensor]:

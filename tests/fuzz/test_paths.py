@@ -74,7 +74,6 @@ def test_a_study_of_such_a_name_is_refused(name) -> None:
 
 
 def test_an_archives_other_members_are_written_nowhere(place) -> None:
-    """Nor does a member's name make another file of the data."""
     with zipfile.ZipFile(place / "glove.6B.zip", "w") as archive:
         for name in (*filter(None, LEADING_OUT), "../glove.6B.50d.txt"):
             archive.writestr(name, TEXT)
@@ -90,7 +89,6 @@ def test_an_archives_other_members_are_written_nowhere(place) -> None:
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
 def test_a_damaged_archive_of_any_method_is_one_line(method, place) -> None:
-    """What xz says of damage is no OSError."""
     path = place / "glove.6B.zip"
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("glove.6B.50d.txt", TEXT * 50)

@@ -85,7 +85,6 @@ def test_no_rule_of_the_workflow_believes_the_clock(repo):
 
 
 def test_json_is_read_in_one_place(repo):
-    """Where it can only end in a ValueError."""
     calls = [
         path.relative_to(repo / "src/oso_dp").as_posix()
         for path in (repo / "src").rglob("*.py")

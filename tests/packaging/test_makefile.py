@@ -191,7 +191,6 @@ def test_a_venv_that_was_made_by_hand_is_used_and_never_cleared(checkout: Checko
 
 @pytest.mark.parametrize("broken", ["moved", "no python", "no activate", "a file", "a link"])
 def test_broken_venv_of_users_is_refused(checkout: Checkout, broken: str) -> None:
-    """It does not work here: but whose it is and what is in it, make does not know."""
     elsewhere = checkout.folder.parent / "elsewhere"
     venv = make_by_hand(checkout, elsewhere if broken == "moved" else None)
     if broken in ("no python", "no activate"):

@@ -12,8 +12,6 @@ import oso_dp
 
 # Rooms whose every file is imported by commands that plan, collect, price and list.
 ROOMS = ("accounting", "analysis", "cli", "methods", "paper", "results", "study")
-
-
 LOAD = """
 import importlib, pkgutil, sys
 for room in sys.argv[1:]:
@@ -94,7 +92,6 @@ def trees(repo: Path) -> dict[Path, ast.Module]:
 
 
 def test_no_modules_import_each_other(trees) -> None:
-    """Not even for their types, within a package or across."""
     modules = {".".join(("oso_dp", *path.with_suffix("").parts)): path for path in trees}
     imports = {name: _imports(trees[path]) & modules.keys() for name, path in modules.items()}
     ready: set[str] = set()

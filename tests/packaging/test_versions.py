@@ -119,7 +119,6 @@ def test_environment_asks_for_a_supported_python(environment: dict, pyproject: d
 
 
 def test_a_copy_of_the_environment_elsewhere_gets_the_package_too(repo: Path) -> None:
-    """Snakemake makes it of a copy of the file, for which `-e .` would be the copy's folder."""
     script = (repo / "environment.post-deploy.sh").read_text()
     assert script.startswith("#!/usr/bin/env bash\n")
     assert script.endswith("pip install --no-deps --no-build-isolation -e .\n")

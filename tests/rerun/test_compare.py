@@ -172,7 +172,6 @@ def test_another_end_is_in_doubt_only_where_the_last_digits_bring_the_rows_about
 
 
 def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> None:
-    """Only a row beyond the tolerance is, each time from another learning rate."""
     rates = []
 
     def train(cohort, runs, arrays, folder):

@@ -23,7 +23,6 @@ def planned(repo: Path, randomness: str) -> Plan:
 
 @pytest.mark.parametrize("randomness", ["seeded", "system"])
 def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo: Path) -> None:
-    """Its run would be called beyond the tolerance, or a change of the code."""
     plan = planned(repo, randomness)
     found = select_repeatable(pd.DataFrame(rows_of(plan)["runs"]))
     expected = plan.run_ids() if randomness == "seeded" else []
@@ -31,7 +30,6 @@ def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo:
 
 
 def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
-    """Public ones neither: whoever verifies has no package that offers them."""
     offer(public="True")
     plan = own_study(randomness="seeded")
     assert all(cohort.is_public for cohort in plan.cohorts)
@@ -43,7 +41,6 @@ def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
     [("a CPU (1 thread)", 1), ("a CPU (3 threads)", 3), ("a CPU (12 threads)", 12), ("a GPU", 1)],
 )
 def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -> None:
-    """With others its sums are added in another order: bits that should be equal are not."""
     seen = []
 
     def train(one, arrays, columns, times=1.0):
@@ -62,7 +59,6 @@ def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -
 
 @pytest.mark.parametrize("faster", [1.0, 2.0, 0.5])
 def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, monkeypatch) -> None:
-    """By the stored seconds, and by how fast this machine was on those so far."""
     took = [40.0, 100.0, 10.0, 900.0, 30.0, 5.0, 60.0]
     order = [
         SimpleNamespace(run=SimpleNamespace(run_id=str(place)), seconds=seconds, cohort=None)
@@ -85,7 +81,6 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
 
 @pytest.mark.parametrize("names", [[], ["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "b"]])
 def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> None:
-    """Without a name, of all; in the order in which they were given."""
     stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
     found = select_datasets(stored, names)
     assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]

@@ -9,7 +9,6 @@ from oso_dp.rerun.rerun import BEYOND, EQUAL, MAX_FRACTION, OTHER_RNG, compare_r
 @pytest.mark.parametrize("stored", [0.001, 0.02, 0.5])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_an_error_may_differ_by_a_share_of_the_stored_one(stored: float, sign: int) -> None:
-    """Which is what a reader has; of a larger or smaller one it would be another share."""
     assert MAX_FRACTION == 0.02
     for share, within in ((0.0199, True), (0.0201, False)):
         assert is_near("mse", stored, stored * (1 + sign * share)) == within
@@ -21,7 +20,6 @@ def test_an_error_may_differ_by_a_share_of_the_stored_one(stored: float, sign: i
 @pytest.mark.parametrize(("stored", "now"), [(1, 2), (2, 1), (1, 3), (None, 2), (3, 2), (2, 2)])
 @pytest.mark.parametrize("more", [0.0, 0.3])
 def test_rows_of_older_and_of_newer_streams_are_not_judged(stored, now, more: float) -> None:
-    """Batches and noise were others, so that even another end says nothing."""
     elsewhere = {"device": "another", "rng_version": now}
     found = compare_run(
         ROW | {"rng_version": stored}, evaluated(), ROW | elsewhere, evaluated(more=more)

@@ -56,7 +56,6 @@ def test_a_number_is_finite(kind, name) -> None:
 
 
 def test_what_must_be_a_share_or_above_zero() -> None:
-    """The limits themselves, written down once more."""
     for name in ("epsilon", "learning_rate", "threshold", "noise_multiplier"):
         assert said("runs", name, 0.0) is not None
         assert said("runs", name, 1e-300, 1e300) is None

@@ -25,7 +25,6 @@ def test_rows_in_order_have_no_complaint() -> None:
 
 @pytest.mark.parametrize("again", [("r2", 50), ("r1", 50)])
 def test_a_row_that_comes_again_is_named(again: tuple[str, int]) -> None:
-    """Next to the first one, and far from it."""
     said = of_both(evaluation_row(*again, value=0.1))
     assert said is not None
     assert said.startswith(f"run {again[0]} appears more than once (1 rows")

@@ -39,7 +39,6 @@ def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
-    """Wherever it stands in the ledger, and however few there are."""
     nu = [0.9, 0.815, 2.0]
     nu[place] = 0.8
     counts = (1, STEPS - 3, 2)
@@ -70,7 +69,6 @@ UNFIT = {
 
 @pytest.mark.parametrize("case", UNFIT)
 def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case: str) -> None:
-    """One value differs: a method, a kind of search, or the source of its noise."""
     right = run_row("right", dataset="patients", **OWN)
     assert find_runs_error(pd.DataFrame([right])) is None
     wrong = {**right, "run_id": "wrong", **UNFIT[case]}
@@ -81,7 +79,6 @@ def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case:
 
 
 def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> None:
-    """Both rows have a stage; only the first may."""
     stage = options(stage="trial 1", trial_fractions="0.1, 0.2")
     rows = [run_row("right", **stage, search_accounting="linear_scaling")]
     assert find_runs_error(pd.DataFrame(rows)) is None
@@ -97,7 +94,6 @@ NEEDED_COUNTS = ("examples", "batch_size", "epochs", "steps")
 
 @pytest.mark.parametrize("name", [*NEEDED, *NEEDED_COUNTS, "status"])
 def test_what_every_run_has_is_missing_in_none(name: str) -> None:
-    """A point without its learning rate, say, would be one point with all others like it."""
     rows = pd.DataFrame([run_row("right"), run_row("wrong")]).astype(object)
     rows.loc[1, name] = None
     assert find_runs_error(rows) == f"run wrong: {name} is missing"
@@ -106,7 +102,6 @@ def test_what_every_run_has_is_missing_in_none(name: str) -> None:
 @pytest.mark.parametrize("more", [-1, 1, STEPS])
 @pytest.mark.parametrize("status", ["finished", "diverged"])
 def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
-    """Of more steps, too: one of the two is another run's."""
     made = STEPS if status == "finished" else 700
     row = run_row("row", status=status, diverged_at=None if status == "finished" else made)
     other = run_row("other", status="diverged", diverged_at=made + more)["ledger"]
@@ -136,7 +131,6 @@ OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
 
 @pytest.mark.parametrize("name", [*OF_A_COHORT, "grid_runs", "model", *NEEDED_COUNTS, *OF_A_RUN])
 def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> None:
-    """Of data whose size nobody knows, say, the plan alone tells how many examples there are."""
     row = run_row("row", dataset="mine", **options(), momentum=0.9, quantile=0.5)
     of_run = {"run_id", "steps", *OF_A_RUN}
     columns = {key: row[key] for key in row if key not in of_run}
@@ -148,7 +142,6 @@ def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> No
 
 
 def test_a_wrong_row_is_found_behind_a_thousand_kinds_that_are_right() -> None:
-    """Each run that diverged is of a kind of its own."""
     rows = [run_row(str(n), k=n + 1, epsilon=9.0 - n * 1e-3) for n in range(1500)]
     assert find_runs_error(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", noise_multiplier=0.9, ledger=rows[0]["ledger"]))

@@ -55,7 +55,6 @@ def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
 
 
 def test_options_are_the_defaults_where_these_give_the_rows_identity(repo) -> None:
-    """The planned runs of a whole study, as rows without options: all come back."""
     planned = []
     for name in ("paper", "extensions/random_stopping"):
         config = load_config(repo / f"config/{name}.yaml")
@@ -102,7 +101,6 @@ def as_version_4(runs: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("name", ["extensions/linear_scaling", "extensions/random_stopping"])
 @pytest.mark.parametrize("more", [{}, {"schedule": "linear"}, {"averaging": 0.999}])
 def test_options_of_later_versions_become_columns(repo, name, more) -> None:
-    """Whatever their text says; the identity stays that of the row."""
     config = load_config(repo / f"config/{name}.yaml").model_copy(update=more)
     rows = [
         {**dict.fromkeys(RUNS.names), **cohort.columns, **vars(run)}
@@ -138,7 +136,6 @@ def test_options_that_no_identity_covers_are_dropped(text) -> None:
     [("run_id", "0" * 20), ("momentum", 0.5), ("seed", 99), ("delta", 1e-6), ("method", "none")],
 )
 def test_other_rows_have_no_options(repo, column, value) -> None:
-    """A row that the defaults do not explain keeps null, not a guess."""
     runs = read_results(repo / "results/ambiguities/as_chosen").runs
     runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
     assert migrate_runs(runs, "1")["model"].isna().all()
@@ -150,7 +147,6 @@ def test_stored_rows_keep_their_identity(repo, store) -> None:
 
 
 def test_everything_that_is_stored_keeps_the_rules_of_today(repo) -> None:
-    """A rule that refuses what an older checkout measured is too strict, not the row too old."""
     stores = [repo / "results", *sorted((repo / "results/ambiguities").iterdir())]
     assert len(stores) > 5
     assert all(len(read_results(store).runs) for store in stores)
@@ -174,7 +170,6 @@ DECLARED = {"settings": {}, "data_version": "1", "public": False, "budget_runs":
     ids=str,
 )
 def test_a_doubtful_declaration_makes_no_run_public(change, write, tmp_path) -> None:
-    """It is refused, and not read as a run of unknown options, which nobody would protect."""
     folder = write("old", "r1")
     stored = DECLARED | change
     stored.pop(stored.pop("without", None), None)

@@ -48,7 +48,6 @@ def test_a_budget_with_a_path_for_a_name_is_refused(tmp_path, key) -> None:
     "change", [{"dataset": "../../x"}, {"k": "9/../../x"}, {"search_accounting": "/"}]
 )
 def test_a_plan_with_a_path_for_a_name_is_refused(repo, tmp_path, monkeypatch, change) -> None:
-    """Also one whose checksums fit, as if written by somebody else's version."""
     plan = make_plan(load_config(repo / "config/ci/smoke.yaml"))
     monkeypatch.setattr("oso_dp.study.plan.check_name", lambda name, where: None)
     cohort = replace(plan.cohorts[0], **change)

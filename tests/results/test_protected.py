@@ -15,14 +15,12 @@ from .conftest import evaluation_row, run_row
 
 @pytest.mark.parametrize("sizes", [(12, 5), (5, 12)])
 def test_of_several_studies_the_largest_number_counts(sizes) -> None:
-    """In whatever order they are stored: a smaller one would charge less than was released."""
     names = ["patients", "patients", "glyphs"]
     rows = pd.DataFrame({"dataset": names, "budget_runs": [*sizes, None]})
     assert shared_budgets(rows) == {"patients": 12}
 
 
 def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
-    """Each has its own: of neither it is forgotten that all its runs share one."""
     names = ["patients", "pupils", "patients"]
     rows = pd.DataFrame({"dataset": names, "budget_runs": [12] * 3})
     assert shared_budgets(rows) == {"patients": 12, "pupils": 12}
@@ -31,7 +29,6 @@ def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("differ", ["ledger", "value"])
 def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_path) -> None:
-    """Where the data are not public, both were released; to keep one takes nothing back."""
     declared = {"data_version": "1", "randomness": "system"}
     declared |= {"budget_runs": None if public else 4}
     parts = []

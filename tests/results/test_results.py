@@ -121,7 +121,6 @@ def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path
 
 
 def test_a_planned_run_that_is_nowhere_is_named(write, tmp_path) -> None:
-    """A store that was moved away after its parts had skipped what it held."""
     with pytest.raises(OsoError, match=r"1 planned run is neither there .* first is r9"):
         collect([write("a", "r1")], tmp_path / "store", expected=["r1", "r9"])
     assert not list((tmp_path / "store").glob("*.parquet"))
@@ -195,7 +194,6 @@ def test_evaluations_without_their_run_are_named(write) -> None:
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_missing_part_is_named(write, tmp_path, kind) -> None:
-    """Of a store in parts, one of the two tables lacks a part: its runs are not dropped."""
     for name in ("a", "b"):
         for each in SCHEMAS:
             part = tmp_path / "store" / f"{each}.parquet" / f"{name}.parquet"
@@ -278,7 +276,6 @@ def test_a_failed_write_leaves_the_old_table(write, monkeypatch) -> None:
 
 
 def test_runs_that_contradict_each_other_are_refused(write, tmp_path) -> None:
-    """Also without evaluations: both diverged early, at different steps."""
     for name, step in (("a", 3), ("b", 9)):
         folder = write(name, "r1")
         row = run_row("r1", status="diverged", diverged_at=step)
@@ -330,7 +327,6 @@ MEASURED = {"loss": 0.31, "threshold": 0.2, "learning_rate": 0.9, "fraction_clip
 
 @pytest.mark.parametrize("column", MEASURED)
 def test_evaluations_that_differ_beside_their_value_are_never_merged(column: str, tmp_path) -> None:
-    """One run has one course: which of two is shown is for nobody to choose."""
     for name, change in (("a", {}), ("b", {column: MEASURED[column]})):
         part(tmp_path / name, "r1")
         write_table(
@@ -344,7 +340,6 @@ def test_evaluations_that_differ_beside_their_value_are_never_merged(column: str
 
 
 def test_what_a_stored_run_says_of_itself_stays_when_it_comes_again(tmp_path) -> None:
-    """Its evaluations are those of the first time, so machine, code and seconds are, too."""
     store, where = tmp_path / "store", ["device", "code_hash", "wall_seconds"]
     first = dict(zip(where, ["first", "a", 5.0], strict=True))
     later = dict(zip(where, ["later", "b", 9.0], strict=True))

@@ -19,7 +19,6 @@ def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespac
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
-    """The store may hold runs of the second one alone."""
     store = part(tmp_path / "store", "known", dataset="pupils")
     cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
     check_budget_unspent({store: "x"}, cohorts[::order])
@@ -30,7 +29,6 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
 
 
 def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
-    """As `read_results` does: what somebody put there is spent as well."""
     store = tmp_path / "store"
     collect([part(tmp_path / "part", "run", dataset="patients")], store)
     (only,) = (store / "runs.parquet").iterdir()
@@ -41,7 +39,6 @@ def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
 
 
 def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
-    """A store has one for each cohort: wherever another study's run stands, it was made."""
     sizes = (2, 5, 7, 9)
     parts = [part(tmp_path / f"{k}", f"run{k}", dataset="patients", k=k) for k in sizes]
     collect(parts, tmp_path / "store")
@@ -67,7 +64,6 @@ def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
     ],
 )
 def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
-    """The keys that a new study changes; a part that is not collected yet counts as well."""
     for place in held:
         part(tmp_path / place, "known", dataset="patients")
     places = study_places(tmp_path / "store", tmp_path / "build/x")
@@ -81,7 +77,6 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
 
 @pytest.mark.parametrize("store", ["collected", "a part"])
 def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
-    """They would be trained again, under the identity of runs that were released."""
     place = part(tmp_path / "made", "known", dataset="patients")
     if store == "collected":
         collect([place], tmp_path / "store")

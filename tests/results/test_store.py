@@ -90,7 +90,6 @@ def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
 
 
 def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) -> None:
-    """Also those in other files: what differs in a choice may be one search with them."""
     store, seen = tmp_path / "store", []
     first = [part(tmp_path / "a", "a", momentum=0.5), part(tmp_path / "c", "c", epsilon=3.0)]
     collect(first, store)
@@ -101,7 +100,6 @@ def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) ->
 
 @pytest.mark.parametrize("scored", [0, 1])
 def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> None:
-    """It may have come to no evaluation; to train it again would release it again."""
     one = tmp_path / "one"
     write_table(one / "runs.parquet", "runs", [run_row("r1", status="diverged", diverged_at=1)])
     rows = [evaluation_row("r1", 1)] * scored
@@ -116,7 +114,6 @@ def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> Non
 def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
     moment: int, parts, tmp_path
 ) -> None:
-    """At each moment: a table's one file goes, and then the files of its rows come."""
     store = tmp_path / "store"
     collect(parts[:2], tmp_path / "after")
     shutil.copytree(parts[0], store)
@@ -139,7 +136,6 @@ def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> None:
-    """A value in the store that breaks its column's rule is named with its file; all stays."""
     store = tmp_path / "store"
     collect(parts[:2], store)
     row = {"runs": run_row("r1"), "evaluations": evaluation_row("r1")}[kind]
@@ -154,7 +150,6 @@ def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> N
 
 
 def test_a_file_of_equal_size_and_time_is_another_one(parts) -> None:
-    """As where it is replaced within one tick of the file system's clock."""
     for kind in SCHEMAS:
         path = parts[0] / f"{kind}.parquet"
         before, known = read._state(parts[0]), path.stat()

@@ -26,7 +26,6 @@ for line in sys.stdin:
 
 
 def test_two_at_once_lose_nothing(tmp_path) -> None:
-    """In half of the rounds both write into one cohort's file. What a reader has seen stays."""
     runs = ["r0", "r1"]
     for number, run in enumerate(runs):
         part(tmp_path / f"0.{run}", run, seed=number)
@@ -62,7 +61,6 @@ def test_many_commands_at_once_lose_nothing(parts, tmp_path) -> None:
 
 
 def test_what_is_decided_while_one_waits_is_added_to(parts, tmp_path, monkeypatch) -> None:
-    """The store is read under the lock, not before."""
     import oso_dp.results.collect as module
 
     store, real = tmp_path / "store", module.only_writer

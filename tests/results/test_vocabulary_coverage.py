@@ -49,7 +49,6 @@ def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
 
 
 def test_texts_that_were_prepared_anew_have_new_facts(prepared, tmp_path) -> None:
-    """As with more word vectors than before."""
     for name, share in (("a", 0.8), ("b", 0.9)):
         store_coverage(tmp_path, [prepared(name, **texts("ag_news", share))])
     stored = json.loads((tmp_path / COVERAGE_FILE).read_text())
@@ -69,7 +68,6 @@ def test_facts_of_two_vocabularies_stand_side_by_side(prepared, tmp_path) -> Non
 
 
 def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
-    """Their share of known words is exact: it would tell of each text whether it is among them."""
     facts = texts("ag_news", 0.9)
     facts["known_words"]["train"] = 0.123456
     store_coverage(tmp_path, [prepared("a", **facts)])
@@ -97,7 +95,6 @@ def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_several_texts_each_ones_facts_are_kept(prepared, tmp_path, order: int) -> None:
-    """Given at once, as a study of two data sets has them, images among them."""
     shares = {"ag_news": 0.9, "ag_news_partial": 0.8}
     files = [prepared(name, **texts(name, share)) for name, share in shares.items()]
     store_coverage(tmp_path, [files[0], prepared("m", dataset="mnist"), files[1]][::order])

@@ -105,7 +105,6 @@ def test_full_disk_gets_one_line(folder, tmp_path) -> None:
 
 
 def test_folders_are_merged_by_collect(folder, tmp_path, call, monkeypatch, capsys) -> None:
-    """Also where both hold a run, because the second did not know of the first."""
     wanted = ["--parallel-runs", 4, "--filter", "online/*"]
     assert call(*wanted, "--results", tmp_path / "a")[0] == 0
     assert call(*wanted, "no_dp/*", "--results", tmp_path / "b")[0] == 0
@@ -151,7 +150,6 @@ def write_other_search(folder: Path, first: int, end: int):
 
 @pytest.mark.parametrize("inside", [9, 4, 0])
 def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) -> None:
-    """In its own folder, in an existing one, or in both together; other cohorts train."""
     out, existing = tmp_path / "out", tmp_path / "existing"
     write_other_search(out, 0, inside)
     plan = write_other_search(existing, inside, 9)
@@ -167,7 +165,6 @@ def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) 
 
 
 def test_diverged_runs_are_kept_once(tmp_path, call, machine) -> None:
-    """They are results: without them, a report would hold the successful runs only."""
     gone = {"status": "diverged", "diverged_at": 10}
     machine.status = lambda run: gone if run.seed else {}
     for _ in range(2):

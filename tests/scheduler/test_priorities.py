@@ -145,7 +145,6 @@ def test_unreadable_file_is_named(mnist, tmp_path, content) -> None:
 
 
 def test_own_file_matches_own_plans(repo) -> None:
-    """Each entry, of the configurations that `make campaign` takes, or that it names itself."""
     from oso_dp.study.config import load_config
 
     lines = (repo / "Makefile").read_text().splitlines()

@@ -48,7 +48,6 @@ def test_estimate_too_long_is_not_started(seconds, runs, make, machine, said) ->
 
 @pytest.mark.parametrize(("began", "hours"), [(0, 1.0), (20, 0.5), (50, 2.0)])
 def test_overloaded_hour_campaign_goes_on(began, hours, make, machine, out) -> None:
-    """A step takes a hundred times as long; the runs would not end at that speed."""
     end = began + 3600 * hours
     machine.load = lambda now: 100.0 if began <= now < end else 1.0
     make(end + 400).run()
@@ -118,7 +117,6 @@ def test_existing_folders_are_not_trained(order, make, machine, tmp_path) -> Non
 
 
 def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
-    """On this device, of finished runs: an overloaded hour's are slow, a diverged one's short."""
     (cohort,) = (one for one in plan.cohorts if one.method == "fixed_threshold")
     changes = [{"wall_seconds": 60.0}, {"wall_seconds": 20.0}]
     changes += [{"device": "GPU", "wall_seconds": 0.1}, {"wall_seconds": None}]
@@ -153,8 +151,6 @@ def test_diverged_group_measures_nothing(make, machine) -> None:
 
 
 def test_two_processes_share_the_work(make, machine, out) -> None:
-    """The second one starts, and takes what it can, while the first trains its first group."""
-
     def second() -> None:
         machine.meanwhile = lambda: None
         make(200.0).run()
@@ -167,7 +163,6 @@ def test_two_processes_share_the_work(make, machine, out) -> None:
 
 
 def test_held_cohort_is_waited_for(make, machine, said, plan, out) -> None:
-    """Also by a process that finds nothing else; the other one is killed meanwhile."""
     held = ShardStore(out).claim(plan.cohorts[0].name)
     held.__enter__()
     made = make(only=plan.cohorts[0].name)
@@ -213,7 +208,6 @@ def test_kill_in_training_loses_one_checkpoint(step, make, machine, out) -> None
 
 @pytest.mark.parametrize("moment", ["evaluations", "runs", "rename", "remove"])
 def test_kill_in_writing_loses_no_shard(moment, make, machine, out, monkeypatch) -> None:
-    """At each moment the folder can be collected, and a second call completes it."""
     from oso_dp.scheduler import shard_store as module
 
     write_table, rmtree = module.write_table, module.shutil.rmtree
@@ -246,7 +240,6 @@ def test_kill_in_writing_loses_no_shard(moment, make, machine, out, monkeypatch)
 
 @pytest.mark.parametrize("there", [1, 2, 3])
 def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
-    """Its checkpoint is one of all runs; those that are left train in another group."""
     cohort = plan.cohorts[0]
     store = ShardStore(tmp_path)
     folder = store.start(cohort, cohort.runs[:3])
@@ -262,7 +255,6 @@ def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
 
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
 def test_plan_of_too_little_noise_is_refused(method, make, machine, plan) -> None:
-    """Its runs would cost more than the budget in their rows."""
     from dataclasses import replace
 
     cohorts = [c if c.method != method else replace(c, noise_multiplier=0.3) for c in plan.cohorts]
@@ -273,7 +265,6 @@ def test_plan_of_too_little_noise_is_refused(method, make, machine, plan) -> Non
 
 
 def test_plans_of_same_names_train_their_own(make, machine) -> None:
-    """Two studies whose cohorts have the same names but other settings: each run is its plan's."""
     plans = [make_plan(), make_plan(momentum=0.25), make_plan(batch_size=300, seeds=[5])]
     jobs = list_jobs(plans)
     make(levels=rank_runs(jobs), parallel=3).run()

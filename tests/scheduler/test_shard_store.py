@@ -54,7 +54,6 @@ def test_spoiled_group_is_set_aside(name, started, make, machine, tmp_path, capl
 
 
 def test_part_of_a_group_is_set_aside(started, make, machine, tmp_path) -> None:
-    """Its folder has the name of all runs: otherwise it would be trained without end."""
     started.write_bytes(json.dumps(json.loads(started.read_bytes())[:1]).encode())
     check_finished(make, machine, tmp_path / "out")
 
@@ -69,7 +68,6 @@ def test_pipe_as_group_is_named(started, make, machine, tmp_path) -> None:
 
 
 def test_folders_of_others_stay(started, make, machine, tmp_path, caplog) -> None:
-    """A cohort whose name begins the same, and a link to elsewhere."""
     outside = tmp_path / "outside"
     outside.mkdir()
     cohort = started.parent.name.rpartition(".")[0]
@@ -95,7 +93,6 @@ def test_spoiled_shard_is_named_and_stays(content, make, tmp_path) -> None:
 
 
 def test_status_line_is_due_once(tmp_path) -> None:
-    """For all processes that share the folder."""
     stores = [ShardStore(tmp_path) for _ in range(3)]
     assert [store.is_status_due(60.0) for store in stores] == [True, False, False]
     for moment in (time.monotonic() - 60, time.monotonic() + 1e6):  # the latter: before a reboot

@@ -73,7 +73,6 @@ def list_workers(clone) -> list[int]:
 
 
 def test_stores_are_filled_and_collected(clone) -> None:
-    """Two at once, of two processes each; nothing twice, and nothing in results/."""
     before = sorted((clone / "results").rglob("*"))
     choices = {"one": "online/*", "two": "no_dp/*"}
     started = [
@@ -109,14 +108,12 @@ def test_mistake_is_said_before_planning(clone, variables, said) -> None:
 
 
 def test_pattern_is_no_file_name(clone) -> None:
-    """With DATA_DIR=raw beside the code, raw/nothing is such a file."""
     (clone / "raw/nothing").mkdir(parents=True)
     assert "*/nothing" in end(start(clone, "start", FILTER="*/nothing"), status=2)
 
 
 @pytest.mark.parametrize("how", ["stop", "SIGTERM"])
 def test_campaign_stops_and_goes_on(clone, how, tmp_path) -> None:
-    """One campaign for a store; it ends also while it plans, and leaves no process behind."""
     gate, asked = tmp_path / "gate", tmp_path / "asked"
     wait = f"touch {asked}; until [ -e {gate} ]; do sleep 0.1; done"
     write_python(clone, f'case "$*" in *"oso_dp plan"*) {wait};; esac')

@@ -29,8 +29,6 @@ WAYS = {
         for shape in ("logarithmic", "geometric", "poisson")
     },
 }
-
-
 SCALED = {"search_accounting": "linear_scaling"}
 
 
@@ -61,7 +59,6 @@ def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
-    """Whether the study says it, or whoever asks what it would cost."""
     search = Search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
     expected = search.noise_multiplier(3.0, 1e-5)
     asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "stopping_eta": STOPPING_ETA[shape]})]
@@ -84,7 +81,6 @@ def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 3, 4, 404])
 def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
-    """Also behind one that has no privacy, and behind one that keeps its budget."""
     free = parse_config({**STUDY, "methods": {"no_dp": {}}}, "x")
     (plain,) = make_plan_with_noise(free, {}).cohorts
     cohorts = [plain, planned("composition", 1.0), planned("single", 1.0), plain]
@@ -98,7 +94,6 @@ def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, place) -> None:
-    """What the trials have spent, too, is what they have spent there."""
     config = parse_config({**STUDY, "delta": delta, **SCALED}, "x")
     grids = calibrate_grids(config)
     cohorts = list(

@@ -94,7 +94,6 @@ WAYS = ("composition", "random_stopping", "single", "linear_scaling")
 @pytest.mark.parametrize("asked", WAYS)
 @pytest.mark.parametrize("own", WAYS)
 def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) -> None:
-    """Of a study of guesses, too: what is composed there is each whole grid, not one guess."""
     section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
     study = {
         **{"name": "test", "datasets": {"glyphs": section}, "seeds": [0], "batch_size": 6000},

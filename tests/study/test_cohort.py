@@ -77,7 +77,6 @@ def test_identities_are_unique_and_stable(base) -> None:
 
 
 def test_identities_do_not_change_between_versions(repo) -> None:
-    """Stored results are found by them: if this fails, results/ belongs to other identities."""
     config = load_config(repo / "config/headline.yaml")
     stored = {c.method: c.runs[0].run_id for c in make_cohorts(config) if c.dataset == "mnist"}
     assert stored == IDENTITIES
@@ -154,7 +153,6 @@ def test_the_shape_decides_only_under_random_stopping(base) -> None:
 
 
 def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:
-    """A price that is not paid makes no difference; but no file of one study is the other's."""
     composed = make_cohorts(parse_config(base, "x"))
     stopping = make_cohorts(parse_config({**base, "search_accounting": "random_stopping"}, "x"))
     for one, other in zip(composed, stopping, strict=True):
@@ -164,7 +162,6 @@ def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> Non
 
 
 def test_what_decides_nothing_does_not(base) -> None:
-    """Where a run is computed, and beside which others, is not who it is."""
     other = {**base, "runs_per_job": 3, "parallel_runs": 4, "threads_per_job": 2, "results": "r"}
     assert all_ids(parse_config(base, "x")) == all_ids(parse_config(other, "x"))
 
@@ -199,7 +196,6 @@ def test_steps_are_rounded_up(base, batch_size, steps) -> None:
 
 class TestPaperBest:
     def test_runs_are_those_of_the_full_study(self, base) -> None:
-        """Same identity, same noise: a spot check is a piece of the study, not another one."""
         full = set(all_ids(parse_config(base, "x")))
         best = all_ids(parse_config({**base, "grid_points": "paper_best"}, "x"))
         assert set(best) < full
@@ -235,7 +231,6 @@ class TestPaperBest:
 
 
 def test_values_too_close_for_their_names_are_refused(base) -> None:
-    """Two runs of one identity would share their noise."""
     base.update(methods={"online": {}}, values_per_axis=[1000])
     base["grid"] = {"log10_learning_rate": [0, 1e-4]}
     with pytest.raises(OsoError, match="values_per_axis: 1000; too many"):
@@ -259,7 +254,6 @@ def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
 
 @pytest.mark.parametrize("more", [1e-7, 1e-9, 1e-11, 1e-13])
 def test_budgets_that_differ_in_their_last_digits_are_two_cohorts(base, more: float) -> None:
-    """Noise is looked up by names: one of the two would have the other's."""
     base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0 + more]
     names = [cohort.name for cohort in make_cohorts(parse_config(base, "x"))]
     assert len(set(names)) == len(names)

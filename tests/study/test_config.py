@@ -56,7 +56,6 @@ def test_what_the_paper_lacks_is_off_in_its_study_and_on_in_another(repo) -> Non
 
 
 def test_the_schema_file_is_the_models(repo) -> None:
-    """Made by `oso schema > workflow/schemas/config.schema.json`, also after a new method."""
     stored = json.loads((repo / "workflow/schemas/config.schema.json").read_text())
     assert stored == json_schema()
 
@@ -256,7 +255,6 @@ def test_a_configuration_survives_its_json(base) -> None:
     ],
 )
 def test_what_stands_twice_is_refused(base, key, values) -> None:
-    """The same run would be planned, and be paid for, twice."""
     with pytest.raises(OsoError, match=rf"^x: {key}.*; each value may appear only once"):
         parse_config({**base, key: values}, "x")
 

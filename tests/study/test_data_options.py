@@ -37,8 +37,6 @@ def test_images_are_prepared_in_one_way(base) -> None:
     [("ag_news", "complete", "subset"), ("ag_news_partial", "subset", "complete")],
 )
 def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
-    """Nor a data file, nor a cohort; the default's runs are those of before there was a choice."""
-
     def planned(**chosen):
         section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1, **chosen}
         return make_cohorts(parse_config({**base, "datasets": {dataset: section}}, "x"))

@@ -43,7 +43,6 @@ def row_of(cohort, run) -> dict:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_planned_run_comes_back_from_its_row(repo, name: str) -> None:
-    """All that decides it: the cohort is equal in every field, and so is the run."""
     every = [planned(cohort) for cohort in make_cohorts(load_config(repo / f"config/{name}.yaml"))]
     assert every
     for cohort in every:

@@ -41,7 +41,6 @@ def test_one_value_is_the_middle() -> None:
 
 
 def test_the_papers_best_points_lie_on_its_grids() -> None:
-    """As they are read; ambiguities.md says which are printed otherwise."""
     off = []
     for best in best_points():
         axes = find_method(best.method).search

@@ -68,7 +68,6 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
 
 
 def test_no_other_study_knows_of_parts(tmp_path) -> None:
-    """So that every run of before keeps its identity."""
     for search_accounting in ("composition", "random_stopping", "single"):
         every = make_cohorts(parse_config({**STUDY, "search_accounting": search_accounting}, "x"))
         assert {cohort.stage for cohort in every} == {None}
@@ -76,7 +75,6 @@ def test_no_other_study_knows_of_parts(tmp_path) -> None:
 
 
 def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
-    """Or two runs would share their noise: batches and noise are drawn by it."""
     other = make_cohorts(parse_config({**SCALED, "trial_fractions": [0.1, 0.3]}, "x"))
     ids = {run.run_id for cohort in other for run in cohort.runs}
     assert not ids & set(plan.run_ids())
@@ -161,10 +159,7 @@ REFUSED = {
         {"trial_fractions": [0.4, 0.6]},
         r"trial_fractions: 0\.4, 0\.6; their sum must be",
     ),
-    "text": (
-        {"trial_fractions": ["a", 0.1]},
-        r"trial_fractions\.0: 'a'; must be a valid number",
-    ),
+    "text": ({"trial_fractions": ["a", 0.1]}, r"trial_fractions\.0: 'a'; must be a valid number"),
     "no list": ({"trial_fractions": 0.1}, "trial_fractions: 0.1; must be a valid list"),
     "of another selection": (
         {"search_accounting": "composition", "trial_fractions": [0.1, 0.2]},

@@ -28,7 +28,6 @@ WAYS = ("composition", "single", "random_stopping", "linear_scaling")
 def test_the_last_step_is_paid_for_however_few_it_was_for(
     way, batch_size, epochs, monkeypatch
 ) -> None:
-    """When the noise is looked for, and when it is looked at before training."""
     asked: list[tuple[int, float]] = []
 
     def noise(search: Search, *_) -> float:

@@ -27,7 +27,6 @@ def test_a_grid_of_other_ranges_has_none(repo) -> None:
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
 @pytest.mark.parametrize("factor", [0.95, 0.97, 0.985, 1.0, 1.015, 1.03, 1.05])
 def test_a_point_is_the_papers_within_two_per_cent(repo, axis: str, factor: float) -> None:
-    """As far as its rounding goes; on either axis, and to either side."""
     cohort = read_plan(repo / "results/plan.json").cohort("mnist.fixed_threshold.k9.eps3")
     there = paper_best_runs(cohort)
     moved = [replace(run, **{axis: factor * getattr(run, axis)}) for run in cohort.runs]

@@ -39,7 +39,6 @@ def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
 
 
 def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
-    """From the queries that each method really asks, N runs of T steps."""
     for cohort in plan.cohorts:
         if not cohort.is_private:
             continue
@@ -85,7 +84,6 @@ def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
 
 
 def test_a_plan_is_read_without_the_configurations_checker(plan, tmp_path) -> None:
-    """A campaign's machine has torch, numpy, pandas and pyarrow."""
     write_plan(plan, tmp_path / "plan.json")
     code = f"""
 import sys
@@ -166,7 +164,6 @@ CHANGES = {
 
 @pytest.mark.parametrize("key", CHANGES)
 def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
-    """The noise would be that of other runs, and the budget exceeded."""
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
@@ -178,7 +175,6 @@ def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
 
 
 def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
-    """Written by a version of this package that told runs apart in another way."""
     write_plan(plan, tmp_path / "plan.json")
     monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row: f"{row['seed']}")
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by another version"):
@@ -189,8 +185,6 @@ def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, 
 def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
     method, plan, tmp_path, monkeypatch
 ) -> None:
-    """Written by a version that did not have it: its default is none that was planned."""
-
     @dataclass(frozen=True)
     class More(method.Options):
         another: float = option(0.5)
@@ -218,10 +212,7 @@ def edited(plan, path, change) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda c: c["cohorts"][0].update(noise_multiplier=None),
-            r"multiplier: 0\.0; must be",
-        ),
+        (lambda c: c["cohorts"][0].update(noise_multiplier=None), r"multiplier: 0\.0; must be"),
         (lambda c: c["cohorts"][0].update(noise_multiplier=-1.0), r"noise_multiplier: -1\.0; must"),
         (
             lambda c: c["cohorts"][-1].update(noise_multiplier=1.0),
@@ -245,7 +236,6 @@ def edited(plan, path, change) -> None:
     ],
 )
 def test_what_no_version_plans_is_refused_whoever_wrote_it(plan, tmp_path, change, message) -> None:
-    """Another version of this package that split noise or counted steps otherwise, for one."""
     edited(plan, tmp_path / "plan.json", change)
     with pytest.raises(OsoError, match=message):
         read_plan(tmp_path / "plan.json")

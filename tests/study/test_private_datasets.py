@@ -173,7 +173,6 @@ def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
 
 
 def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
-    """Made by whoever goes round the configuration."""
     offer()
     plan = planned()
     seeded = replace(plan.cohorts[0], randomness="seeded")
@@ -184,7 +183,6 @@ def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
 
 
 def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
-    """The check before training goes by all runs, whatever the plan says of the noise."""
     offer()
     cohort = planned().cohorts[0]
     check_budget([cohort])
@@ -214,7 +212,6 @@ def test_the_statement_says_what_the_plan_does(offer) -> None:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.5, 1.4e-5), (0.75, 2.6e-7)])
 def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, delta) -> None:
-    """And its noise rounded down: who computes epsilon from it finds no less."""
     offer()
     section = {**STUDY["datasets"]["patients"], "epsilons": [epsilon]}
     plan = planned(datasets={"patients": section}, delta=delta)
@@ -227,7 +224,6 @@ def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, d
 
 
 def test_two_data_sets_have_a_budget_each(offer) -> None:
-    """A public one beside it neither pays nor is paid for."""
     offer()
     section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}
     plan = planned(datasets={**STUDY["datasets"], "glyphs": section})
@@ -253,7 +249,6 @@ def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
 
 @pytest.mark.parametrize("values_per_axis", [[2], [2, 3], [3, 2, 4]])
 def test_a_plan_promises_for_all_runs_of_each_method(offer, values_per_axis) -> None:
-    """Over every k and seed."""
     offer()
     (statement,) = make_planned_statements(planned(values_per_axis=values_per_axis).cohorts)
     assert statement.methods == {
@@ -265,7 +260,6 @@ def test_a_plan_promises_for_all_runs_of_each_method(offer, values_per_axis) -> 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
-    """Wherever it stands among them."""
     offer()
     protected = planned().cohorts
     public = {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}}
@@ -281,7 +275,6 @@ def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
 
 @pytest.mark.parametrize("change", [{"seeds": [0, 1, 2]}, {"values_per_axis": [2, 3]}])
 def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -> None:
-    """Their noise is another: neither study's rows are the other's."""
     offer()
     before, changed = (
         make_cohorts(parse_config({**deepcopy(STUDY), **more}, "x")) for more in ({}, change)
@@ -294,7 +287,6 @@ def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -
 
 
 def test_values_too_close_for_their_names_are_refused_of_protected_data_too(offer) -> None:
-    """Or one of two such runs would be left out, and the grid be smaller than it says."""
     offer()
     close = {"methods": {"online": {}}, "grid": {"log10_learning_rate": [0, 1e-4]}}
     for ks in ([1000], [2, 1000]):

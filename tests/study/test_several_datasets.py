@@ -56,7 +56,6 @@ def test_a_batch_fits_the_smallest_data_set(order: int) -> None:
 
 
 def test_a_budget_that_the_paper_has_of_another_data_set_is_refused() -> None:
-    """Or the study would be smaller than it says, and nobody told."""
     has = {
         name: {best.epsilon for best in best_points() if best.dataset == name} - {None}
         for name in SECTIONS
@@ -93,7 +92,6 @@ def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: in
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_each_of_two_protected_data_sets_pays_for_its_own_runs(offer: Offer, order: int) -> None:
-    """Of one of them, fewer runs are trained: its number is not the other's."""
     (known,) = offer().glob("*.dist-info/entry_points.txt")
     text = known.read_text()
     known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")

@@ -38,7 +38,6 @@ def test_the_papers_study_is_what_its_tables_have(shipped) -> None:
 
 
 def test_whoever_gives_no_path_runs_the_papers_study(repo) -> None:
-    """As the Snakefile does, and whoever follows Snakemake's custom of config/config.yaml."""
     snakefile = (repo / "Snakefile").read_text()
     assert snakefile.count('configfile: "config/paper.yaml"') == 1
     usual = load_config(repo / "config/config.yaml")
@@ -83,7 +82,6 @@ def test_a_studys_name_says_what_it_has_otherwise(shipped) -> None:
 
 
 def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
-    """Another network, other words or another momentum go to a store of their own."""
     models = {name: one.model for name, one in shipped["paper"].datasets.items()}
     models["ag_news_partial"] = models["ag_news"]
     for name, config in shipped.items():

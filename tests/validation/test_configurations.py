@@ -122,7 +122,6 @@ def test_an_endless_file_is_refused_at_once(place, oso, monkeypatch) -> None:
 
 
 def test_references_that_grow_without_bounds_are_refused_at_once(place, oso) -> None:
-    """Nine levels of nine references each are a billion values."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     (place / "bad.yaml").write_text("\n".join([STUDY, *lines, "name2: *a11"]))

@@ -181,8 +181,6 @@ def options() -> list[tuple[str, str, Any]]:
 
 
 NUMBERS = [(c, o, k) for c, o, k in options() if k in (int, float)]
-
-
 PATHS = [(c, o) for c, o, k in options() if k is Path]
 
 
@@ -204,7 +202,6 @@ def test_number_options_odd_digits_are_refused(command, option, kind, text, oso)
 
 @pytest.mark.parametrize(("command", "option"), PATHS)
 def test_path_options_empty_are_refused(command, option, place, oso) -> None:
-    """An empty path would be the current folder."""
     before = content(place)
     for empty in ("", " "):
         first = ["glyphs"] * (command == "data")
@@ -266,8 +263,6 @@ def test_numbers_plain_are_taken(limits) -> None:
 
 # A valid call of each command that reads a file, with what each path option names.
 PLANNED = {"--plan": "plan.json", "--data": "glyphs.npz"}
-
-
 CALLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "account": ([], {"": "store", "--results": "store", "--plan": "plan.json", "--output": "x"}),
     "calibrate": ([], {"--config": "study.yaml"}),
@@ -283,11 +278,7 @@ CALLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "verify": ([], {"": "store", "--results": "store", "--data": ".", "--data-dir": "."}),
     "audit": ([], {"--output": "x.csv"}),
 }
-
-
 UNREAD = {("summary", "--report"), ("data", "--data-dir"), ("verify", "--data-dir")}
-
-
 SPECIAL = ("pipe", "device", "socket", "folder")
 
 
@@ -322,7 +313,6 @@ def special(request, place) -> str:
     indirect=["special"],
 )
 def test_path_options_special_files_are_refused(command, option, special, place, oso) -> None:
-    """A pipe that nobody writes to, a device without an end: a command would wait for ever."""
     others, paths = CALLS[command]
     if command == "publish":
         Path("report").mkdir()
@@ -346,7 +336,6 @@ def test_path_options_special_files_are_refused(command, option, special, place,
     indirect=["special"],
 )
 def test_stores_special_files_are_refused(name, special, place, oso) -> None:
-    """Where a folder is named, the files in it."""
     target = Path("store", name)
     if target.is_dir():
         shutil.rmtree(target)

@@ -39,8 +39,6 @@ EDITED = {
     "dataset": "mnist",
     "digest": "0",
 }
-
-
 BROKEN = [
     ("", "not a plan"),
     ("[]", "not a plan"),
@@ -55,8 +53,6 @@ BROKEN = [
     (b"\xff\xfe\x00\x01" * 1000, "not a plan"),
     ("[" * 100_000, "not a plan"),
 ]
-
-
 PLAN_READERS = {
     "train": ["train", "--plan", "bad.json", "--cohort", COHORT, "--data", "x", "--output", "new"],
     "account": ["account", "part", "--plan", "bad.json"],
@@ -97,7 +93,6 @@ PLAN = Path("plan.json")
 
 @pytest.mark.parametrize("share", [0.999, 0.5])
 def test_too_little_noise_is_not_trained_with_whoever_planned_it(share, place, oso) -> None:
-    """A digest tells that a plan is as it was written, not that what was written is right."""
     write_plan(planned(share), place / "bad.json")
     refused(oso(*PLAN_READERS["train"]), f"{COHORT}: noise_multiplier", "the budget of 3")
     assert not (place / "new").exists()
@@ -144,7 +139,6 @@ def test_the_shipped_plan_is_affordable(repo) -> None:
 
 
 def test_the_copy_is_valid(place, oso) -> None:
-    """The cases above are refused for what they change, and for nothing else."""
     shutil.copy("plan.json", "bad.json")
     assert oso(*PLAN_READERS["collect"])[0] == 0
 
@@ -201,8 +195,6 @@ RUNS = [
     ("ledger", "{}", "ledger: not readable"),
     ("ledger", None, "ledger: not readable"),
 ]
-
-
 EVALUATIONS = [
     ("value", 2.0, "value: 2.0; an accuracy must be <= 1"),
     ("value", -0.5, "value: -0.5; must be >= 0"),
@@ -224,11 +216,7 @@ EVALUATIONS = [
     ("metric", None, "metric is missing"),
     ("run_id", "nobody", "evaluations of run nobody have no row in runs.parquet"),
 ]
-
-
 CASES = [("runs", *case) for case in RUNS] + [("evaluations", *case) for case in EVALUATIONS]
-
-
 NAMES = [f"{kind}.{column} {value!r}" for kind, column, value, _ in CASES]
 
 
@@ -279,7 +267,6 @@ def test_nothing_that_cannot_be_is_shown(kind, column, value, said, command, pla
 
 @pytest.mark.parametrize("command", ["account", "collect", "summary", "report"])
 def test_what_exceeds_its_budget_is_taken_and_shown_by_no_command(command, place, oso) -> None:
-    """Rows and ledgers agree, about too little noise."""
     rows = read(place / "part", "runs")
     for row in rows:
         if row["noise_multiplier"]:
@@ -304,7 +291,6 @@ def test_what_exceeds_its_budget_is_taken_and_shown_by_no_command(command, place
 
 
 def test_what_is_valid_is_taken_and_shown(place, oso) -> None:
-    """The cases above are refused for what they spoil, and for nothing else."""
     assert oso("account", "part")[0] == 0
     assert oso("collect", "part", "--store", "new", "--plan", "plan.json")[0] == 0
     assert oso("summary", "--results", "new")[0] == 0

@@ -65,8 +65,6 @@ ALONE = {
     "cosine": {"cosine"},
     "signs": {"signs"},
 }
-
-
 NEEDS = {
     "plan": [],
     "data": [],
@@ -110,7 +108,6 @@ def test_every_rule_is_looked_at(rules) -> None:
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_each_option_of_a_rules_command_has_its_own_value(rules, tmp_path, name: str) -> None:
-    """A training of another shard, cohort or plan would end well, and be another study's."""
     found, alone = [], set()
     for _, *words in commands(rules[name], tmp_path):
         values = [re.sub(r"^\{(.*):q\}$", r"\1", word) for word in words]
@@ -130,7 +127,6 @@ def test_each_option_of_a_rules_command_has_its_own_value(rules, tmp_path, name:
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_each_rule_waits_for_what_it_rests_on(rules, name: str) -> None:
-    """A report, above all, for the accounts: where a grid exceeds its budget there is none."""
     inputs = part(rules[name], "input")
     assert bool(inputs) == bool(NEEDS[name])
     for needed in NEEDS[name]:
@@ -179,7 +175,6 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
 
 
 def test_hours_ahead_are_those_of_each_job(common) -> None:
-    """Over all jobs, those of the whole study; where half is stored, of the other half."""
     made = []
     job = SimpleNamespace(pending=lambda *facts: made.append((*facts, "pending")))
     common.names["Job"] = type("Job", (), {"__new__": lambda cls, *facts: made.append(facts)})

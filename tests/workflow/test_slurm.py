@@ -42,14 +42,8 @@ def test_what_is_there_may_be_asked_for(request_: Request) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (
-            Request("train", "gpus"),
-            "slurm_partition: gpus; must be one of",
-        ),
-        (
-            Request("train", None, "lub"),
-            "slurm_account: lub; must be one of",
-        ),
+        (Request("train", "gpus"), "slurm_partition: gpus; must be one of"),
+        (Request("train", None, "lub"), "slurm_account: lub; must be one of"),
         (Request("train", None, None, 1), "train:gpu: 1; must be <= 0 on partition cpu"),
         (Request("train", "gpu", None, 5), "train:gpu: 5; must be <= 4 on partition gpu"),
         (Request("train", "old", None, 4), "train:gpu: 4; must be <= 3 on partition old"),
@@ -68,7 +62,6 @@ def test_what_is_not_there_is_named(request_: Request, said: str) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_believed() -> None:
-    """Without accounting there are no accounts to be known."""
     check_requests([Request("train", "any", "lab", 8, 10**9)], lambda *command: [])
 
 

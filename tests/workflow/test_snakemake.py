@@ -76,8 +76,6 @@ def made_up_prices(config: StudyConfig, folder: Path, monkeypatch) -> Path:
 
 
 RESULTS = "a  b $(touch ran) `touch ran` ; touch ran & 'x' \"y\" --plan *"
-
-
 REPORT = "my $HOME report's"  # in the home folder
 
 
@@ -90,7 +88,6 @@ def prices(repo, tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("further", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch, further) -> None:
-    """In folders named with blanks, quotes, commands, options; and ~ is home to everybody."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     store, page = tmp_path / RESULTS, tmp_path / "home" / REPORT / "index.html"
     store.mkdir()
@@ -148,7 +145,6 @@ def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch,
 
 
 def test_papers_study_is_counted_in_seconds(snakemake) -> None:
-    """Of a processor, since other work may run beside it."""
     before = os.times()
     ahead = snakemake("paper", "--dry-run", "--quiet")
     after = os.times()
@@ -170,7 +166,6 @@ def test_a_spot_check_is_one_point_per_cell(snakemake) -> None:
 
 @pytest.mark.nightly
 def test_texts_have_a_file_for_each_way_of_preparing_them(snakemake) -> None:
-    """Two studies with different words must not train on one file."""
     model = "datasets={ag_news_partial: {model: bag_of_words_25}}"
     ahead = snakemake("paper/ag_news_subset", "-np", "--until", "data", "--config", model).stdout
     assert "oso data ag_news_partial --words=25 --oov-words=zeros --output" in ahead
@@ -350,7 +345,6 @@ def test_a_workflow_of_ten_lines_uses_the_study(other, repo) -> None:
 
 @pytest.mark.nightly
 def test_the_studys_own_target_is_the_default(other, repo) -> None:
-    """As snakedeploy writes it: all rules, under their names."""
     plain = SNAKEFILE.partition("rule everything")[0].replace(" as oso_*", "")
     done = other(plain.format(repo=repo))
     assert done.returncode == 0, done.stdout

@@ -140,7 +140,6 @@ def names_in(code: str) -> set[str]:
 
 @pytest.mark.parametrize("module", [*MODULES][::8])
 def test_fault_survives_renaming(module: str) -> None:
-    """Of all local variables but those that `new` alone names, and in another layout."""
     source = MODULES[module][0].path.read_text()
     for fault in MODULES[module]:
         variables = local_variables(ast.parse(source))

@@ -50,7 +50,6 @@ def test_every_part_of_a_file_has_a_name() -> None:
 
 
 def test_mutants_keep_their_names_where_only_the_file_changes(tmp_path) -> None:
-    """Moved, commented, described, in another order, or beside other functions."""
     first, second = tmp_path / "first.py", tmp_path / "deep" / "second.py"
     second.parent.mkdir()
     first.write_text(CODE)
@@ -124,7 +123,6 @@ def test_every_group_has_files_and_the_most_particular_name_counts() -> None:
 
 
 def test_every_name_in_the_groups_exists() -> None:
-    """A folder that was renamed would be left out unnoticed."""
     code = [part for parts in groups.GROUPS.values() for part in parts] + list(groups.BY_NAME)
     assert [name for name in code if not (groups.CODE / "oso_dp" / name).exists()] == []
     tests = [name for names in groups.BY_NAME.values() for name in names]
