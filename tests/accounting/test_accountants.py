@@ -8,11 +8,11 @@ from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_event, make_accountant
+from oso_dp.accounting.accountants import compute_epsilon, make_accountant
 from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -60,17 +60,6 @@ def test_ledgers_of_different_runs_add_up() -> None:
         [Ledger(MNIST, [(step, 150)])], DELTA
     )
     assert compute_epsilon([], DELTA) == 0.0
-
-
-def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() -> None:
-    kinds = {1.1: 300, 2.5: 40}
-    ledgers = [
-        Ledger(PoissonSampling(0.01), [((SumQuery("clipped_gradient", nu),), count)])
-        for nu, count in kinds.items()
-    ]
-    event = composed_event({(PoissonSampling(0.01), nu): 2 * n for nu, n in kinds.items()})
-    expected = compute_epsilon_of_event(PoissonSampling(0.01), event, 1e-5, "rdp")
-    assert compute_epsilon([*ledgers, *ledgers], 1e-5) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("accountant", ["prv", "pld"])

@@ -45,10 +45,6 @@ def test_a_delta_is_said_to_be_large_from_one_in_all_on(examples: int, share: fl
         assert f"1 / {examples}:" in said
 
 
-def test_one_in_all_examples_is_too_large() -> None:
-    assert "1 / 1024:" in format_large_delta_warning(1 / 1024, 1024)
-
-
 @given(spent=st.floats(1e-3, 1e4))
 def test_what_was_spent_is_never_said_to_be_less(spent: float) -> None:
     said = format_epsilon_column(spent)

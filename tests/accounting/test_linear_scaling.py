@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from oso_dp.accounting.linear_scaling import LinearScalingSearch, final_noise_multiplier
-from oso_dp.accounting.search_accounting import find_fraction_error, make_stages
+from oso_dp.accounting.search_accounting import find_fraction_error
 from oso_dp.accounting.tuning_cost import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
@@ -91,13 +91,6 @@ def test_by_losses_it_needs_less_noise() -> None:
     assert one.cost(noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
 
 
-@pytest.mark.parametrize("delta", [DELTA, 1e-9, 1e-3])
-def test_the_way_back(delta: float) -> None:
-    one = search(2, steps=20)
-    nu = one.noise_multiplier(9.0, delta)
-    assert one.epsilon(nu, delta) == pytest.approx(9.0, rel=1e-6)
-
-
 def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
     with pytest.raises(
         OsoError, match=r"trial_fractions: 0\.1, 0\.2; the trials cost epsilon .* of 3"
@@ -131,11 +124,6 @@ def test_shares_that_cannot_be_are_refused(shares) -> None:
         search(9, shares)
     assert find_fraction_error("0.1") is not None
     assert find_fraction_error(None) is not None
-
-
-def test_its_parts_have_names_in_their_order() -> None:
-    assert make_stages((0.1, 0.2)) == ("trial 1", "trial 2", "final")
-    assert search(9, (0.1, 0.2, 0.3)).stages == ("trial 1", "trial 2", "trial 3", "final")
 
 
 def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:

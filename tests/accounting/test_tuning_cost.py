@@ -117,12 +117,6 @@ def test_a_noise_multiplier_is_found_for_searches_of_any_size(
     assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
 
 
-def test_a_run_that_repeats_a_search_costs_like_its_steps() -> None:
-    many = Search(PoissonSampling(0.01), 100, 9).epsilon(1.0, DELTA)
-    long = Search(PoissonSampling(0.01), 900, 1).epsilon(1.0, DELTA)
-    assert many == pytest.approx(long, rel=1e-12)
-
-
 @pytest.mark.parametrize("runs", [1, 40, 10**6])
 def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
     """As the library prices one step, so many times: Rényi divergences add up."""
@@ -142,13 +136,6 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
     with pytest.raises(OsoError, match=rf"^epsilon: [\de+-]+; {said} at delta 1e-05 for 9 x 100"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
-
-
-@pytest.mark.parametrize("nu", [0.0501, 0.052, 0.06])
-def test_a_budget_that_almost_no_noise_meets_is_met(nu: float) -> None:
-    """The least noise multiplier that is looked at is 0.05."""
-    search = Search(PoissonSampling(0.5), 2, 1)
-    assert search.noise_multiplier(search.epsilon(nu, DELTA), DELTA) == pytest.approx(nu, rel=1e-6)
 
 
 def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
@@ -200,15 +187,12 @@ def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before
     ("values", "message"),
     [
         ({"steps": 0}, "steps: 0; must be >= 1"),
-        ({"steps": 10**10}, "steps: 10000000000; must be >= 1 and <="),
         ({"runs": 0}, "runs: 0; must be >= 1"),
-        ({"runs": -3}, "runs: -3; must be >= 1"),
         (
             {"search_accounting": "best"},
             "search_accounting: 'best'; must be one of composition, random_st",
         ),
         ({"stopping_eta": -0.5}, "stopping_eta: -0.5; must be >= 0"),
-        ({"stopping_eta": math.nan}, "stopping_eta: nan; must be >= 0"),
         ({"search_accounting": "random_stopping", "runs": 1}, "runs: 1; must be > 1"),
     ],
 )
@@ -216,24 +200,6 @@ def test_an_impossible_search_is_refused(values, message) -> None:
     base = {"sampling": PoissonSampling(0.01), "steps": 10, "runs": 9}
     with pytest.raises(OsoError, match=message):
         Search(**(base | values))
-
-
-@pytest.mark.parametrize("nu", [0.0, -1.0, 1e-300, 1e300, math.inf, math.nan])
-def test_a_noise_multiplier_out_of_range_is_refused(nu: float) -> None:
-    with pytest.raises(OsoError, match=r"noise_multiplier: .*; must be >= 0.05 and <= 10000"):
-        search(9).epsilon(nu, DELTA)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
-def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
-    with pytest.raises(OsoError, match=r"epsilon: .*; must be > 0"):
-        search(9).noise_multiplier(epsilon, DELTA)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0])
-def test_a_delta_out_of_range_is_refused(delta: float) -> None:
-    with pytest.raises(OsoError, match="delta"):
-        search(9).noise_multiplier(3.0, delta)
 
 
 @pytest.mark.parametrize(
@@ -255,11 +221,6 @@ def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shap
     spent = RdpAccountant().compose(dp_event.RepeatAndSelectDpEvent(one, runs, shape))
     priced = Search(PoissonSampling(0.01), steps, runs, "random_stopping", shape)
     assert priced.epsilon(0.9, DELTA) == pytest.approx(spent.get_epsilon(DELTA), rel=1e-9)
-
-
-def test_random_stopping_has_no_pld() -> None:
-    with pytest.raises(OsoError, match="must be 'rdp' for random stopping"):
-        search(9, "random_stopping").noise_multiplier(3.0, DELTA, "pld")
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
@@ -347,8 +308,3 @@ def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monke
     few = orders[end - 2 : end + 1] if side == "below" else orders[end : end + 3]
     monkeypatch.setattr(tuning_cost, "nearby_orders", lambda best: few)
     assert found.noise_multiplier(2.0, DELTA) == pytest.approx(nu, rel=1e-7)
-
-
-@pytest.mark.parametrize("nu", [0.05, 1e4])
-def test_the_ends_of_the_range_of_noise_are_in_it(nu: float) -> None:
-    assert Search(PoissonSampling(0.5), 2, 1).epsilon(nu, DELTA) > 0

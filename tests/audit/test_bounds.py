@@ -63,36 +63,6 @@ def test_scores_of_a_mechanism_of_known_epsilon_stay_below_it() -> None:
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize(
-    "of", [lambda *a: one_run_bounds(*a)[0], lambda *a: one_run_bounds(*a)[1], many_runs_bound]
-)
-def test_looking_at_more_scores_costs_confidence(of) -> None:
-    inside, outside = [normal(1, 2, 1000)], [normal(2, 0, 1000)]
-    assert of(inside * 8, outside * 8, DELTA) < of(inside, outside, DELTA)
-
-
-@pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("count", [2, 3, 20])
-def test_looking_at_more_cuts_of_one_score_costs_confidence(count: int) -> None:
-    one, several = (1.0,), (1.0,) * count
-    once = many_runs_bound([normal(1, 2, 1000, one)], [normal(2, 0, 1000, one)], DELTA)
-    of_cuts = many_runs_bound([normal(1, 2, 1000, several)], [normal(2, 0, 1000, several)], DELTA)
-    of_scores = many_runs_bound(
-        [normal(1, 2, 1000, one)] * count, [normal(2, 0, 1000, one)] * count, DELTA
-    )
-    assert of_cuts == pytest.approx(of_scores)
-    assert of_cuts < once
-
-
-@pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_the_best_cut_decides_wherever_it_stands(place: int) -> None:
-    cuts = tuple(10.0 if at == place else -99.0 for at in range(3))
-    inside, outside = normal(1, 20, 2000, cuts), normal(2, 0, 2000, cuts)
-    assert many_runs_bound([inside], [outside], DELTA) > 6
-
-
-@pytest.mark.usefixtures("library")
 def test_the_best_score_decides() -> None:
     good, bad = (normal(1, 20, 2000), normal(2, 0, 2000)), (normal(3, 0, 2000), normal(4, 0, 2000))
     inside, outside = zip(bad, good, bad, strict=True)

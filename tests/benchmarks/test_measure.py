@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import memory
 from estimate import device_hours
 from measure import Bench, _fill_in, _take_turns
-from rows import Row, add_ratios, read_rows, write_rows
+from rows import Row, read_rows
 
 sys.path.pop(0)
 
@@ -77,22 +77,6 @@ def test_runs_share_a_step_and_its_memory_is_theirs_together() -> None:
     assert (row.lower_quartile, row.upper_quartile) == (1.5, 3.0)
     assert (row.peak_mib, row.timed_steps) == (1.0, 3)
     assert row.evaluation_share == 10 / (10 + 50 * 2)  # of eight runs together
-
-
-def test_ratios_are_to_sgd_on_the_same_model() -> None:
-    rows = [a_row("sgd", 1, 2.0), a_row("online", 1, 3.0), a_row("online", 1, 3.0, "autoencoder")]
-    add_ratios(rows)
-    assert [row.times_sgd for row in rows] == [1.0, 1.5, None]
-    assert [row.times_sgd_peak for row in rows] == [1.0, 1.5, None]
-
-
-def test_rows_survive_their_file(tmp_path) -> None:
-    rows = [
-        a_row("sgd", 1, 2.0),
-        Row("cpu", 1, "cnn", 512, "jax", 1, "float32", "failed", reason="a, b"),
-    ]
-    write_rows(rows, tmp_path / "cpu.csv")
-    assert read_rows(tmp_path / "cpu.csv") == rows
 
 
 def test_rows_from_before_there_were_precisions_are_read() -> None:

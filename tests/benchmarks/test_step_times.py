@@ -1,8 +1,6 @@
 """The pairs of turns behind the claim on time."""
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -35,11 +33,3 @@ def test_a_row_is_what_the_report_reads(module, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(module, "measure", lambda workload, threads: row)
     assert module.main([str(tmp_path / "step_times.csv")]) == 0
     assert read_step_times(tmp_path / "step_times.csv")["turns"].tolist() == [3]
-
-
-def test_without_a_file_it_says_what_is_missing(repo) -> None:
-    done = subprocess.run(
-        [sys.executable, str(repo / "benchmarks/step_times.py")], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "usage" in done.stderr

@@ -46,16 +46,3 @@ def test_a_row_for_each_competitor_with_time_and_memory(
         )
         assert (row["steps"], row["batch_size"], row["threads"]) == ("2", "8", "1")
     assert capsys.readouterr().out.count("\n") == len(rows) + 2
-
-
-def test_it_learns_and_says_what_that_cost(module, texts, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(module, "load_texts", lambda folder: texts)
-    options = ["--data", "none", "--batch-size", "20", "--turns", "0", "--threads", "1"]
-    assert module.main([*options, "--train", "25", "--noise-multiplier", "0.01"]) == 0
-    first, last, cost = capsys.readouterr().out.splitlines()
-    assert _loss(last) < 0.8 * _loss(first)
-    assert cost.endswith("from the ledger of 25 steps")
-
-
-def _loss(line: str) -> float:
-    return float(line.split("test loss ")[1].split(",")[0])

@@ -118,47 +118,6 @@ def test_a_grid_above_its_budget_fails(store, oso) -> None:
     assert "exceeded" in (store.parent / "table.csv").read_text()  # to see which
 
 
-def test_a_grid_of_which_nobody_says_how_large_it_is_fails(store, oso) -> None:
-    (path,) = (store / "runs.parquet").glob("*.parquet")
-    unsaid = pd.read_parquet(path).assign(
-        **dict.fromkeys(OPTIONS), k=9
-    )  # the noise is that of two runs
-    write_table(path, "runs", unsaid)
-    status, output, error = oso("account", store)
-    assert status == 2
-    assert "unclear" in output
-    assert "glyphs.online.k9.eps3: its rows do not say how many runs its grid has" in error
-    assert error.count("\n") == 1
-
-
-def test_a_ledger_of_fewer_steps_than_the_run_is_refused(store, oso) -> None:
-    def forget(ledger: Ledger) -> Ledger:
-        (queries, count), *rest = ledger.steps
-        return Ledger(ledger.sampling, [(queries, count - 1), *rest])
-
-    spoil(store, forget)
-    status, _, error = oso("account", store, "--plan", "plan.json")
-    assert status == 2
-    assert "its ledger has" in error
-
-
-def test_a_folder_without_results_is_named(oso, tmp_path) -> None:
-    status, _, error = oso("account", tmp_path / "nothing")
-    assert status == 2
-    assert "nothing/runs.parquet: no such results" in error
-
-
-def test_the_facts_of_every_prepared_text_are_kept(collected, oso, monkeypatch) -> None:
-    kept = []
-    monkeypatch.setattr(
-        "oso_dp.results.vocabulary_coverage.store_coverage", lambda *given: kept.append(given)
-    )
-    names = ["a.npz", "b.npz"]
-    options = [word for name in names for word in ("--data", name)]
-    assert oso("collect", "part", "--store", "new", *options)[0] == 0
-    assert kept == [(Path("new"), [Path(name) for name in names])]
-
-
 @pytest.mark.parametrize("grids", [1, 3])
 def test_grids_are_counted_and_totals_are_not(grids: int, tmp_path, oso) -> None:
     store = Store()

@@ -89,11 +89,6 @@ def test_neither_is_the_plan_that_is_read(oso, folder, command) -> None:
     assert contents(folder) == before
 
 
-def test_prices_are_not_written_over_their_plan(oso, folder) -> None:
-    assert "another file" in oso(*PLAN, "new.json", "--search-noise-csv", "new.json")[2]
-    assert not (folder / "new.json").exists()
-
-
 @pytest.mark.parametrize("command", OURS)
 def test_an_older_file_of_the_kind_is(oso, folder, command) -> None:
     for text in ("", OURS[command]):

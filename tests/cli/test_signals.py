@@ -171,10 +171,3 @@ def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
         InterruptedByUser, match="the study that started this job has ended: stopped at s"
     ):
         leave.poll("step 3")
-
-
-def test_a_job_that_was_started_by_hand_has_no_study_to_outlive(monkeypatch) -> None:
-    monkeypatch.delenv(LOCK_FILE, raising=False)
-    leave = ShutdownMonitor()
-    leave.polled_at -= 60
-    leave.poll("step 1")

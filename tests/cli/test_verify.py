@@ -17,7 +17,6 @@ from oso_dp.rerun.rerun import (
     Comparison,
     order_by_random_sample,
     select_repeatable,
-    verify,
 )
 from oso_dp.results.read import read_results
 from oso_dp.training import job
@@ -106,27 +105,6 @@ def test_unavailable_data_set_is_skipped(oso, repo, tmp_path, monkeypatch) -> No
     assert (status, error) == (2, "oso: error: data_dir raw: no file of it here\n")
 
 
-def test_an_empty_variable_names_no_folder(oso, collected, monkeypatch) -> None:
-    monkeypatch.setenv("OSO_DATA_DIR", "")
-    status, _, error = oso("verify", "store", "--data", "nowhere")
-    assert status == 2
-    assert error.startswith("oso: error: --data: nowhere; no data files of these runs")
-
-
-def test_its_options_say_which_sample_and_how_long(oso, collected, monkeypatch) -> None:
-    seen = []
-
-    def drawn(stored, seed):
-        seen.append(seed)
-        return order_by_random_sample(stored, seed)
-
-    monkeypatch.setattr(rerun, "order_by_random_sample", drawn)
-    monkeypatch.setattr(rerun, "verify", lambda *given: iter(seen.append(given[3]) or ()))
-    status, said, _ = oso("verify", "store", "--data", ".", "--minutes", "2.5", "--seed", "7")
-    assert (status, seen) == (0, [7, 150.0])
-    assert said == "0 of 2 rows, sampled with seed 7:\n"
-
-
 @pytest.fixture(scope="module")
 def published(repo):
     return read_results(repo / "results")
@@ -140,25 +118,6 @@ def test_sample_is_of_all_rows_by_seed(published) -> None:
     assert sorted(first) == sorted(one.run.run_id for one in stored)
     beginnings = {order_by_random_sample(stored, seed)[0].run.run_id for seed in range(40)}
     assert len(beginnings) > 35
-
-
-def test_as_many_rows_as_fit_are_trained(published, monkeypatch) -> None:
-    results, order = published, order_by_random_sample(select_repeatable(published.runs), 3)
-    time = [0.0]
-
-    def train(one, evaluations, *rest):
-        assert set(evaluations["run_id"]) <= {one.run.run_id}
-        time[0] += one.seconds / 2
-        return one
-
-    monkeypatch.setattr(rerun, "_rerun", train)
-    limit = sum(one.seconds for one in order[:40]) / 2
-    done = [one for one, _ in verify(results, order, lambda cohort: None, limit, lambda: time[0])]
-    assert done[0] == order[0]
-    assert len(done) > 10
-    assert time[0] <= limit
-    time[0] = 0.0
-    assert len(list(verify(results, order, lambda cohort: None, 0, lambda: time[0]))) == 1
 
 
 @pytest.mark.parametrize("dataset", ["ag_news_partial"])

@@ -94,32 +94,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_who_is_reading_the_old_file_is_not_disturbed(tmp_path):
-    path = tmp_path / "x.npz"
-    save_arrays(path, make(), PROVENANCE)
-    before = path.read_bytes()
-    with open(path, "rb") as reader:
-        save_arrays(path, make(train=9), {})
-        assert reader.read() == before
-    assert load_arrays(path)[1] == {}
-
-
-def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot create folder"):
-        save_arrays(tmp_path / "file" / "x.npz", make(), {})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"train_inputs": np.zeros((5, 1, 4, 3))}, "train_inputs: float64"),
-        ({"train_inputs": np.zeros(5, np.float32)}, "train_inputs: float32 .5."),
         ({"test_targets": np.zeros(2, np.int32)}, "test_targets: int32"),
-        ({"test_targets": np.zeros((2, 1), np.int64)}, "test_targets: int64 .2, 1."),
         ({"train_targets": np.zeros(4, np.int64)}, "5 examples, train_targets: 4"),
         ({"test_inputs": np.zeros((2, 1, 4, 4), np.float32)}, "train_inputs: shape"),
-        ({"test_inputs": np.full((2, 1, 4, 3), np.nan, np.float32)}, "NaN or infinity"),
         (
             {"train_inputs": np.full((5, 1, 4, 3), np.inf, np.float32)},
             "train_inputs: contains NaN or infinity",
@@ -292,15 +273,10 @@ def set_first(array, value):
     [
         ("train_targets", lambda a: set_first(a, 10), "largest target: 10"),
         ("test_targets", lambda a: set_first(a, -1), "smallest target: -1"),
-        ("train_targets", lambda a: set_first(a, -1), "smallest target: -1"),
-        ("test_targets", lambda a: set_first(a, 10), "largest target: 10"),
         ("train_inputs", lambda a: a * 255, "pixels from 0 to 255"),
         ("train_inputs", lambda a: set_first(a, -0.5), "pixels from -0.5 to 1"),
-        ("test_inputs", lambda a: a * 255, "pixels from 0 to 255"),
-        ("test_inputs", lambda a: set_first(a, -0.5), "pixels from -0.5 to 1"),
         ("both_inputs", lambda a: a.reshape(len(a), -1), r"input shape: \(196,\)"),
         ("train", lambda a: a[:-1], "training examples: 5999"),
-        ("test", lambda a: a[:500], "test examples: 500"),
     ],
 )
 def test_values_outside_the_catalogue_are_refused(name, change, says, glyphs, tmp_path) -> None:

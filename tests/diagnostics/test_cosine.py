@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oso_dp.cli.gradient_cosine import cosine
-from oso_dp.data.arrays import Arrays, save_arrays
+from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics import cosine as module
 from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities
 from oso_dp.errors import OsoError
@@ -81,11 +81,6 @@ def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
         assert row.data_std > 1e-4
 
 
-def test_a_batch_of_all_examples_is_the_data(arrays):
-    (row,) = measure_similarities(task(batch_size=EXAMPLES), start(), arrays, (1,), (HUGE,), 2)
-    assert row.data_mean == pytest.approx(row.batch_mean, abs=1e-5)
-
-
 def test_the_data_are_looked_at_anew_at_each_step(arrays):
     moving = start(learning_rate=1.0)
     rows = measure_similarities(task(batch_size=EXAMPLES), moving, arrays, (1, 4, 9), (HUGE,), 2)
@@ -145,23 +140,6 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
     assert len(set(used)) == len(used)
 
 
-def test_each_noise_is_that_of_the_releases_and_drawn_anew(arrays, monkeypatch):
-    used = []
-    fill = Seeded.fill
-    monkeypatch.setattr(
-        Seeded, "fill", lambda self, out, *whose: used.append(whose) or fill(self, out, *whose)
-    )
-    everybody = task(1e-9, batch_size=EXAMPLES)
-    rows = measure_similarities(
-        everybody, start(), arrays, (2,), (1.0,), 2, noise_multipliers=[50, 1e-9]
-    )
-    assert [row.noise_multiplier for row in rows] == [50, 1e-9]
-    loud, calm = rows
-    assert calm.data_mean > 0.9 > 0.2 > loud.data_mean
-    assert calm.run_threshold == loud.run_threshold
-    assert len(set(used)) == len(used) == 2 + 2 * 2  # the run's steps, noises x realisations
-
-
 def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
     """theta_t is what the gradient of step t was taken at: at t = 1 the initial weights."""
     at = []
@@ -184,46 +162,6 @@ def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
         watch=lambda state, _: states.setdefault(state.step, state.parameters[0].clone()),
     )
     assert torch.equal(at[1][1], states[3])
-
-
-def test_a_falling_rate_falls_over_all_of_the_runs_steps(arrays, monkeypatch):
-    at, compare = [], Probe.compare
-    monkeypatch.setattr(
-        Probe,
-        "compare",
-        lambda self, step, parameters, *more: (
-            at.append(parameters) or compare(self, step, parameters, *more)
-        ),
-    )
-    falling = task(schedule="linear")
-    measure_similarities(falling, start(), arrays, (3,), (1.0,), realisations=1)
-    states = {}
-    train(
-        falling,
-        [start()],
-        arrays,
-        watch=lambda state, _: states.setdefault(state.step, state.parameters[0].clone()),
-    )
-    assert torch.equal(at[0], states[3])
-
-
-def test_a_model_of_ones_own_is_probed(arrays):
-    def network():
-        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(196, 10))
-
-    own = task(model="own", network=network)
-    (found,) = measure_similarities(own, start(), arrays, (2,), (1.0,), realisations=2)
-    assert 0.99 < found.batch_mean <= 1 + 1e-6  # without noise, hardly clipped
-
-
-def test_what_is_probed_unless_it_is_said_is_what_figure_1_shows():
-    assert module.STEPS == (100, 250, 500, 750, 950)
-    assert module.REALISATIONS == 20
-    assert (module.THRESHOLDS[0], module.THRESHOLDS[-1]) == (0.01, 100.0)
-    ratios = np.diff(np.log(module.THRESHOLDS))
-    assert len(ratios) == 12
-    assert ratios == pytest.approx([math.log(1e4) / 12] * 12, rel=1e-4)
-    assert module.TINY_NOISE == 0.01
 
 
 def test_a_run_that_diverges_is_named(arrays):
@@ -260,17 +198,6 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
 def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, message):
     with pytest.raises(OsoError, match=message):
         cosine(planned[0], cohort, planned[1], tmp_path / "x.csv", steps=steps)
-
-
-def test_other_data_than_planned_are_refused(planned, arrays, tmp_path):
-    plan, data = planned[0], tmp_path / "other.npz"
-    for provenance, message in (
-        ({"dataset": "mnist"}, "data set 'mnist'"),
-        ({"dataset": "glyphs"}, "training examples: 60; must be 6000"),
-    ):
-        save_arrays(data, arrays, provenance)
-        with pytest.raises(OsoError, match=message):
-            cosine(plan, "glyphs.online.k2.eps3", data, tmp_path / "x.csv", steps=[1])
 
 
 def test_gradients_are_compared_in_float32_whatever_the_run_has(arrays) -> None:

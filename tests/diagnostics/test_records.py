@@ -32,14 +32,6 @@ def test_cosines_keep_six_digits(scale: float, tmp_path) -> None:
             assert line[name] == pytest.approx(value, rel=5.1e-6), name
 
 
-def test_signs_keep_four_digits(tmp_path) -> None:
-    numbers = [0.12345678 * factor for factor in (1, 2, -3, 4, -5, 6, 7, -8, 3, 2)]
-    write_signs(tmp_path / "x.csv", COHORT, RUN, [StepSigns(2, *numbers)])
-    (line,) = pd.read_csv(tmp_path / "x.csv").to_dict("records")
-    for name, value in asdict(StepSigns(2, *numbers)).items():
-        assert line[name] == pytest.approx(value, rel=5.1e-4), name
-
-
 @pytest.mark.parametrize("epsilon", [2.71828, 0.123456789, 3.0, None])
 def test_a_budget_is_not_rounded_as_a_measured_number_is(epsilon, tmp_path) -> None:
     for run, budget in (("a", 9.0), ("b", epsilon)):

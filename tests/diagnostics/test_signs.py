@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.special import ndtr
@@ -75,17 +74,6 @@ def test_looking_changes_nothing(precision: str, arrays) -> None:
     assert [(row.threshold, row.learning_rate) for row in rows] == seen[1:]
 
 
-def test_the_true_gradients_are_those_of_the_runs_precision(arrays) -> None:
-    true = [
-        [
-            row.true_gradient
-            for row in measure_signs(replace(task(), precision=name), start(), arrays, 4)
-        ]
-        for name in ("float32", "float32", "bfloat16")
-    ]
-    assert true[0] == true[1] != true[2]
-
-
 def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:
     for row in measure_signs(task(1e-6), start(), arrays, 6):
         assert row.direction == pytest.approx(row.true_direction, abs=1e-3)
@@ -115,13 +103,6 @@ def test_z_tells_how_often_a_sign_is_plus(arrays) -> None:
         up = np.mean([getattr(row, product) > 0 for row in rows])
         deviation = math.sqrt(expected * (1 - expected) / len(rows))
         assert up == pytest.approx(expected, abs=3 * deviation)
-
-
-def test_the_share_of_clipped_examples(arrays) -> None:
-    assert {row.clipped for row in measure_signs(task(), start(threshold=1e-6), arrays, 3)} == {1.0}
-    for row in measure_signs(task(), start(1e-12, threshold=1e6), arrays, 3):
-        assert row.clipped == 0.0
-        assert math.isnan(row.true_direction)  # no example is clipped: q is zero
 
 
 def test_each_number_is_of_the_steps_that_it_names() -> None:
@@ -212,43 +193,3 @@ def test_what_is_not_planned_is_refused(planned, tmp_path, asked, more, message)
     with pytest.raises(OsoError, match=message):
         command(planned[0], COHORT, planned[1], tmp_path / "x.csv", **more)
     assert not asked
-
-
-@pytest.mark.parametrize("content", ["a,b\n1,2\n", ""])
-def test_another_table_is_not_written_over(planned, tmp_path, asked, content) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text(content)
-    with pytest.raises(OsoError, match=r"x.csv: "):
-        command(*planned[:1], COHORT, planned[1], path, steps=2)
-    assert path.read_text() == content
-
-
-def table(**more) -> pd.DataFrame:
-    row = dict.fromkeys(StepSigns.__annotations__, 0.5)
-    known = {"dataset": "d", "method": "online", "k": 9, "epsilon": 1.0, "run_id": "a"}
-    rows = pd.DataFrame([known | row | {"step": step} for step in (2, 3, 4)])
-    return rows.assign(**more)
-
-
-def test_steps_are_read_in_order_and_a_product_may_be_missing(tmp_path) -> None:
-    path = tmp_path / "signs.csv"
-    table(true_direction=[None, 0.5, 0.5])[::-1].to_csv(path, index=False)
-    assert read_signs(path)["step"].to_list() == [2, 3, 4]
-    assert read_signs(tmp_path / "none.csv").empty
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a,b\n1,2\n", "not a table of signs"),
-        (table(direction="x").to_csv(index=False), "not a table of signs"),
-        (table(threshold=None).to_csv(index=False), "rows or numbers are missing"),
-        (table(step=[2, 3, 5]).to_csv(index=False), "steps are missing or appear twice"),
-        (table(step=[2, 3, 3]).to_csv(index=False), "steps are missing or appear twice"),
-    ],
-)
-def test_a_file_of_signs_that_is_none_is_named(tmp_path, content, message) -> None:
-    path = tmp_path / "signs.csv"
-    path.write_text(content)
-    with pytest.raises(OsoError, match=f"signs.csv: .*{message}"):
-        read_signs(path)

@@ -13,7 +13,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.scheduler.priorities import read_priorities
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import is_plan, read_plan
+from oso_dp.study.plan import read_plan
 from oso_dp.study.strict_yaml import read_yaml
 
 MEMORY = 100 << 20  # bytes more than before; less than the bombs unfold to
@@ -58,12 +58,6 @@ READERS = {
 def test_nested_without_end(reader, number, tmp_path):
     with pytest.raises(OsoError):
         READERS[reader](DEEP[number], tmp_path)
-
-
-@pytest.mark.parametrize("text", DEEP)
-def test_is_it_a_plan(text, tmp_path):
-    (tmp_path / "plan.json").write_text(text)
-    assert not is_plan(tmp_path / "plan.json")
 
 
 # Those that could fill the memory are read by a process that has little.

@@ -67,12 +67,6 @@ def test_a_plan_with_right_digests_names_no_other_place(key, place) -> None:
     assert unharmed(place)
 
 
-@pytest.mark.parametrize("name", LEADING_OUT)
-def test_a_study_of_such_a_name_is_refused(name) -> None:
-    with pytest.raises(OsoError, match="name"):
-        parse_config({**read_yaml(STUDY.decode(), "x"), "name": name}, "x")
-
-
 def test_an_archives_other_members_are_written_nowhere(place) -> None:
     with zipfile.ZipFile(place / "glove.6B.zip", "w") as archive:
         for name in (*filter(None, LEADING_OUT), "../glove.6B.50d.txt"):

@@ -82,12 +82,3 @@ def test_each_of_these_would_be_seen(text):
 def test_no_rule_of_the_workflow_believes_the_clock(repo):
     for path in (repo / "Snakefile", *(repo / "workflow/rules").glob("*.smk")):
         assert not re.search(r"\btime\.time\b|st_mtime\b|datetime", path.read_text()), path
-
-
-def test_json_is_read_in_one_place(repo):
-    calls = [
-        path.relative_to(repo / "src/oso_dp").as_posix()
-        for path in (repo / "src").rglob("*.py")
-        if "json.load" in path.read_text()
-    ]
-    assert calls == ["files.py"]

@@ -41,24 +41,10 @@ def test_the_extra_with_the_fewest_packages_is_the_one_to_install() -> None:
     assert 'pip install "oso-dp[workflow]"' in said("snakemake")
 
 
-def test_a_module_that_is_called_otherwise_than_its_package_is_known() -> None:
-    for module, package in (("PIL.Image", "pillow"), ("yaml", "pyyaml")):
-        assert f"({package} is not installed" in said(module)
-
-
 @pytest.mark.parametrize("module", ["torch", "oso_dp.nothing", "nobody_knows"])
 def test_what_no_extra_brings_goes_through(module) -> None:
     with pytest.raises(ModuleNotFoundError), optional_dependencies.describe_missing("oso report"):
         raise ModuleNotFoundError("No module", name=module)
-
-
-def test_where_this_package_is_not_installed_nothing_is_said_of_extras(monkeypatch) -> None:
-    def absent(name: str) -> list[str]:
-        raise optional_dependencies.PackageNotFoundError(name)
-
-    monkeypatch.setattr(optional_dependencies, "requires", absent)
-    with pytest.raises(ModuleNotFoundError), optional_dependencies.describe_missing("oso report"):
-        raise ModuleNotFoundError("No module", name="jinja2")
 
 
 def test_imports_are_dependencies_or_extras(repo: Path, project) -> None:

@@ -114,17 +114,6 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
     assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
 
 
-def test_compiled_files_are_kept(checkout: Checkout) -> None:
-    calls = checkout.make("setup", PYTHONDONTWRITEBYTECODE="1")[1]
-    assert calls
-    assert not [call for call in calls if call.endswith("compiling each time")]
-
-
-def test_a_second_setup_does_nothing(checkout: Checkout) -> None:
-    checkout.make("setup")
-    assert checkout.make("setup")[:2] == (0, [])
-
-
 @pytest.mark.parametrize("name", ["requirements.in", "requirements.lock", "pyproject.toml"])
 def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None:
     checkout.make("setup")
@@ -143,14 +132,6 @@ def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str
     assert status == 0
     assert made_anew(calls)
     assert len(calls) == 5
-
-
-def test_an_interrupted_update_starts_afresh_too(checkout: Checkout) -> None:
-    checkout.make("setup")
-    later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
-    os.utime(checkout.folder / "requirements.lock", (later, later))
-    assert checkout.make("setup", FAIL_AT="requirements.lock")[0] != 0
-    assert made_anew(checkout.make("setup")[1])
 
 
 def test_a_copied_checkout_does_not_use_the_venv_of_the_first(checkout: Checkout) -> None:

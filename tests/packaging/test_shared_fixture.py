@@ -6,14 +6,6 @@ import pytest
 from tests.official_data import find_shared
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["beside", "named"])
-def test_official_data_are_found(tmp_path: Path, monkeypatch, named: bool) -> None:
-    folder = tmp_path / ("elsewhere" if named else "shared")
-    (folder / "data" / "mnist").mkdir(parents=True)
-    monkeypatch.setenv("OSO_TEST_SHARED", str(folder) if named else "")
-    assert find_shared(tmp_path / "repo") == folder
-
-
 @pytest.mark.parametrize(
     ("required", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)]
 )

@@ -22,8 +22,6 @@ from oso_dp.study.identity import (
     parse_trial_fractions,
 )
 
-STORES = ["results/ambiguities/as_chosen", "results/ambiguities/momentum_0"]
-
 
 def as_version_1(folder) -> None:
     """Make a part what an older checkout would have written."""
@@ -32,14 +30,6 @@ def as_version_1(folder) -> None:
         table = pq.read_table(path).select(schema_of(kind, "1").names)
         table = table.rename_columns(stored_schema(kind, "1").names)
         pq.write_table(table.replace_schema_metadata({"oso_schema_version": "1"}), path)
-
-
-def test_the_first_version_lacks_what_the_second_added() -> None:
-    assert schema_of("runs", "5") == RUNS
-    assert {*schema_of("runs", "2").names} - {*schema_of("runs", "1").names} == {
-        *ADDED["2"]["runs"],
-        OLD_OPTIONS.name,
-    }
 
 
 def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
@@ -139,11 +129,6 @@ def test_other_rows_have_no_options(repo, column, value) -> None:
     runs = read_results(repo / "results/ambiguities/as_chosen").runs
     runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
     assert migrate_runs(runs, "1")["model"].isna().all()
-
-
-@pytest.mark.parametrize("store", STORES)
-def test_stored_rows_keep_their_identity(repo, store) -> None:
-    assert read_results(repo / store).runs["model"].notna().all()
 
 
 def test_everything_that_is_stored_keeps_the_rules_of_today(repo) -> None:

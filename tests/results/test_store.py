@@ -65,14 +65,6 @@ def test_the_order_of_parts_does_not_matter(parts, tmp_path) -> None:
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_a_store_of_two_files_becomes_one_of_folders(parts, tmp_path) -> None:
-    store = part(tmp_path / "store", "r0", seed=5)
-    collect(parts, store)
-    assert finished_runs(store) == {"r0", *COHORTS}
-    assert len(read_results(store).runs) == 1 + len(COHORTS)
-    assert (store / "runs.parquet").is_dir()
-
-
 def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
     store = tmp_path / "store"
     with only_writer(store):

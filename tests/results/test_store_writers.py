@@ -51,15 +51,6 @@ def test_two_at_once_lose_nothing(tmp_path) -> None:
     assert [writer.returncode for writer in writers] == [0, 0]
 
 
-def test_many_commands_at_once_lose_nothing(parts, tmp_path) -> None:
-    store = tmp_path / "store"
-    command = [sys.executable, "-m", "oso_dp", "collect", "--store", str(store)]
-    workers = [subprocess.Popen([*command, str(path)]) for path in parts[:3]]
-    assert [worker.wait() for worker in workers] == [0] * 3
-    assert finished_runs(store) == {"r1", "r2", "r3"}
-    read_results(store)
-
-
 def test_what_is_decided_while_one_waits_is_added_to(parts, tmp_path, monkeypatch) -> None:
     import oso_dp.results.collect as module
 

@@ -48,25 +48,6 @@ def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
     assert "/home" not in (store / COVERAGE_FILE).read_text()
 
 
-def test_texts_that_were_prepared_anew_have_new_facts(prepared, tmp_path) -> None:
-    for name, share in (("a", 0.8), ("b", 0.9)):
-        store_coverage(tmp_path, [prepared(name, **texts("ag_news", share))])
-    stored = json.loads((tmp_path / COVERAGE_FILE).read_text())
-    assert stored["ag_news"]["known_words"] == {"test": 0.9}
-
-
-def test_facts_of_two_vocabularies_stand_side_by_side(prepared, tmp_path) -> None:
-    complete = texts("ag_news_partial", 0.98)
-    complete["preparation"]["vocabulary"] = "complete"
-    files = [prepared("a", **texts("ag_news_partial", 0.8)), prepared("b", **complete)]
-    store_coverage(tmp_path, files)
-    stored = json.loads((tmp_path / COVERAGE_FILE).read_text())
-    assert {name: facts["known_words"]["test"] for name, facts in stored.items()} == {
-        "ag_news_partial": 0.8,
-        "ag_news_partial-complete": 0.98,
-    }
-
-
 def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     facts = texts("ag_news", 0.9)
     facts["known_words"]["train"] = 0.123456
@@ -74,12 +55,6 @@ def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     assert json.loads((tmp_path / COVERAGE_FILE).read_text())["ag_news"]["known_words"] == {
         "test": 0.9
     }
-
-
-def test_images_leave_nothing(prepared, tmp_path) -> None:
-    store_coverage(tmp_path / "store", [prepared("m", dataset="mnist")])
-    store_coverage(tmp_path / "store", [])
-    assert not (tmp_path / "store").exists()
 
 
 def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:

@@ -20,7 +20,7 @@ from oso_dp.cli import main as oso
 from oso_dp.data.arrays import load_arrays, save_arrays
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
-from oso_dp.scheduler.__main__ import main, make_parser
+from oso_dp.scheduler.__main__ import make_parser
 from oso_dp.study.plan import read_plan, write_plan
 from oso_dp.training.job import make_task, run_job
 
@@ -225,9 +225,7 @@ def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, mo
     [
         ("cnn", None, "cpu", 1),
         ("bag_of_words", None, "cpu", 8),
-        ("bag_of_words_25", None, "cpu", 8),
         ("cnn", None, "cuda", 64),
-        ("bag_of_words", None, "cuda", 64),
         ("cnn", 3, "cuda", 3),
         ("bag_of_words", 3, "cpu", 3),
     ],
@@ -258,7 +256,6 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
             ["--results", "out", "--minutes", "0"],
             "--minutes: 0; must be a number > 0 (see python -m",
         ),
-        (["--results", "out", "--minutes", "many"], "--minutes: many: must be a number"),
         (["--results", "out", "--device", "tpu"], "--device: invalid choice: 'tpu'"),
         (
             ["--results", "out", "--parallel-runs", "0"],
@@ -273,7 +270,6 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
         (["--results", "out", "--plan", "no.json"], "no.json: cannot be read"),
         (["--results", "out", "--plan", "old.json"], "old.json: plan version 1; must be"),
         (["--results", "out", "--plan", "other.json"], "was edited after"),
-        (["--results", "file/out"], "file/out/.progress: cannot create folder"),
         (["--results", "store"], "--results: store; must not be a results store"),
         (["--results", "out", "--data", "damaged"], "glyphs.npz: truncated, or not a data file"),
         (["--results", "out", "--data", "foreign"], "glyphs.npz: data set 'mnist'; must be"),
@@ -309,12 +305,3 @@ def test_cuda_without_a_gpu_is_refused(tmp_path, call, monkeypatch) -> None:
     status, _, errors = call("--results", tmp_path / "out", "--device", "cuda")
     said = "oso: error: --device: cuda; no CUDA device is visible; must be cpu"
     assert (status, errors) == (2, [said])
-
-
-def test_page_names_existing_options(repo, capsys) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    options = {*re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)}
-    page = (repo / "docs/internals/running_at_scale.md").read_text()
-    rows = re.findall(r"^\| (`--[^|]*) \|", page, re.MULTILINE)
-    assert {*re.findall(r"`(--[a-z-]+)`", " ".join(rows))} <= options

@@ -74,14 +74,6 @@ def test_slow_group_smaller_ones_follow(make, machine) -> None:
     assert machine.now == 70.0
 
 
-def test_too_slow_group_stops_early(make, machine, out) -> None:
-    """Its speed is known after two steps, of 1,000 s; another one is not tried twice."""
-    machine.per_step = lambda size: 1000.0
-    make(5000.0, "online").run()
-    assert machine.now <= 5000
-    assert list_runs(out) == []
-
-
 @pytest.mark.parametrize(("memory", "largest"), [(3, 2), (1, 1), (7, 4)])
 def test_gpu_memory_exceeded_halves_groups(memory, largest, make, machine, out) -> None:
     machine.memory = memory

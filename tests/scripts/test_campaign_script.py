@@ -107,11 +107,6 @@ def test_mistake_is_said_before_planning(clone, variables, said) -> None:
     assert not (clone / "build/campaign/plans").exists()
 
 
-def test_pattern_is_no_file_name(clone) -> None:
-    (clone / "raw/nothing").mkdir(parents=True)
-    assert "*/nothing" in end(start(clone, "start", FILTER="*/nothing"), status=2)
-
-
 @pytest.mark.parametrize("how", ["stop", "SIGTERM"])
 def test_campaign_stops_and_goes_on(clone, how, tmp_path) -> None:
     gate, asked = tmp_path / "gate", tmp_path / "asked"

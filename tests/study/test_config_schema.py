@@ -24,13 +24,6 @@ def smoke(repo) -> dict:
     return read_yaml((repo / "config/ci/smoke.yaml").read_text(encoding="utf-8"), "smoke")
 
 
-def test_every_shipped_configuration_is_valid_in_an_editor(repo, validator) -> None:
-    for path in sorted((repo / "config").rglob("*.yaml")):
-        values = read_yaml(path.read_text(encoding="utf-8"), path.name)
-        said = [f"{path.name}: {error.message}" for error in validator.iter_errors(values)]
-        assert said == []
-
-
 @pytest.mark.parametrize(
     ("wrong", "at"),
     [

@@ -2,7 +2,6 @@
 
 import pytest
 
-from oso_dp.errors import OsoError
 from oso_dp.study.cohort import make_run
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
@@ -27,11 +26,6 @@ def test_texts_are_prepared_as_the_model_and_the_configuration_say(
         assert cohort.data_file == file
 
 
-def test_images_are_prepared_in_one_way(base) -> None:
-    cohort = make_cohorts(parse_config(base, "x"))[0]
-    assert (cohort.preparation, cohort.data_file) == ({}, "mnist.npz")
-
-
 @pytest.mark.parametrize(
     ("dataset", "default", "other"),
     [("ag_news", "complete", "subset"), ("ag_news_partial", "subset", "complete")],
@@ -53,9 +47,3 @@ def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
         row = {**cohort.columns, **vars(cohort.runs[0])}
         again, run = make_run({**row, "noise_multiplier": 2.0 if cohort.is_private else None})
         assert (again.vocabulary, run) == (other, cohort.runs[0])
-
-
-def test_a_vocabulary_of_images_is_refused(base) -> None:
-    base["datasets"]["mnist"]["vocabulary"] = "complete"
-    with pytest.raises(OsoError, match=r"datasets\.mnist\.vocabulary: complete; only for text"):
-        parse_config(base, "x")

@@ -9,7 +9,6 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
 from oso_dp.training.job import make_task
 
@@ -26,15 +25,6 @@ STUDY: dict[str, Any] = {
 
 def plan_with(**changes: Any) -> Plan:
     return make_plan_with_noise(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 9.0))
-
-
-@pytest.mark.parametrize("ks", [[2, 1000], [1000, 2], [2, 3, 1000]])
-def test_values_too_close_for_their_names_are_refused_in_whichever_cohort(ks) -> None:
-    grid = {"log10_learning_rate": [0, 1e-4]}
-    config = {**STUDY, "methods": {"online": {}}, "values_per_axis": ks, "grid": grid}
-    assert make_cohorts(parse_config({**config, "values_per_axis": [2, 3]}, "x"))
-    with pytest.raises(OsoError, match="values_per_axis: 1000; too many"):
-        make_cohorts(parse_config(config, "x"))
 
 
 @pytest.mark.parametrize("seeds", [[5, 2], [2, 0, 1], [2**63 - 1, 7, 0]])

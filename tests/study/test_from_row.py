@@ -25,17 +25,6 @@ def planned(cohort) -> PlannedCohort:
 
 
 def row_of(cohort, run) -> dict:
-    names = [
-        "dataset",
-        "method",
-        "k",
-        "epsilon",
-        "delta",
-        "search_accounting",
-        "momentum",
-        "examples",
-    ]
-    names += ["batch_size", "epochs", "precision"]
     point = ["run_id", "seed", "learning_rate", "threshold", "quantile"]
     noise = {"noise_multiplier": cohort.noise_multiplier if cohort.is_private else None}
     return cohort.columns | {name: getattr(run, name) for name in point} | noise

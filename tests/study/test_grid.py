@@ -1,7 +1,6 @@
 """Grids: the paper's values, the paper's counts."""
 
 import math
-from itertools import pairwise
 
 import pytest
 
@@ -26,18 +25,6 @@ def test_grids_have_the_papers_sizes(name, size, k) -> None:
     points = make_candidates(find_method(name).search, GridSection(), k)
     assert len(points) == size(k)
     assert len({tuple(point.items()) for point in points}) == len(points)
-
-
-def test_values_are_evenly_spaced_in_the_logarithm() -> None:
-    values = log_uniform(-2.5, 1.5, 9)
-    assert values[0] == pytest.approx(10**-2.5, rel=1e-5)
-    assert values[-1] == pytest.approx(10**1.5, rel=1e-5)
-    ratios = [math.log10(b / a) for a, b in pairwise(values)]
-    assert ratios == pytest.approx([0.5] * 8, abs=1e-5)
-
-
-def test_one_value_is_the_middle() -> None:
-    assert log_uniform(-2, 2, 1) == [1.0]
 
 
 def test_the_papers_best_points_lie_on_its_grids() -> None:

@@ -98,11 +98,6 @@ print(len(plan.run_ids()), plan.cohorts[0].make_method().options)
     assert found.stdout.strip() == f"{len(plan.run_ids())} {settings}"
 
 
-def test_an_unknown_cohort_is_refused(plan) -> None:
-    with pytest.raises(OsoError, match=r"cohort: 'mnist\.x'; not in the plan"):
-        plan.cohort("mnist.x")
-
-
 def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
     base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, values_per_axis=[5])
     with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: query_noise_multiplier"):
@@ -148,15 +143,7 @@ CHANGES = {
     "delta": 1e-9,
     "batch_size": 1024,
     "epsilon": 9.5,
-    "search_accounting": "random_stopping",
-    "stopping_distribution": "poisson",
     "runs": 1,
-    "evaluate_every": 10,
-    "momentum": 0.5,
-    "randomness": "system",
-    "precision": "bfloat16",
-    "method_options": {"initial_threshold": 0.2},
-    "seeds": [5, 6],
     "points": [[0.1, 0.1, None]],
     "noise_multiplier": 1.0,
 }
@@ -213,7 +200,6 @@ def edited(plan, path, change) -> None:
     ("change", "message"),
     [
         (lambda c: c["cohorts"][0].update(noise_multiplier=None), r"multiplier: 0\.0; must be"),
-        (lambda c: c["cohorts"][0].update(noise_multiplier=-1.0), r"noise_multiplier: -1\.0; must"),
         (
             lambda c: c["cohorts"][-1].update(noise_multiplier=1.0),
             "must be null, since it has no privacy",
@@ -223,15 +209,12 @@ def edited(plan, path, change) -> None:
             "epsilon: None; must be a number for online",
         ),
         (lambda c: c["cohorts"][0].update(steps=5), "trains it differently"),
-        (lambda c: c["cohorts"][0].update(sampling_rate=0.1), "trains it differently"),
         (lambda c: c["cohorts"][0].update(query_noise_multiplier=9.0), "trains it differently"),
         (
             lambda c: c["cohorts"][0]["method_options"].pop("threshold_rate"),
             "trains it differently",
         ),
-        (lambda c: c["cohorts"][0]["method_options"].update(more=1), "not a plan"),
         (lambda c: c.update(runs_per_job=0), "runs_per_job: 0; must be an integer >= 1"),
-        (lambda c: c.update(parallel_runs="45"), "parallel_runs: '45'; must be an integer"),
         (lambda c: c.update(device="xpu"), "device: 'xpu'; must be cpu or cuda"),
     ],
 )

@@ -20,12 +20,6 @@ def test_memory_is_enough_for_what_was_measured(paper) -> None:
     assert asked["mnist"] < asked["ag_news"] < 3_000
 
 
-def test_each_attempt_asks_for_more_memory(paper) -> None:
-    cohort = make_cohorts(paper)[0]
-    once = estimate_memory_mb(paper, cohort)
-    assert [estimate_memory_mb(paper, cohort, n) / once for n in (1, 2, 3)] == [1, 2, 3]
-
-
 def test_time_is_that_of_the_jobs_runs(paper) -> None:
     """1,172 steps of 0.4 s are 7.8 minutes on 2 cores; on one twice that, and a margin of two.
 

@@ -8,7 +8,6 @@ import pytest
 from tests.offered import Offer
 
 from oso_dp.errors import OsoError
-from oso_dp.paper.best_points import best_points
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.private_datasets import check_one_budget
@@ -42,35 +41,6 @@ def test_each_data_set_has_its_own_choices(order) -> None:
         asked = {**USUAL, **SECTIONS[cohort.dataset]}
         for name in ("model", *USUAL):
             assert getattr(cohort, name) == asked[name], (cohort.dataset, name)
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_batch_fits_the_smallest_data_set(order: int) -> None:
-    """AG News has 120,000 texts, MNIST 60,000 digits; a rate above 1 is none."""
-    sections = dict([*SECTIONS.items()][::order])
-    parse_config(study(sections, batch_size=60_000), "x")
-    with pytest.raises(
-        OsoError, match=r"batch_size: 60001; must be <= 60000, .* of (fashion_)?mnist"
-    ):
-        parse_config(study(sections, batch_size=60_001), "x")
-
-
-def test_a_budget_that_the_paper_has_of_another_data_set_is_refused() -> None:
-    has = {
-        name: {best.epsilon for best in best_points() if best.dataset == name} - {None}
-        for name in SECTIONS
-    }
-    pairs = [(one, other) for one, other in permutations(SECTIONS, 2) if has[other] - has[one]]
-    assert pairs
-    for one, other in pairs:
-        strange = min(has[other] - has[one])
-        sections = {
-            one: {**SECTIONS[one], "epsilons": [max(has[one]), strange]},
-            other: {**SECTIONS[other], "epsilons": [strange]},
-        }
-        config = parse_config(study(sections, values_per_axis=[9], grid_points="paper_best"), "x")
-        with pytest.raises(OsoError, match=rf"^datasets\.{one}\.epsilons: {strange:g}; the paper"):
-            make_cohorts(config)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

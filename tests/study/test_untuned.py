@@ -9,7 +9,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.plan import make_plan, read_plan, write_plan
+from oso_dp.study.plan import make_plan
 
 STUDY = {
     "name": "test",
@@ -38,11 +38,6 @@ def test_each_run_is_priced_as_a_search_of_one(plan) -> None:
     check_budget(private)
 
 
-def test_a_plan_keeps_it(plan, tmp_path) -> None:
-    write_plan(plan, tmp_path / "plan.json")
-    assert read_plan(tmp_path / "plan.json") == plan
-
-
 @pytest.mark.parametrize("ks", [[5, 9], [1]])  # k = 1 pays for one run either way
 def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
     alone, searched = (
@@ -64,10 +59,3 @@ def test_a_search_of_several_is_no_single_run() -> None:
     assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
     with pytest.raises(OsoError, match="runs: 2; must be 1"):
         Search(sampling, 1172, 2, "single")
-
-
-def test_it_has_no_distribution_of_a_number_of_runs() -> None:
-    with pytest.raises(
-        OsoError, match="stopping_distribution: poisson; only with search_accounting"
-    ):
-        parse_config({**ALONE, "stopping_distribution": "poisson"}, "x")

@@ -70,17 +70,3 @@ def test_the_table_has_a_line_for_each_method_with_a_run_left(study) -> None:
     assert shown["mnist", "online"][1] == "3"
     everything = {run.run_id for c in every for run in c.runs}
     assert ahead(study, everything).table() == "all runs are stored"
-
-
-@pytest.mark.parametrize(
-    ("methods", "epsilons", "said"),
-    [
-        ({"no_dp": {}}, [3], "0 private runs in 0 cohorts and 10 NoDP runs in 1;"),
-        ({"online": {}}, [3], "10 private runs in 1 cohort and 0 NoDP runs in 0;"),
-        ({"online": {}}, [3, 9], "20 private runs in 2 cohorts and 0 NoDP runs in 0;"),
-    ],
-)
-def test_one_cohort_is_one(base, methods, epsilons, said: str) -> None:
-    base["datasets"]["mnist"]["epsilons"] = epsilons
-    config = parse_config({**base, "values_per_axis": [5], "methods": methods}, "x")
-    assert str(ahead(config)).startswith(f"{config.name}: {said}")

@@ -60,13 +60,6 @@ def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place)
         check_same_search(place / way, [one for one in make_cohorts(other) if one.is_private])
 
 
-def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
-    with pytest.raises(OsoError, match="2 points of another search"):
-        check_same_search(
-            place / "store", make_cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))
-        )
-
-
 def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> None:
     text = OTHER.replace("epsilons: [3]", "epsilons: [1, 3]")
     (place / "other.yaml").write_text(text)
@@ -111,25 +104,6 @@ def test_guesses_may_be_any_number(place) -> None:
     accounts = account_grids(read_results(place / "both").runs)
     check_budgets(accounts)
     assert {one.runs for one in accounts} == {1}
-
-
-def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
-    lines = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]") + OTHER.removeprefix(STUDY)
-    plan = make_plan(study(lines))
-    (other,) = [cohort for cohort in plan.cohorts if cohort.epsilon == 9]
-    for kind, rows in rows_of(replace(plan, cohorts=(other,))).items():
-        write(place / "one", kind, rows)
-    check_same_search(place / "one", make_cohorts(study(STUDY)))
-    assert {run.point for run in other.runs}.isdisjoint(
-        run.point for cohort in make_cohorts(study(STUDY)) for run in cohort.runs
-    )
-
-
-def test_another_search_in_one_file_is_seen_as_in_many(place) -> None:
-    assert (place / "part/runs.parquet").is_file()
-    check_same_search(place / "part", make_cohorts(study(STUDY)))
-    with pytest.raises(OsoError, match="2 points of another search"):
-        check_same_search(place / "part", make_cohorts(study(OTHER)))
 
 
 def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:

@@ -3,6 +3,7 @@ that the shared functions compute, of every job of every rule."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -56,6 +57,7 @@ with SnakemakeApi(types.OutputSettings(dryrun=True, quiet={types.Quietness.ALL})
     for job in workflow._workflow.dag.jobs:
         asked = {"rule": job.rule.name, "shell": job.shellcmd, "threads": job.threads}
         asked["wildcards"] = dict(job.wildcards.items())
+        asked["input"] = sorted(str(one) for one in job.input)
         asked["params"] = {
             name: plain(value) if isinstance(value, (list, int)) else str(value)
             for name, value in job.params.items()
@@ -109,17 +111,64 @@ def only(jobs: dict[str, list[dict]], rule: str) -> dict:
     return job
 
 
-def all_parts(study, planned) -> list[str]:
-    return [
-        f"{PARTS}/{name}/shard{shard}"
-        for name, cohort in planned.items()
-        for shard in range(len(cohort.shards(study.runs_per_job)))
-    ]
+BUILD, LOGS = "build/whole", "build/whole/logs"
+PLANS = f"--plan=kept/plan.json --plan={PLAN}"
+SIGNS = (
+    f"oso diagnose signs --plan {PLAN} --cohort {{1}} --learning-rate 1 --data build/data/{{0}}.npz"
+    f" --output {BUILD}/adaptation_signs.csv --steps 250 --threads 3"
+)
+# Of each rule with one job: its command, what it waits for beside parts, threads, and needs.
+SINGLE = {
+    "account": (
+        f"oso account kept {PLANS} --output {BUILD}/accounting.csv",
+        [f"{BUILD}/collected.txt", PLAN],
+        *(1, (2000, 60, None)),
+    ),
+    "report_page": (
+        f"oso report --results kept --output {BUILD}/report {PLANS}",
+        [f"{BUILD}/accounting.csv", PLAN],
+        *(4, (3000, 60, None)),
+    ),
+    "publish": (
+        f"oso publish {BUILD}/report --output page > {BUILD}/published.txt",
+        [f"{BUILD}/report/index.html"],
+        *(1, None),
+    ),
+    "cosine": (
+        f"oso diagnose cosine --plan {PLAN} --cohort mnist.online.k5.eps9"
+        f" --data build/data/mnist.npz --output {BUILD}/cosine.csv --threads 3",
+        ["build/data/mnist.npz", PLAN],
+        *(3, None),
+    ),
+    "signs": (
+        f"( {SIGNS.format('mnist', 'mnist.online.k5.eps9')}"
+        f" && {SIGNS.format('fashion_mnist', 'fashion_mnist.online.k5.eps3')} )",
+        ["build/data/fashion_mnist.npz", "build/data/mnist.npz", PLAN],
+        *(3, None),
+    ),
+}
 
 
-def test_jobs_every_rule_is_looked_at(jobs) -> None:
-    rules = {"plan", "data", "train", "collect", "account", "report_page", "publish"}
-    assert jobs.keys() == {*rules, "cosine", "signs", "all"}
+def command(job: dict) -> str:
+    return re.split(rf" > {LOGS}| > build/data| 2> ", job["shell"])[0]
+
+
+def test_jobs_of_every_rule_are_checked(jobs) -> None:
+    assert jobs.keys() == {*SINGLE, "plan", "data", "train", "collect", "all"}
+    assert only(jobs, "all")["input"] == [f"{BUILD}/collected.txt", f"{BUILD}/published.txt"]
+
+
+@pytest.mark.parametrize("rule", SINGLE)
+def test_single_jobs_get_their_own_values(jobs, study, planned, rule) -> None:
+    expected, inputs, threads, needs = SINGLE[rule]
+    job = only(jobs, rule)
+    assert (command(job), job["input"], job["threads"]) == (expected, inputs, threads)
+    if needs is not None:
+        assert asks(job) == [needs, (2 * needs[0], 2 * needs[1], None)]
+    if rule in ("cosine", "signs"):
+        cohort = planned["mnist.online.k5.eps9"]
+        memory = [estimate_memory_mb(study, cohort, attempt) for attempt in (1, 2)]
+        assert asks(job) == [(memory[0], 120, 1), (memory[1], 240, 1)]
 
 
 def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
@@ -127,11 +176,8 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
     for name, cohort in planned.items():
         for shard, runs in enumerate(cohort.shards(study.runs_per_job)):
             expected[name, str(shard)] = (
-                {
-                    "runs": [run.run_id for run in runs],
-                    "folder": f"{PARTS}/{name}/shard{shard}",
-                    "store": "kept",
-                },
+                [run.run_id for run in runs],
+                sorted([f"build/data/{cohort.data_file}", PLAN]),
                 3,
                 [
                     (
@@ -148,77 +194,40 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
     assert max(int(shard) for _, shard in expected) > 10
     found = {}
     for job in jobs["train"]:
-        command = job["shell"].partition(" 2> ")[0]
         key = job["wildcards"]["cohort"], job["wildcards"]["shard"]
-        found[key] = (job["params"], job["threads"], asks(job), command)
+        runs = job["params"]["runs"]
+        found[key] = (runs, job["input"], job["threads"], asks(job), command(job))
     assert found == expected
 
 
 def test_data_jobs_get_their_preparation(jobs, planned) -> None:
-    expected = {
-        cohort.data_file: {"dataset": cohort.dataset, "options": cohort.data_options}
-        for cohort in planned.values()
-    }
-    found = {f"{job['wildcards']['prepared']}.npz": job["params"] for job in jobs["data"]}
-    assert found == expected
+    expected = set()
+    for cohort in planned.values():
+        words = ["oso data", cohort.dataset, " ".join(cohort.data_options), "--output"]
+        expected.add(" ".join([*words, f"build/data/{cohort.data_file}"]))
+    assert {command(job) for job in jobs["data"]} == expected
+    assert len(jobs["data"]) == len(expected)
     assert {ask[:1] for job in jobs["data"] for ask in asks(job)} == {(4000,)}
 
 
-def test_budget_job_gets_the_whole_configuration(jobs, study) -> None:
+def test_plan_job_gets_the_whole_configuration(jobs, study) -> None:
     job = only(jobs, "plan")
     given = json.loads(job["params"]["config"])
     assert parse_config(given, "the job's") == study
+    assert command(job).endswith(f"' | oso plan --config - --output {PLAN}")
     assert asks(job) == [(1500, 30, None), (3000, 60, None)]
 
 
-def test_collect_job_gets_every_part(jobs, study, planned) -> None:
+def test_collect_job_waits_for_every_part(jobs, study, planned) -> None:
     job = only(jobs, "collect")
-    assert job["params"] == {
-        "parts": all_parts(study, planned),
-        "store": "kept",
-        "data": ["--data=build/data/ag_news_partial-25.npz"],
-    }
-    assert f"--store kept --plan {PLAN} --data=" in job["shell"]
+    parts = [
+        f"{PARTS}/{name}/shard{shard}"
+        for name, cohort in planned.items()
+        for shard in range(len(cohort.shards(study.runs_per_job)))
+    ]
+    data = "build/data/ag_news_partial-25.npz"
+    tables = [f"{part}/{kind}.parquet" for part in parts for kind in ("runs", "evaluations")]
+    assert job["input"] == sorted([*tables, PLAN, data])
+    collect = f"oso collect {' '.join(parts)} --store kept --plan {PLAN} --data={data} > {BUILD}"
+    assert command(job).startswith(collect)
     assert asks(job) == [(3000, 60, None), (6000, 120, None)]
-
-
-@pytest.mark.parametrize(
-    ("rule", "params", "threads", "needs"),
-    [
-        ("account", {}, 1, (2000, 60, None)),
-        ("report_page", {"folder": "build/whole/report"}, 4, (3000, 60, None)),
-    ],
-)
-def test_jobs_over_the_store_get_both_plans(jobs, rule, params, threads, needs) -> None:
-    job = only(jobs, rule)
-    both = ["--plan=kept/plan.json", f"--plan={PLAN}"]
-    assert job["params"] == {**params, "store": "kept", "plans": both}
-    assert job["threads"] == threads
-    assert asks(job) == [needs, (2 * needs[0], 2 * needs[1], None)]
-
-
-def test_publish_job_gets_both_folders(jobs) -> None:
-    job = only(jobs, "publish")
-    assert job["params"] == {"source": "build/whole/report", "target": "page"}
-
-
-@pytest.mark.parametrize(
-    ("rule", "params"),
-    [
-        ("cosine", {"cohort": "mnist.online.k5.eps9"}),
-        (
-            "signs",
-            {
-                "mnist": "mnist.online.k5.eps9",
-                "fashion_mnist": "fashion_mnist.online.k5.eps3",
-                "steps": 250,
-            },
-        ),
-    ],
-)
-def test_probe_jobs_get_onlines_largest(jobs, study, planned, rule, params) -> None:
-    job = only(jobs, rule)
-    assert job["params"] == params
-    assert job["threads"] == 3
-    cohort = planned["mnist.online.k5.eps9"]
-    assert asks(job) == [(estimate_memory_mb(study, cohort, n), 120 * n, 1) for n in (1, 2)]

@@ -101,7 +101,3 @@ def test_where_nothing_is_done_since_there_are_no_hours(job, passed, now_said) -
     job("one", 10.0, now_said)
     now = passed
     assert watch.line() == f"paper: {100 * made.fraction_done():.1f} % of the training done"
-
-
-def test_a_study_of_stored_runs_is_done() -> None:
-    assert ProgressReporter("paper", [], print).line() == "paper: 100.0 % of the training done"

@@ -1,7 +1,6 @@
-"""The rules of the workflow, read as text: what each command is given, and what waits for what."""
+"""The rules of the workflow: quoting, errors, and the functions that they share."""
 
 import re
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,71 +10,6 @@ from tests.study.conftest import BASE
 from oso_dp.errors import OsoError
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.expand import make_cohorts
-
-# Of each command of a rule, where the value of each option comes from.
-GIVEN = {
-    "plan": [{"--config": "-", "--output": "output"}],
-    "data": [{"--output": "output"}],
-    "train": [
-        {
-            "--plan": "input.plan",
-            "--cohort": "wildcards.cohort",
-            "--shard": "wildcards.shard",
-            "--data": "input.data",
-            "--output": "params.folder",
-            "--store": "params.store",
-            "--threads": "threads",
-        }
-    ],
-    "collect": [{"--store": "params.store", "--plan": "input.plan"}],
-    "account": [{"--output": "output"}],
-    "report_page": [{"--results": "params.store", "--output": "params.folder"}],
-    "publish": [{"--output": "params.target"}],
-    "cosine": [
-        {
-            "--plan": "input.plan",
-            "--cohort": "params.cohort",
-            "--data": "input.data",
-            "--output": "output",
-            "--threads": "threads",
-        }
-    ],
-    "signs": [
-        {
-            "--plan": "input.plan",
-            "--cohort": f"params.{dataset}",
-            "--learning-rate": "1",
-            "--data": f"input.{dataset}",
-            "--output": "output",
-            "--steps": "params.steps",
-            "--threads": "threads",
-        }
-        for dataset in ("mnist", "fashion_mnist")
-    ],
-}
-
-
-# What stands in a command without an option's name.
-ALONE = {
-    "data": {"params.dataset", "params.options"},
-    "collect": {"params.parts", "params.data"},
-    "account": {"params.store", "params.plans"},
-    "report_page": {"params.plans"},
-    "publish": {"params.source"},
-    "cosine": {"cosine"},
-    "signs": {"signs"},
-}
-NEEDS = {
-    "plan": [],
-    "data": [],
-    "train": ["plan.json", "data_file"],
-    "collect": ['part / "runs.parquet"', 'part / "evaluations.parquet"', "plan.json", "words"],
-    "account": ["collected.txt", "plan.json"],
-    "report_page": ["accounting.csv", "plan.json"],
-    "publish": ["report/index.html"],
-    "cosine": ["plan.json", "build/data/mnist.npz"],
-    "signs": ["plan.json", "build/data/mnist.npz", "build/data/fashion_mnist.npz"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -93,57 +27,11 @@ def part(rule: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def commands(rule: str, tmp_path: Path) -> list[list[str]]:
-    """The words of each `oso` command of a rule."""
-    path = tmp_path / "rule.smk"
-    path.write_text(rule)
-    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', shell_commands(path)))
-    calls = re.findall(r"\boso (.*?)(?= > | 2> | && | \) |$)", text)
-    return [shlex.split(call) for call in calls]
-
-
-def test_every_rule_is_looked_at(rules) -> None:
-    assert rules.keys() == GIVEN.keys() == NEEDS.keys()
-
-
-@pytest.mark.parametrize("name", GIVEN)
-def test_each_option_of_a_rules_command_has_its_own_value(rules, tmp_path, name: str) -> None:
-    found, alone = [], set()
-    for _, *words in commands(rules[name], tmp_path):
-        values = [re.sub(r"^\{(.*):q\}$", r"\1", word) for word in words]
-        given = {}
-        while values:
-            word = values.pop(0)
-            if word == "--allow-missing-store":
-                continue
-            if word.startswith("--"):
-                given[word] = values.pop(0)
-            else:
-                alone.add(word)
-        found.append(given)
-    assert found == GIVEN[name]
-    assert alone == ALONE.get(name, set())
-
-
-@pytest.mark.parametrize("name", NEEDS)
-def test_each_rule_waits_for_what_it_rests_on(rules, name: str) -> None:
-    inputs = part(rules[name], "input")
-    assert bool(inputs) == bool(NEEDS[name])
-    for needed in NEEDS[name]:
-        assert needed in inputs
-
-
 def test_no_command_forgives_an_error(repo, rules) -> None:
     for name, rule in rules.items():
         assert not re.search(r"\|\||; |\btrue\b|set \+", part(rule, "shell")), name
     common = (repo / "workflow/rules/common.smk").read_text()
     assert 'shell.prefix(\n    "set -euo pipefail; "' in common
-
-
-def test_the_whole_study_is_collected_and_published(repo) -> None:
-    target = (repo / "Snakefile").read_text().partition("rule all:")[2]
-    assert 'BUILD / "collected.txt"' in target
-    assert 'BUILD / "published.txt"' in target
 
 
 @pytest.fixture

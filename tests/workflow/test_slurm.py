@@ -63,9 +63,3 @@ def test_what_is_not_there_is_named(request_: Request, said: str) -> None:
 
 def test_a_cluster_that_does_not_answer_is_believed() -> None:
     check_requests([Request("train", "any", "lab", 8, 10**9)], lambda *command: [])
-
-
-def test_a_machine_without_slurm_is_named(monkeypatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(OsoError, match="--executor: slurm; sbatch not found"):
-        check_requests([Request("train")])
