@@ -68,16 +68,6 @@ def test_each_trial_alone_costs_its_share(epsilon, runs, shares, delta) -> None:
         assert share * epsilon * (1 - 1e-6) <= alone.get_epsilon(delta) <= share * epsilon
 
 
-def test_the_final_run_has_less_noise_than_a_searched_one_and_more_than_a_guess() -> None:
-    final = search(9).noise_multiplier(3.0, DELTA)
-    guess, searched = (
-        Search(PoissonSampling(RATE), STEPS, runs).noise_multiplier(3.0, DELTA) for runs in (1, 9)
-    )
-    assert guess * 1.001 < final < searched
-    dearer = search(9, (0.2, 0.4)).noise_multiplier(3.0, DELTA)
-    assert final < dearer  # larger trials leave it less
-
-
 def test_parts_of_the_same_noise_are_all_counted() -> None:
     same = search(9).cost((1.0, 1.0, 1.0), DELTA)
     assert same == Search(PoissonSampling(RATE), STEPS, 19).epsilon(1.0, DELTA)

@@ -4,7 +4,6 @@ import json
 import math
 from itertools import permutations
 
-import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from oso_dp.accounting import tuning_cost
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
 from oso_dp.accounting.tuning_cost import (
     STOPPING_ETA,
     Search,
@@ -142,14 +140,6 @@ def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
     with pytest.raises(OsoError, match=r"runs: 1; must be > 1 \(the mean\)"):
         compute_random_stopping_epsilon(ledger, 1, 1.0, DELTA)
-
-
-@pytest.mark.parametrize("delta", [1e-3, 1e-8])
-def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
-    """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
-    nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
-    (exact,) = compute_gaussian_epsilon(nu / 20**0.5, np.array([delta]))
-    assert exact == pytest.approx(1.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "prv"])

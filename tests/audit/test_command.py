@@ -104,16 +104,3 @@ def test_the_drop_in_for_opacus_has_its_own_methods_and_faults(oso) -> None:
     assert isinstance(refused.exception, OsoError)
     assert "must be one of hooks, functorch, ghost" in str(refused.exception)
     assert asked == {}
-
-
-def test_faults_are_planted_in_a_checkout_only(oso, tmp_path, monkeypatch, repo) -> None:
-    monkeypatch.chdir(tmp_path)
-    elsewhere = [path for path in sys.path if path and Path(path).resolve() != repo]
-    monkeypatch.setattr(sys, "path", elsewhere)
-    monkeypatch.delitem(sys.modules, "tests.audit.faults")
-    monkeypatch.delitem(sys.modules, "tests.audit")
-    monkeypatch.delitem(sys.modules, "tests")
-    done, asked = oso([finding(None, 0.5)], "--faults")
-    assert isinstance(done.exception, OsoError)
-    assert "no tests/audit/faults.py" in str(done.exception)
-    assert asked == {}

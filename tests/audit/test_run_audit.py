@@ -167,25 +167,6 @@ def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_agai
         assert claimed.get_delta(epsilon) < gaussian
 
 
-def test_another_seed_is_another_audit_in_both_experiments(monkeypatch) -> None:
-    asked: list[tuple[str, int]] = []
-
-    class EnoughError(Exception):
-        pass
-
-    def many_runs(method: str, runs: int, seed: int, train: None) -> None:
-        asked.append(("many runs", seed))
-        raise EnoughError
-
-    monkeypatch.setattr(
-        audit_module, "one_run", lambda _, seed, __: asked.append(("one run", seed))
-    )
-    monkeypatch.setattr(audit_module, "many_runs", many_runs)
-    with pytest.raises(EnoughError):
-        run_one_audit("online", None, runs=5, seed=7)
-    assert asked == [("one run", 7), ("many runs", 7)]
-
-
 @pytest.mark.parametrize("shape", [(7, 4), (1, 90)])
 def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypatch) -> None:
     inside, outside = ([Score("made up", np.zeros(size), (0.5,))] for size in shape)

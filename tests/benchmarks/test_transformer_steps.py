@@ -28,6 +28,7 @@ def texts(module):
     return text_transformer.Texts(words, classes, words, classes)
 
 
+@pytest.mark.nightly
 def test_a_row_for_each_competitor_with_time_and_memory(
     module, texts, tmp_path, monkeypatch, capsys
 ) -> None:

@@ -142,11 +142,11 @@ def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
 @pytest.mark.parametrize(("delta", "accountant"), [(1e-8, "rdp"), (1e-3, "pld")])
 def test_trials_and_final_run_are_priced_alike(delta, accountant, oso) -> None:
     asked = ("--epsilon", 3, "--delta", delta, "--accountant", accountant, "--json")
-    small = ("--examples", 6000, "--batch-size", 600, "--epochs", 1, "--runs", 2)
+    small = ("--examples", 6000, "--batch-size", 6000, "--epochs", 3, "--runs", 2)
     status, output, error = oso("calibrate", *small, *SCALED, *asked)
     assert status == 0, error
     said = json.loads(output)
-    whole = LinearScalingSearch(PoissonSampling(0.1), 10, 2, (0.1, 0.2))
+    whole = LinearScalingSearch(PoissonSampling(1.0), 3, 2, (0.1, 0.2))
     *trials, final = whole.noise_multipliers(3.0, delta, accountant)
     (entry,) = said if isinstance(said, list) else [said]
     assert [one["noise_multiplier"] for one in entry["trials"]] == pytest.approx(trials, rel=1e-4)

@@ -55,13 +55,6 @@ def test_a_killed_job_leaves_its_gpu(tmp_path) -> None:
     jobs[1].communicate()
 
 
-def test_an_error_leaves_the_gpu(tmp_path) -> None:
-    with pytest.raises(ValueError, match="broken"), acquire_first(NAMES[:1], tmp_path):
-        raise ValueError("broken")
-    with acquire_first(NAMES[:1], tmp_path) as index:
-        assert index == 0
-
-
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [

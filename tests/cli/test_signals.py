@@ -107,7 +107,7 @@ def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
                 workers = children(process.pid)
                 time.sleep(0.1)
             assert len(workers) >= 3
-            time.sleep(3)
+            time.sleep(1)
             process.send_signal(number)
             output, error = process.communicate(timeout=20)
             waited = time.monotonic()

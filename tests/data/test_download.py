@@ -155,13 +155,6 @@ def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
     assert mirrors.asked == [0]
 
 
-def test_closed_cache_gets_one_line(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    cache = tmp_path / "file/cache"
-    with pytest.raises(OsoError, match=f"^{cache}: cannot create folder .*Not a directory"):
-        obtain(source_at("http://127.0.0.1:1"), None, cache)
-
-
 def test_several_at_once_download_once(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 30.0)  # the machine may be busy
     with serving(CONTENT, server.slow) as mirrors:

@@ -180,7 +180,7 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
     ((given, at, _, steps, noise),) = asked
     assert noise == [given.noise_multiplier, 0.01]
     assert (given.model, given.batch_size, at.threshold, steps) == ("small_cnn", 600, 0.1, (1,))
-    (stored,) = pd.read_csv(tmp_path / "out/x.csv").to_dict("records")
+    (stored,) = pd.read_csv(tmp_path / "out/x.csv", dtype={"code_hash": str}).to_dict("records")
     assert stored["run_id"] == at.run_id
     assert stored.items() >= asdict(row).items()
     assert stored["code_hash"] == code_hash()
@@ -198,12 +198,3 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
 def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, message):
     with pytest.raises(OsoError, match=message):
         cosine(planned[0], cohort, planned[1], tmp_path / "x.csv", steps=steps)
-
-
-def test_gradients_are_compared_in_float32_whatever_the_run_has(arrays) -> None:
-    parameters, everybody = initial_parameters(task(), 0), torch.arange(EXAMPLES)
-    of_float, of_bfloat = (
-        Probe(task(precision=name), start(), arrays, 1)._sum(parameters, everybody)
-        for name in ("float32", "bfloat16")
-    )
-    assert torch.equal(of_float, of_bfloat)

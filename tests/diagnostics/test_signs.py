@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from scipy.special import ndtr
 
 from oso_dp.analysis.side_measurements import read_signs
 from oso_dp.cli.adaptation_signs import signs as command
@@ -92,19 +92,6 @@ def test_noise_is_in_what_is_released_and_in_nothing_else(arrays) -> None:
     assert math.isnan(rows[0].true_two_apart)
 
 
-def test_z_tells_how_often_a_sign_is_plus(arrays) -> None:
-    """The same sums each time, 250 draws of noise."""
-    still = start(learning_rate=1e-12)
-    constant = {"threshold_rate": 0.0, "learning_rate_rate": 0.0, "query_noise_ratio": 1.5}
-    rows = list(measure_signs(task(0.6, EXAMPLES, **constant), still, arrays, 251))
-    for product in ("direction", "gradient"):
-        expected = ndtr(getattr(rows[0], f"{product}_z"))
-        assert 0.7 < expected < 0.9  # of a z that is twice or half as large it would be another
-        up = np.mean([getattr(row, product) > 0 for row in rows])
-        deviation = math.sqrt(expected * (1 - expected) / len(rows))
-        assert up == pytest.approx(expected, abs=3 * deviation)
-
-
 def test_each_number_is_of_the_steps_that_it_names() -> None:
     draw = torch.Generator().manual_seed(1)
 
@@ -179,7 +166,7 @@ def test_the_command_adds_a_run_to_its_file(planned, tmp_path, asked) -> None:
     first = stored.iloc[0]
     assert (first["dataset"], first["method"], first["k"]) == ("glyphs", "online", 2)
     assert (first["direction"], first["true_gradient"], first["clipped"]) == (-0.25, 0.0625, 1.0)
-    assert first["code_hash"] == code_hash()
+    assert set(pd.read_csv(output, dtype={"code_hash": str})["code_hash"]) == {code_hash()}
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,13 @@ from oso_dp.study.strict_yaml import read_yaml
 
 MEMORY = 100 << 20  # bytes more than before; less than the bombs unfold to
 DEEP = [
-    "[" * 3_000,
     "[" * 3_000 + "]" * 3_000,
     '{"a":' * 100_000,
     '{"cohorts":' * 5_000 + "1" + "}" * 5_000,
-    "- " * 20_000,
     "a = " + "[" * 100_000,
     "[[first]]\na = " + "[" * 3_000 + "]" * 3_000,
     "9" * 100_000,
     '{"version": ' + "9" * 5_000 + "}",
-    "\ufeff{}",
 ]
 
 

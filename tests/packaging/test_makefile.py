@@ -240,14 +240,6 @@ def test_a_study_takes_cores_configuration_and_data_folder(checkout: Checkout, t
     assert "snakemake --cores all --config 'data_dir=my data' --configfile" in chosen
 
 
-def test_clean_removes_build_only(checkout: Checkout) -> None:
-    (checkout.folder / "build" / "demo").mkdir(parents=True)
-    (checkout.folder / "results").mkdir()
-    before = {path.name for path in checkout.folder.iterdir()}
-    checkout.make("clean")
-    assert {path.name for path in checkout.folder.iterdir()} == before - {"build"}
-
-
 @pytest.mark.parametrize("script", [".ci/run", "scripts/clean.sh", "scripts/update_lockfile.sh"])
 def test_scripts_are_executable(repo: Path, script: str) -> None:
     assert (repo / script).stat().st_mode & stat.S_IXUSR

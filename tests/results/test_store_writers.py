@@ -11,7 +11,7 @@ from oso_dp.results.read import read_results
 from .conftest import part
 
 # How often two collect at once; OSO_TEST_ROUNDS=100 is the long form.
-ROUNDS = int(os.environ.get("OSO_TEST_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("OSO_TEST_ROUNDS", "2"))
 # A process that collects whenever it is told a part and a store.
 WRITER = """
 import sys

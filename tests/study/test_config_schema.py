@@ -1,43 +1,9 @@
-"""What editors and people are told of a configuration: the schema's file, and config/README.md."""
+"""What people are told of a configuration: config/README.md."""
 
-import json
 import re
 from dataclasses import fields
 
-import pytest
-
 from oso_dp.methods import find_method, method_names
-from oso_dp.study.strict_yaml import read_yaml
-
-jsonschema = pytest.importorskip("jsonschema")  # Snakemake brings it
-
-
-@pytest.fixture(scope="module")
-def validator(repo):
-    schema = json.loads((repo / "workflow/schemas/config.schema.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
-
-
-@pytest.fixture
-def smoke(repo) -> dict:
-    return read_yaml((repo / "config/ci/smoke.yaml").read_text(encoding="utf-8"), "smoke")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "at"),
-    [
-        ({"methods": {"onlin": {}}}, "onlin"),
-        ({"methods": {"auto_s": {"stabilizer": 2}}}, "stabilizer"),
-        ({"methods": {"auto_dog": {"scale": 0}}}, "or equal to the minimum of 0"),
-        ({"delta": 1}, "or equal to the maximum of 1"),
-        ({"batch_size": 0}, "less than the minimum of 1"),
-        ({"seeds": [-1]}, "less than the minimum of 0"),
-    ],
-)
-def test_what_is_wrong_is_wrong_in_an_editor(validator, smoke, wrong, at) -> None:
-    (error,) = validator.iter_errors({**smoke, **wrong})
-    assert at in error.message
 
 
 def test_people_are_told_every_configuration(repo) -> None:

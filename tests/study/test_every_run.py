@@ -46,16 +46,6 @@ def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
         assert make_task(cohort).method.momentum == momentum
 
 
-@pytest.mark.parametrize("momentum", [0.25, 0.9])
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_without_privacy_sgd_has_the_studys_momentum_and_adam_its_own(optimizer, momentum) -> None:
-    plan = plan_with(methods={"no_dp": {"optimizer": optimizer}}, momentum=momentum)
-    for cohort in plan.cohorts:
-        assert cohort.momentum == (momentum if optimizer == "sgd" else None)
-        if optimizer == "sgd":
-            assert make_task(cohort).method.momentum == momentum
-
-
 @pytest.mark.parametrize("batch_size", [100, 512, 6000])
 def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int) -> None:
     settings = {"fixed_quantile": {"count_noise": 0.25}}

@@ -10,17 +10,21 @@ from oso_dp.study.grid import paper_best_runs
 from oso_dp.study.plan import read_plan
 
 
-def test_the_papers_best_are_those_of_spotcheck(repo) -> None:
-    plan = read_plan(repo / "results/plan.json")
+@pytest.fixture(scope="module")
+def plan(repo):
+    return read_plan(repo / "results/plan.json")
+
+
+def test_the_papers_best_are_those_of_spotcheck(plan, repo) -> None:
     spotcheck = make_cohorts(load_config(repo / "config/paper/best_points.yaml"))
     expected = {run.run_id for each in spotcheck for run in each.runs}
     assert {run for cohort in plan.cohorts for run in paper_best_runs(cohort)} == expected
 
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
-@pytest.mark.parametrize("factor", [0.95, 0.97, 0.985, 1.0, 1.015, 1.03, 1.05])
-def test_a_point_is_the_papers_within_two_per_cent(repo, axis: str, factor: float) -> None:
-    cohort = read_plan(repo / "results/plan.json").cohort("mnist.fixed_threshold.k9.eps3")
+@pytest.mark.parametrize("factor", [0.97, 0.985, 1.015, 1.03])
+def test_a_point_is_the_papers_within_two_per_cent(plan, axis: str, factor: float) -> None:
+    cohort = plan.cohort("mnist.fixed_threshold.k9.eps3")
     there = paper_best_runs(cohort)
     moved = [replace(run, **{axis: factor * getattr(run, axis)}) for run in cohort.runs]
     found = paper_best_runs(replace(cohort, runs=tuple(moved)))

@@ -126,12 +126,6 @@ def test_other_accounting_is_not_even_priced(offer) -> None:
         calibrate_grids(parse_config(STUDY, "x"), search_accounting="random_stopping")
 
 
-def test_a_model_of_ones_own_needs_a_package_that_offers_it(offer) -> None:
-    offer("others")
-    with pytest.raises(OsoError, match=r"no installed package provides .*installed: others"):
-        parse_config(STUDY, "x")
-
-
 @pytest.mark.parametrize("declared", [{"version": "'2'"}, {"public": "True"}, {"examples": "59"}])
 def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared) -> None:
     offer()

@@ -22,7 +22,7 @@ from oso_dp.results.schema import SCHEMAS
 from .conftest import COHORT, STUDY, content, read, write
 
 EXAMPLES = settings(
-    max_examples=12,
+    max_examples=8,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

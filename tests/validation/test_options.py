@@ -14,7 +14,6 @@ from typer.models import ArgumentInfo
 
 from oso_dp.cli.commands import app
 from oso_dp.option_types import MAX_AT_ONCE, path
-from oso_dp.reporting import update_docs
 
 from .conftest import COHORT, content, refused
 
@@ -167,11 +166,6 @@ def test_campaign_paths_empty_are_refused(name, capsys) -> None:
     assert f"argument --{name}: '': must name a file or folder" in capsys.readouterr().err
 
 
-def test_campaign_paths_are_all_typed() -> None:
-    paths = {"results", "existing", "data", "data-dir", "plan", "priorities"}
-    assert {*campaign_options(path)} == paths
-
-
 @pytest.mark.parametrize("text", ["1_000", "١", "1" * 400, "1" * 5000, "nan", "1e999", "0", "-0"])
 @pytest.mark.parametrize("name", ["minutes", "threads", "parallel-runs"])
 def test_campaign_numbers_odd_are_refused(name, text, capsys) -> None:
@@ -179,13 +173,6 @@ def test_campaign_numbers_odd_are_refused(name, text, capsys) -> None:
     error = capsys.readouterr().err
     assert error.startswith(f"oso: error: argument --{name}: {text[:80]}")
     assert error.count("\n") == 1
-
-
-def test_other_commands_empty_paths_are_refused(capsys) -> None:
-    for given in (["", "--results", "x"], ["page", "--results", ""]):
-        with pytest.raises(SystemExit):
-            update_docs.main(given)
-        assert "'': must name a file or folder" in capsys.readouterr().err
 
 
 # A valid call of each command that reads a file, with what each path option names.

@@ -62,29 +62,6 @@ def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None
     assert asked == [(common.STUDY, name, ids[1:])]
 
 
-def test_hours_ahead_are_those_of_each_job(common) -> None:
-    made = []
-    job = SimpleNamespace(pending=lambda *facts: made.append((*facts, "pending")))
-    common.names["Job"] = type("Job", (), {"__new__": lambda cls, *facts: made.append(facts)})
-    common.names["Job"].pending = job.pending
-    common.names["estimate_seconds"] = lambda study, cohort, runs: 3600.0 * len(runs)
-    name = next(iter(common.COHORTS))
-    first = SimpleNamespace(
-        rule=SimpleNamespace(name="train"),
-        output=SimpleNamespace(runs=f"build/test/parts/{name}/shard0/runs.parquet"),
-    )
-    dag = SimpleNamespace(needrun_jobs=lambda: [first])
-    common.names["workflow"] = SimpleNamespace(dag=dag)
-    list(common.names["training_jobs"]())
-    runs = sum(len(cohort.runs) for cohort in common.COHORTS.values())
-    assert sum(hours for hours, *_ in made) == runs
-    assert [part for _, part, _, *pending in made if pending] == [
-        Path(f"build/test/parts/{name}/shard0")
-    ]
-    logs = {log for _, _, log, *_ in made}
-    assert len(logs) == len(made) == len(common.names["all_parts"]())
-
-
 def shell_commands(path: Path) -> str:
     return "".join(re.findall(r"^    shell:\n((?:        .*\n)+)", path.read_text(), re.MULTILINE))
 

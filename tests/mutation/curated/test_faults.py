@@ -138,7 +138,7 @@ def names_in(code: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
 
 
-@pytest.mark.parametrize("module", [*MODULES][::8])
+@pytest.mark.parametrize("module", [*MODULES][::16])
 def test_fault_survives_renaming(module: str) -> None:
     source = MODULES[module][0].path.read_text()
     for fault in MODULES[module]:
