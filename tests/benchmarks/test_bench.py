@@ -5,21 +5,15 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import child
 import worker
 from bench import main
-from child import CannotGoOnError, Child
-from competitor import Setting, SkippedError, batch_of, fresh_model
+from competitor import Setting, SkippedError, fresh_model
 from competitors import competitor_names, find_competitor, is_ours
 from estimate import private_loads
-from jax_layers import translate
-from jax_peer import loss as jax_loss
 from workloads import WORKLOADS, Data, find_workload, make_data, save_data
 
 from oso_dp.models.losses import LOSSES
@@ -111,21 +105,6 @@ def test_without_noise_and_clip_everyone_does_what_sgd_does(model) -> None:
             assert distance(found, sgd) < 1e-4, name
 
 
-@pytest.mark.parametrize("model", WORKLOADS)
-def test_jax_has_the_same_network_and_loss(model) -> None:
-    jax = pytest.importorskip("jax")
-    setting = Setting("jax", model, batch_size=SIZE)
-    network = fresh_model(setting)
-    inputs, targets = batch_of(setting, make_data(setting.workload, SIZE))
-    outputs = network(inputs).detach()
-    values = [jax.numpy.array(value.detach().numpy()) for value in network.parameters()]
-    theirs = jax.jit(translate(network))(values, inputs.numpy())
-    np.testing.assert_allclose(theirs, outputs, rtol=1e-4, atol=1e-6)
-    metric = setting.workload.metric
-    losses = [jax_loss(metric, *each) for each in zip(theirs, targets.numpy(), strict=True)]
-    np.testing.assert_allclose(losses, LOSSES[metric](outputs, targets), rtol=1e-5)
-
-
 def test_everyone_clips_each_example_by_itself() -> None:
     data = make_data(find_workload("bag_of_words"), SIZE)
     model = fresh_model(Setting("sgd", "bag_of_words"))
@@ -189,17 +168,6 @@ def test_bench_measures_and_has_rows_for_what_it_skips(bench) -> None:
     assert not any(float(skipped[column] or 0) for column in MEASURED)
 
 
-def test_bench_writes_text_and_a_figure(bench) -> None:
-    _, folder = bench
-    text = (folder / "cpu.txt").read_text()
-    assert "oso FixedThreshold, R = 1" in text
-    assert "oso FixedThreshold, R = 1, bfloat16" in text
-    assert "18,120 private runs have 28.3 million steps" in text
-    with Image.open(folder / "cpu.png") as picture:
-        assert min(picture.size) > 300
-        assert len(picture.convert("RGB").getcolors(10**6)) > 10
-
-
 def test_a_worker_says_why_it_cannot(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
     monkeypatch.setattr(worker, "_use_threads", lambda threads: None)
@@ -214,22 +182,6 @@ def test_a_worker_says_why_it_cannot(tmp_path, monkeypatch) -> None:
     assert answer("fixed_quantile")["status"] == "failed"
     assert "must be >" in answer("fixed_quantile")["reason"]
     assert answer("sgd").keys() == {"seconds", "version"}
-
-
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
-        ("import os; os.kill(os.getpid(), 9)", "killed, perhaps for want of memory"),
-        ("import sys; input(); sys.exit('no such device')", "status 1; it said: no such device"),
-        ("import time; time.sleep(60)", "no answer in 1 s"),
-    ],
-)
-def test_a_worker_that_dies_or_hangs_says_why(program, reason, tmp_path, monkeypatch) -> None:
-    (tmp_path / "worker.py").write_text(program)
-    monkeypatch.setattr(child, "_WORKER", tmp_path / "worker.py")
-    monkeypatch.setattr(child, "_PATIENCE", 1.0)
-    with pytest.raises(CannotGoOnError, match=reason):
-        Child(Setting("sgd", "bag_of_words"), tmp_path)
 
 
 @pytest.mark.parametrize(

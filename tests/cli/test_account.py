@@ -118,22 +118,6 @@ def test_a_grid_above_its_budget_fails(store, oso) -> None:
     assert "exceeded" in (store.parent / "table.csv").read_text()  # to see which
 
 
-@pytest.mark.parametrize("grids", [1, 3])
-def test_grids_are_counted_and_totals_are_not(grids: int, tmp_path, oso) -> None:
-    store = Store()
-    for place in range(grids):
-        store.add(dataset="glyphs", k=2, epsilon=3.0 + place)
-        store.add(dataset="glyphs", k=2, epsilon=3.0 + place, seed=1)
-    alone = store.write(tmp_path / "alone")
-    own_data(store, 12)  # and two more grids of glyphs
-    both = store.write(tmp_path / "both")
-    for folder, count in ((alone, grids), (both, grids + 2)):
-        status, output, error = oso("account", folder)
-        assert status == 0, error
-        assert f"{folder}: {count} private grids." in output
-        assert ("patients" in output) == (folder == both)
-
-
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("command", ["account", "summary"])
 def test_whichever_grid_is_above_its_budget_is_named(command, at, tmp_path, oso) -> None:

@@ -311,24 +311,6 @@ def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
     assert last == "delta 3e-07, pld, composition"
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_data_sets_with_large_delta_are_named(oso, asked, repo, tmp_path, order: int) -> None:
-    sections = {
-        "mnist": "{model: cnn, epsilons: [3], seconds_per_step: 0.1}",
-        "glyphs": "{model: small_cnn, epsilons: [3], seconds_per_step: 0.1}",
-    }
-    lines = ["name: x", "results: r", "report: p", "methods: {online: {}}", "values_per_axis: [2]"]
-    lines += ["seeds: [0]", "delta: 0.00005", "datasets:"]
-    lines += [f"  {name}: {sections[name]}" for name in [*sections][::order]]
-    for delta, named in (("0.00005", ["mnist"]), ("0.0005", ["mnist", "glyphs"])):
-        text = "\n".join(lines).replace("0.00005", delta)
-        (tmp_path / "study.yaml").write_text(text)
-        status, _, beside = oso("calibrate", "--config", tmp_path / "study.yaml")
-        assert status == 0, beside
-        said = re.findall(r"^oso: (\w+): Delta is not below", beside, re.MULTILINE)
-        assert sorted(said) == sorted(named)
-
-
 def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatch) -> None:
     asked = []
 

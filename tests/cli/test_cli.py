@@ -17,7 +17,6 @@ from tests.planned_rows import run_row
 from oso_dp.cli import calibration_options
 from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.files import json_text
-from oso_dp.reporting.report_folder import ReportFolder
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
 from oso_dp.study.plan import Plan, read_plan, write_plan
@@ -52,13 +51,6 @@ def test_a_part_has_one_writer(oso, study) -> None:
         assert [path.name for path in (study / "part").iterdir()] == [".lock"]
     assert (study / "part/.lock").exists()  # as a killed job leaves it
     assert train(oso)[0] == 0
-
-
-def test_stored_runs_are_not_trained_again(oso, collected) -> None:
-    assert len(read_results(collected / "part").runs) == 2
-    assert train(oso, "--store", "store")[0] == 0
-    assert len(read_results(collected / "part").runs) == 0
-    assert oso("collect", "part", "--store", "store")[1] == "store: 2 runs, 12 evaluations\n"
 
 
 def test_missing_store_is_refused_unless_allowed(oso, collected) -> None:
@@ -154,16 +146,6 @@ def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypa
         "reports: contains other files",
     )
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
-
-
-def test_a_report_is_published_by_command(oso, tmp_path) -> None:
-    refused(oso("publish", tmp_path, "--output", tmp_path / "x"), "contains no report")
-    report = ReportFolder(tmp_path / "report", tmp_path / "store")
-    report.write("index.html", "page")
-    report.finish()
-    page = tmp_path / "public/index.html"
-    assert oso("publish", tmp_path / "report", "--output", page.parent)[:2] == (0, f"{page}\n")
-    assert page.read_text() == "page"
 
 
 @pytest.fixture

@@ -187,19 +187,3 @@ def test_a_folder_without_the_files_is_named_with_what_it_is_to_hold(tiny, tmp_p
         obtain(tiny.source, folder, tmp_path / "cache")
     assert str(folder) in str(caught.value)
     assert all(f"{name}.gz" in str(caught.value) for name in tiny.content)
-
-
-def test_a_check_sees_a_local_file_before_its_checksum_is_taken(tiny, tmp_path):
-    folder, seen = tiny.write(tmp_path), []
-
-    def check(content, name):
-        seen.append(name)
-        if content.endswith(b"!"):
-            raise OsoError(f"{name}: ends in !")
-
-    assert contents(obtain(tiny.source, folder, tmp_path / "cache", check)) == tiny.content
-    assert seen == [str(folder / f"{name}.gz") for name in tiny.content]
-    labels = gzip.compress(tiny.content["t10k_labels"] + b"!")
-    (folder / "t10k_labels.gz").write_bytes(labels)
-    with pytest.raises(OsoError, match=r"t10k_labels\.gz: ends in !"):
-        obtain(tiny.source, folder, tmp_path / "cache", check)

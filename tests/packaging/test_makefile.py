@@ -141,12 +141,6 @@ def test_a_copied_checkout_does_not_use_the_venv_of_the_first(checkout: Checkout
     assert made_anew(checkout.make("setup")[1])
 
 
-def test_a_venv_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
-    checkout.make("setup")
-    (checkout.folder / ".venv" / "bin" / "python").unlink()
-    assert made_anew(checkout.make("setup")[1])
-
-
 def make_by_hand(checkout: Checkout, folder: Path | None = None) -> Path:
     """A .venv as the README's lines make one, with something in it."""
     venv = checkout.folder / ".venv"
@@ -206,38 +200,6 @@ def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
     assert checkout.make("setup")[0] == 0
     plain = checkout.make("--dry-run", "demo", "DATA_DIR=it's; mine")[2]
     assert "--config 'data_dir=it'\\''s; mine'" in plain
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ('sys.version_info = (3, 9, 2, "final", 0)', "must be 3.11 or newer"),
-        ('sys.modules["ensurepip"] = None', "venv module"),
-        (None, "must be Python 3.11 or newer"),
-    ],
-    ids=["old", "without venv", "absent"],
-)
-def test_unfit_python_is_refused(checkout: Checkout, setting: str | None, says: str) -> None:
-    if setting is None:
-        checkout.python.unlink()
-    else:
-        run = f"import sys; {setting}; exec(sys.argv[2])"
-        checkout.python.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{run}' \"$@\"\n")
-    status, _, output = checkout.make("setup")
-    lines = [line for line in output.splitlines() if not line.startswith("make: ***")]
-    assert status != 0
-    assert len(lines) == 1
-    assert says in lines[0]
-    assert not (checkout.folder / ".venv").exists()
-
-
-@pytest.mark.parametrize("target", ["demo", "paper"])
-def test_a_study_takes_cores_configuration_and_data_folder(checkout: Checkout, target: str) -> None:
-    plain = checkout.make("--dry-run", target)[2]
-    assert f"snakemake --cores 2  --configfile config/{target}.yaml" in plain
-    assert "data_dir" not in plain
-    chosen = checkout.make("--dry-run", target, "CORES=all", "DATA_DIR=my data")[2]
-    assert "snakemake --cores all --config 'data_dir=my data' --configfile" in chosen
 
 
 @pytest.mark.parametrize("script", [".ci/run", "scripts/clean.sh", "scripts/update_lockfile.sh"])

@@ -176,3 +176,14 @@ def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> 
         assert rates[0] == 0.1
         assert len({np.float32(rate) for rate in rates}) == trained
         assert all(rate == pytest.approx(0.1, rel=1e-6) for rate in rates)
+
+
+@pytest.mark.parametrize(("stored", "now"), [(1, 2), (2, 1), (1, 3), (None, 2), (3, 2), (2, 2)])
+@pytest.mark.parametrize("more", [0.0, 0.3])
+def test_rows_of_older_and_of_newer_streams_are_not_judged(stored, now, more: float) -> None:
+    elsewhere = {"device": "another", "rng_version": now}
+    found = compare_run(
+        ROW | {"rng_version": stored}, evaluated(), ROW | elsewhere, evaluated(more=more)
+    )
+    expected = EQUAL if more == 0 else BEYOND
+    assert found.text == (expected if stored == now else OTHER_RNG)

@@ -9,9 +9,8 @@ import torch
 from tests.planned_rows import rows_of
 from tests.study.test_private_datasets import planned as own_study
 
-from oso_dp.errors import OsoError
 from oso_dp.rerun import rerun
-from oso_dp.rerun.rerun import select_datasets, select_repeatable
+from oso_dp.rerun.rerun import select_repeatable
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan
 
@@ -77,12 +76,3 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
     now[0] = 0.0
     alone = rerun.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
     assert [one.seconds for one, _ in alone] == [900.0]
-
-
-@pytest.mark.parametrize("names", [[], ["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "b"]])
-def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> None:
-    stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
-    found = select_datasets(stored, names)
-    assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]
-    with pytest.raises(OsoError, match=r"--dataset: d; has no run that .* must be one of a, b, c"):
-        select_datasets(stored, [*names, "d"])

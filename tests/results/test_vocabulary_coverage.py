@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from oso_dp.data.arrays import Arrays, save_arrays
-from oso_dp.errors import OsoError
 from oso_dp.results.vocabulary_coverage import COVERAGE_FILE, store_coverage
 
 
@@ -55,17 +54,6 @@ def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     assert json.loads((tmp_path / COVERAGE_FILE).read_text())["ag_news"]["known_words"] == {
         "test": 0.9
     }
-
-
-def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:
-    good = prepared("a", **texts("ag_news", 0.9))
-    (tmp_path / COVERAGE_FILE).write_text("{")
-    with pytest.raises(OsoError, match=rf"^{tmp_path / COVERAGE_FILE}: not the facts"):
-        store_coverage(tmp_path, [good])
-    assert (tmp_path / COVERAGE_FILE).read_text() == "{"
-    (tmp_path / "x.npz").write_bytes(b"cut")
-    with pytest.raises(OsoError, match=r"x\.npz: truncated, or not a data file"):
-        store_coverage(tmp_path, [tmp_path / "x.npz"])
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -83,16 +83,6 @@ def test_starting_values_match_to_three_digits(mnist, read, axis, written) -> No
             read(f"[[first]]\n{axis} = {beside * value!r}")
 
 
-def test_part_selects_a_searchs_part(mnist, read) -> None:
-    online = next(cohort for cohort in mnist.cohorts if cohort.method == "online")
-    scaled = replace(
-        online, search_accounting="linear_scaling", trial_fractions=(0.1, 0.2), stage="final"
-    )
-    plan = replace(mnist, cohorts=(replace(scaled, stage="trial 1"), scaled, online))
-    (level, *_) = rank_runs(list_jobs([plan]), read('[[first]]\nstage = "final"\n', plan))
-    assert [job.cohort.stage for job, runs in level if runs] == ["final"]
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

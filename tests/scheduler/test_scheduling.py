@@ -1,4 +1,8 @@
-"""What trains, in which order, until when, and what survives a kill; by a fake clock."""
+"""What trains, in which order, until when, and what survives kills and spoiled files."""
+
+import json
+import os
+import time
 
 import pytest
 from tests.planned_rows import run_row, score_rows
@@ -7,7 +11,7 @@ from tests.scheduler.conftest import RUNS, KilledError, list_runs, make_plan
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import list_jobs, rank_runs
 from oso_dp.scheduler.scheduling import HELD, Scheduler
-from oso_dp.scheduler.shard_store import ShardStore
+from oso_dp.scheduler.shard_store import ShardStore, list_stores
 from oso_dp.training.job import ResultRows
 from oso_dp.training.provenance import device_name
 
@@ -36,14 +40,6 @@ def test_deadline_only_complete_runs_in_time(seconds, parallel, make, machine, o
     assert sorted(list_runs(out)) == sorted(machine.trained)
     assert len(made.list_left()) == RUNS - len(machine.trained)
     assert len(machine.trained) == RUNS or seconds < 1000.0
-
-
-@pytest.mark.parametrize(("seconds", "runs"), [(25.0, 2), (20.4, 1), (10.2, 1)])
-def test_estimate_too_long_is_not_started(seconds, runs, make, machine, said) -> None:
-    """Runs of 10 s; what would end just in time is not started either."""
-    make(seconds).run()
-    assert len(machine.asked) == len(machine.trained) == runs
-    assert any(": waits: cannot end before the deadline (needs " in line for line in said)
 
 
 @pytest.mark.parametrize(("began", "hours"), [(0, 1.0), (20, 0.5)])
@@ -123,23 +119,6 @@ def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
     made._refresh()
     assert made._run_seconds(cohort) == 20.0
     assert made._run_seconds(plan.cohorts[0]) == 20.0  # another method, on the same data
-
-
-def test_diverged_group_measures_nothing(make, machine) -> None:
-    made = make(only="online", parallel=4)
-    run_job = machine.run_job
-
-    def diverge(cohort, *others):
-        *most, on_progress = others
-        return run_job(cohort, *most, lambda done, step: step > 2 or on_progress(done, step))
-
-    from oso_dp.scheduler import scheduling
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduling, "run_job", diverge)
-        made.run()
-    assert len(machine.trained) == 4
-    assert made.throughput == {}
 
 
 def test_two_processes_share_the_work(make, machine, out) -> None:
@@ -265,3 +244,89 @@ def test_plans_of_same_names_train_their_own(make, machine) -> None:
         assert all(wanted[run_id].columns == cohort.columns for run_id in run_ids)
         assert all(wanted[run_id].momentum == cohort.momentum for run_id in run_ids)
     assert sorted(machine.trained) == sorted(wanted)
+
+
+SPOILED = {
+    "empty": b"",
+    "cut off": b'["a", "b',
+    "no runs": b"[]",
+    "nested without end": b"[" * 100_000,
+    "longer than any": b"[" + b" " * (2 << 20) + b"]",
+    "a path": b'["../../outside"]',
+}
+
+
+@pytest.fixture
+def started(make, machine, tmp_path):
+    """The runs.json of a group that was killed in training, after one finished group."""
+    make(25.0, "online", 2).run()
+    machine.kill_at = 3
+    with pytest.raises(KilledError):
+        make(parallel=2).run()
+    (path,) = (tmp_path / "out/.progress").glob("*/runs.json")
+    return path
+
+
+def check_finished(make, machine, out) -> None:
+    make(parallel=2).run()
+    found = list_runs(out)
+    assert len(found) == len({*found}) == RUNS
+    assert sorted(machine.trained) == sorted(found)
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_spoiled_group_is_set_aside(name, started, make, machine, tmp_path, caplog) -> None:
+    started.write_bytes(SPOILED[name])
+    check_finished(make, machine, tmp_path / "out")
+    (line,) = caplog.messages
+    assert line.startswith(
+        f"{started}: damaged, or of an older version; renamed to runs.json.damaged"
+    )
+    assert "\n" not in line
+
+
+def test_part_of_a_group_is_set_aside(started, make, machine, tmp_path) -> None:
+    started.write_bytes(json.dumps(json.loads(started.read_bytes())[:1]).encode())
+    check_finished(make, machine, tmp_path / "out")
+
+
+def test_pipe_as_group_is_named(started, make, machine, tmp_path) -> None:
+    started.unlink()
+    os.mkfifo(started)
+    with pytest.raises(OsoError, match=r"runs\.json: cannot be read \(not a regular file\)"):
+        make().run()
+    started.unlink()
+    check_finished(make, machine, tmp_path / "out")
+
+
+def test_folders_of_others_stay(started, make, machine, tmp_path, caplog) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    cohort = started.parent.name.rpartition(".")[0]
+    other = started.parent.with_name(f"{cohort}.random_stopping.0123456789ab")
+    other.mkdir()
+    for folder in (outside, other):
+        (folder / "runs.json").write_text("[]")
+    started.parent.with_name(f"{cohort}.{'0' * 12}").symlink_to(outside)
+    check_finished(make, machine, tmp_path / "out")
+    assert (other / "runs.json").exists()
+    assert (outside / "runs.json").exists()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1" * 99])
+def test_spoiled_shard_is_named_and_stays(content, make, tmp_path) -> None:
+    make(only="online").run()
+    shard = list_stores(tmp_path / "out")[0]
+    (shard / "runs.parquet").write_bytes(content)
+    with pytest.raises(OsoError, match=f"{shard.name}/runs.parquet: not a readable Parquet file"):
+        ShardStore(tmp_path / "out")
+    assert len(list_stores(tmp_path / "out")) == 4
+
+
+def test_status_line_is_due_once(tmp_path) -> None:
+    stores = [ShardStore(tmp_path) for _ in range(3)]
+    assert [store.is_status_due(60.0) for store in stores] == [True, False, False]
+    for moment in (time.monotonic() - 60, time.monotonic() + 1e6):  # the latter: before a reboot
+        (tmp_path / ".progress/status").write_text(repr(moment))
+        assert [store.is_status_due(60.0) for store in stores] == [True, False, False]

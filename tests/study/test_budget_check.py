@@ -1,6 +1,8 @@
-"""What is looked at before training: every way to search at its own price, to the last digits."""
+"""Before training, every way to search is held against its own price, with each last step."""
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -104,3 +106,46 @@ def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, plac
     short = cohorts[place].noise_multiplier * 0.999
     with pytest.raises(OsoError, match=f"{cohorts[place].name}: .* would cost epsilon"):
         check_budget([replace(cohorts[place], noise_multiplier=short)])
+
+
+ODD: dict[str, Any] = {
+    "name": "test",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}},
+    "values_per_axis": [7],
+    "seeds": [0],
+}
+EXAMPLES = 6000
+# Of 0.0005 steps more than a whole number, of a half, of nearly one, and of none.
+SIZES = [(5999, 3), (4000, 1), (4500, 2), (1001, 1), (600, 2)]
+RULES = ("composition", "single", "random_stopping", "linear_scaling")
+
+
+@pytest.mark.parametrize(("batch_size", "epochs"), SIZES)
+@pytest.mark.parametrize("way", RULES)
+def test_the_last_step_is_paid_for_however_few_it_was_for(
+    way, batch_size, epochs, monkeypatch
+) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def noise(search: Search, *_) -> float:
+        asked.append((search.steps, search.sampling.rate))
+        return 5.0
+
+    def cost(search: Search, *_) -> float:
+        asked.append((search.steps, search.sampling.rate))
+        return 0.1
+
+    monkeypatch.setattr(Search, "noise_multiplier", noise)
+    monkeypatch.setattr(Search, "epsilon", cost)
+    # No other test asks about this delta: what a search costs is kept, and trials are searches.
+    delta = 1.2346e-5 + 1e-9 * RULES.index(way)
+    more = {"search_accounting": way, "batch_size": batch_size, "epochs": epochs, "delta": delta}
+    config = parse_config({**ODD, **more}, "x")
+    expected = math.ceil(epochs * EXAMPLES / batch_size), batch_size / EXAMPLES
+    grids = calibrate_grids(config)
+    assert set(asked) == {expected}
+    asked.clear()
+    noises = {grid.cohort.name: grid.noise_multiplier for grid in grids}
+    check_budget(make_plan_with_noise(config, noises).cohorts)
+    assert set(asked) == {expected}

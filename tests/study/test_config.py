@@ -1,12 +1,16 @@
-"""The configuration: what is shipped is valid; what is wrong is named in one line."""
+"""The configuration: what is shipped is valid and the paper's; what is wrong is named in one line."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.study.config import load_config, parse_config
+from oso_dp.methods import PAPER_METHODS, find_method, method_names
+from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, paper_results, paper_setups
+from oso_dp.study.config import GridSection, StudyConfig, load_config, parse_config
 from oso_dp.study.config_schema import json_schema
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -163,3 +167,129 @@ def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(repo) -> None
         parse_config({**values, "schedule": "linear"}, "x")
     others = {name: given for name, given in values["methods"].items() if name != "auto_dog"}
     parse_config({**values, "schedule": "linear", "methods": others}, "x")
+
+
+def test_people_are_told_every_configuration(repo) -> None:
+    text = (repo / "config/README.md").read_text(encoding="utf-8")
+    files = [path for path in (repo / "config").rglob("*.yaml") if not path.is_symlink()]
+    names = [str(path.relative_to(repo / "config")) for path in files]
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_people_are_told_every_method_its_settings_and_their_defaults(repo) -> None:
+    text = (repo / "config/README.md").read_text(encoding="utf-8")
+    table = text.partition("Options of the methods")[2].partition("\n## ")[0]
+    lines = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    said = {name: cell for names, cell in lines for name in re.findall(r"`(\w+)`", names)}
+    assert sorted(said) == method_names()
+    for name, cell in said.items():
+        names = {one.name: one.default for one in fields(find_method(name).Options)}
+        if not names:
+            assert cell.strip() == "none"
+        shared = re.findall(r"those of `(\w+)`", cell)
+        told = {**_told(cell)}
+        for other in shared:
+            told = {**_told(said[other]), **told}
+        assert set(told) == set(names), name
+        for setting, default in told.items():
+            if isinstance(default, float) and "fixed at 0" not in cell:
+                assert default == names[setting], (name, setting)
+
+
+def _told(cell: str) -> dict[str, float | None]:
+    """Each setting, with its default where a number stands for it."""
+    parts = re.findall(r"`(\w+)`([^(`]*\(([^)`]*)\)| \()", cell)
+    return {
+        name: float(default) if re.fullmatch(r"[\d.e-]+", default) else None
+        for name, _, default in parts
+    }
+
+
+SMALL = {"demo", "smoke"}  # on digits of their own, with ranges of their own
+SHORT = {"one_epoch"}
+
+
+@pytest.fixture(scope="module")
+def shipped(repo) -> dict[str, StudyConfig]:
+    found = (path for path in (repo / "config").rglob("*.yaml") if not path.is_symlink())
+    return {path.stem: load_config(path) for path in found}
+
+
+def budgets(dataset: str) -> list[float]:
+    """That the paper has on a data set, or on the whole of which we have a part."""
+    paper = paper_results().dropna(subset="epsilon")
+    of_it = paper[paper["dataset"] == dataset.removesuffix("_partial")]
+    return sorted(of_it["epsilon"].unique())
+
+
+def test_the_papers_study_is_what_its_tables_have(shipped) -> None:
+    config, paper = shipped["paper"], paper_results()
+    assert set(config.methods) == set(PAPER_METHODS) == set(paper["method"])
+    assert config.values_per_axis == sorted(paper["k"].unique())
+    assert len(config.seeds) == SEEDS
+    assert config.epochs == PAPER_EPOCHS
+    assert {config.batch_size} == set(paper_setups()["batch_size"])
+    assert set(config.datasets) == set(paper["dataset"])
+    for name, section in config.datasets.items():
+        assert section.epsilons == budgets(name), name
+
+
+def test_whoever_gives_no_path_runs_the_papers_study(repo) -> None:
+    snakefile = (repo / "Snakefile").read_text()
+    assert snakefile.count('configfile: "config/paper.yaml"') == 1
+    usual = load_config(repo / "config/config.yaml")
+    assert usual == load_config(repo / "config/paper.yaml")
+
+
+def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
+    """Rows of another delta, batch size or length would stand beside the paper's unnoticed."""
+    paper = shipped["paper"]
+    for name, config in shipped.items():
+        assert config.delta == paper.delta, name
+        assert config.device == "cpu", name
+        assert config.randomness == "seeded", name
+        assert not config.final_activation, name
+        assert config.seeds == [*range(len(config.seeds))], name
+        assert len(config.seeds) <= SEEDS, name
+        assert all(settings == {} for settings in config.methods.values()), name
+        if name in SMALL:
+            continue
+        assert config.batch_size == paper.batch_size, name
+        assert config.epochs == (1 if name in SHORT else paper.epochs), name
+        assert config.evaluate_every == paper.evaluate_every, name
+        assert config.values_per_axis == [1] or set(config.values_per_axis) <= {5, 7, 9}, name
+        if config.values_per_axis != [1]:
+            assert config.grid == GridSection(), name
+        for dataset, section in config.datasets.items():
+            assert set(section.epsilons) <= set(budgets(dataset)), (name, dataset)
+
+
+def test_a_studys_name_says_what_it_has_otherwise(shipped) -> None:
+    for name, config in shipped.items():
+        momentum = {"momentum_0": 0.0, "momentum_0.5": 0.5}.get(name, 0.9)
+        assert config.momentum == momentum, name
+        assert (config.schedule == "linear") == ("linear_decay" in name), name
+        assert (config.averaging > 0) == ("averaged" in name), name
+        assert (config.search_accounting == "random_stopping") == ("random_stopping" in name), name
+        shape = next((one for one in ("geometric", "poisson") if one in name), "logarithmic")
+        assert config.stopping_distribution == shape, name
+        alone = name.startswith(("defaults", "untuned"))
+        assert (config.search_accounting == "single") == alone, name
+        assert (config.search_accounting == "linear_scaling") == ("linear_scaling" in name), name
+
+
+def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
+    models = {name: one.model for name, one in shipped["paper"].datasets.items()}
+    models["ag_news_partial"] = models["ag_news"]
+    for name, config in shipped.items():
+        as_read = config.momentum == 0.9 and all(
+            (section.model, section.loss, section.oov_words) == (models.get(key), "mean", "zeros")
+            for key, section in config.datasets.items()
+        )
+        if config.results == "results":
+            assert as_read, name
+        else:
+            assert config.results.startswith("build/"), name
+            assert config.report.startswith(("build/", "reports/")), name
+    stores = [config.results for config in shipped.values() if config.results != "results"]
+    assert len(set(stores)) == len(stores)

@@ -90,14 +90,3 @@ def test_hours_left_are_at_the_speed_so_far(job) -> None:
     job("short", 10.0, done=True)
     watch.poll()
     assert lines[-1] == "paper: 100.0 % of the training done"
-
-
-@pytest.mark.parametrize("passed", [60.0, 3600.0, 10**6])
-@pytest.mark.parametrize("now_said", [said(1, 4, 50, 100), said(1, 4, 20, 100), ""])
-def test_where_nothing_is_done_since_there_are_no_hours(job, passed, now_said) -> None:
-    now = 0.0
-    made = job("one", 10.0, said(1, 4, 50, 100))
-    watch = ProgressReporter("paper", [made], print, clock=lambda: now)
-    job("one", 10.0, now_said)
-    now = passed
-    assert watch.line() == f"paper: {100 * made.fraction_done():.1f} % of the training done"

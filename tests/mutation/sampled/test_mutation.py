@@ -70,20 +70,6 @@ def test_a_function_that_changes_has_new_mutants(tmp_path) -> None:
     assert {function for function, _ in changed} == {"below"}
 
 
-def test_what_python_warns_of_is_no_mutant(tmp_path) -> None:
-    path = tmp_path / "first.py"
-    path.write_text("def f(x):\n    return x == 3\n")
-    texts = [made.text for place in places(path) if (made := mutant(place))]
-    assert any("x != 3" in text for text in texts)
-    assert not any(" is " in text for text in texts)
-
-
-def test_what_nobody_computes_from_is_not_mutated(tmp_path) -> None:
-    path = tmp_path / "first.py"
-    path.write_text("def f(x: int | None = None) -> int | str:\n    y: int | None = x\n    pass\n")
-    assert named(path) == {}
-
-
 def test_the_history_is_in_order(tmp_path) -> None:
     rows = history.read()
     history.write(rows, tmp_path / "again.csv")
