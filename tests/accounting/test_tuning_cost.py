@@ -1,4 +1,4 @@
-"""What a search costs, against independent check values, and the least noise that meets a budget."""
+"""What a search costs, against independent values, and the least noise that meets a budget."""
 
 import json
 import math
@@ -17,7 +17,6 @@ from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibra
 from oso_dp.accounting.tuning_cost import (
     STOPPING_ETA,
     Search,
-    compute_random_stopping_epsilon,
     infer_stopping_distribution,
 )
 from oso_dp.errors import OsoError
@@ -136,12 +135,6 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
     with pytest.raises(OsoError, match=rf"^epsilon: [\de+-]+; {said} at delta 1e-05 for 9 x 100"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
-
-
-def test_a_stopped_search_of_one_run_on_average_is_refused() -> None:
-    ledger = Ledger(PoissonSampling(0.01), [((SumQuery("g", 1.0),), 10)])
-    with pytest.raises(OsoError, match=r"runs: 1; must be > 1 \(the mean\)"):
-        compute_random_stopping_epsilon(ledger, 1, 1.0, DELTA)
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "prv"])

@@ -13,7 +13,6 @@ import worker
 from bench import main
 from competitor import Setting, SkippedError, fresh_model
 from competitors import competitor_names, find_competitor, is_ours
-from estimate import private_loads
 from workloads import WORKLOADS, Data, find_workload, make_data, save_data
 
 from oso_dp.models.losses import LOSSES
@@ -208,12 +207,3 @@ def test_bad_values_are_refused_in_one_line(arguments, named, tmp_path, capsys) 
     assert printed.err.count("\n") == 1
     assert named in printed.err
     assert not (tmp_path / "out").exists()
-
-
-def test_study_has_the_papers_runs_and_steps() -> None:
-    loads = private_loads()
-    assert sum(load.runs for load in loads) == 18_120
-    assert sum(load.steps for load in loads) == 6_040 * (1172 + 1172 + 2344)
-    assert {load.method for load in loads} == {m for m in competitor_names() if is_ours(m)} - {
-        "no_dp"
-    }

@@ -8,21 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from filelock import FileLock
 from tests.commands import refused
 from tests.planned_rows import run_row
 
 from oso_dp.cli import calibration_options
-from oso_dp.data.arrays import Arrays, save_arrays
 from oso_dp.files import json_text
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
 from oso_dp.study.plan import Plan, read_plan, write_plan
 
 COHORT = "glyphs.online.k2.eps3"
-SMOKE = "config/ci/smoke.yaml"
 
 
 def train(oso, *other: object):
@@ -72,15 +69,6 @@ def test_missing_store_is_refused_unless_allowed(oso, collected) -> None:
     assert len(read_results(collected / "part").runs) == 2
 
 
-def test_a_plan_from_standard_input(oso, repo, tmp_path, monkeypatch) -> None:
-    import io
-
-    monkeypatch.setattr(sys, "stdin", io.StringIO((repo / SMOKE).read_text()))
-    assert oso("plan", "--config", "-", "--output", tmp_path / "plan.json")[0] == 0
-    monkeypatch.setattr(sys, "stdin", io.StringIO("epochs: [1"))
-    refused(oso("plan", "--config", "-"), "configuration", "not YAML")
-
-
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -97,21 +85,6 @@ def test_train_refuses(oso, study, arguments, parts) -> None:
     refused(train(oso, *arguments[1:]), *parts)
     assert (study / "plan.json").read_bytes() == before
     assert not (study / "part" / "runs.parquet").exists()
-
-
-def test_data_of_another_data_set_are_refused(oso, study) -> None:
-    small = np.zeros((10, 1, 14, 14), dtype=np.float32)
-    targets = np.zeros(10, dtype=np.int64)
-    arrays = Arrays(small, targets, small, targets)
-    save_arrays(study / "small.npz", arrays, {"dataset": "glyphs"})
-    refused(train(oso, "--data", "small.npz"), "training examples: 10; must be 6000")
-    save_arrays(study / "other.npz", arrays, {"dataset": "mnist"})
-    refused(train(oso, "--data", "other.npz"), "other.npz", "data set 'mnist'; must be 'glyphs'")
-    prepared = {"dataset": "glyphs", "preparation": {"words": 25}}
-    save_arrays(study / "other.npz", arrays, prepared)
-    refused(
-        train(oso, "--data", "other.npz"), "other.npz: prepared with options {'words': 25}; must be"
-    )
 
 
 def test_the_data_folder_from_the_environment(oso, tmp_path, monkeypatch) -> None:

@@ -66,14 +66,6 @@ def test_other_code_may_change_last_digits(oso, collected, monkeypatch) -> None:
     assert "2 BEYOND the tolerance" in said
 
 
-def test_rows_of_older_streams_are_counted_apart(oso, collected) -> None:
-    change(collected / "store", "runs", "rng_version", lambda streams: streams * 0 + 1)
-    change(collected / "store", "evaluations", "value", lambda value: value * 0.5)
-    status, said, _ = oso("verify", "store", *ALL)
-    assert status == 0
-    assert "  2 older RNG version, so another realization: not compared\n" in said
-
-
 def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
     for arguments, part in [
         (["store", "--data", "nowhere"], "--data: nowhere; no data files of these runs"),

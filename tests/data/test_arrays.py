@@ -141,13 +141,6 @@ def test_another_file_is_refused_by_name_and_left_alone(tmp_path):
         assert path.read_bytes() == before
 
 
-def test_a_missing_file_or_a_folder_is_named(tmp_path):
-    said = {"missing.npz": "cannot read data file", "": "folder; must be a regular file"}
-    for name, complaint in said.items():
-        with pytest.raises(OsoError, match=f"^{tmp_path / name}: {complaint}"):
-            load_arrays(tmp_path / name)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.data import DATASETS, ag_news, ag_news_partial, glove, prepare_dataset, sources
+from oso_dp.data import DATASETS, ag_news, glove, prepare_dataset
 from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.download import DatasetSource, SourceFile
@@ -103,18 +103,6 @@ def test_the_part_is_prepared(partial):
     assert (nearest == arrays.test_targets).mean() > 0.5
 
 
-@pytest.mark.parametrize("words", [15, 25])
-@pytest.mark.parametrize("oov_words", ["zeros", "skipped"])
-@pytest.mark.parametrize("vocabulary", ["subset", "complete"])
-def test_part_is_prepared_as_asked(words, oov_words, vocabulary, monkeypatch, tmp_path):
-    monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
-    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)
-    assert made == (
-        *(tmp_path, tmp_path / "cache", words, oov_words, vocabulary),
-        sources.AG_NEWS_PARTIAL,
-    )
-
-
 def test_the_part_never_passes_for_the_whole(shared, tmp_path):
     assert DATASETS["ag_news_partial"].title == "AG News partial (n = 66,994)"
     with pytest.raises(OsoError, match=r"train\.csv\.gz: missing"):
@@ -140,39 +128,12 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
         ("ag_news", {"words": 30}, "words: 30; must be one of 15, 25 for ag_news"),
         ("ag_news", {"oov_words": "mean"}, "oov_words: 'mean'; .* zeros, skipped"),
         ("mnist", {"words": 15}, "'mnist': words, oov_words and vocabulary are for text only"),
-        (
-            "glyphs",
-            {"oov_words": "zeros"},
-            "'glyphs': words, oov_words and vocabulary are for text only",
-        ),
-        ("ag_news", {"vocabulary": "all"}, "vocabulary: 'all'; must be one of complete,"),
-        (
-            "mnist",
-            {"vocabulary": "complete"},
-            "'mnist': words, oov_words and vocabulary are for text only",
-        ),
     ],
 )
 def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, options, message):
     with pytest.raises(OsoError, match=message):
         prepare_dataset(dataset, tmp_path / "x.npz", tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_more_words_make_longer_inputs(tiny, tmp_path, monkeypatch):
-    folder, source = tiny
-    info = DATASETS["ag_news"]
-    small = {"examples": 2, "test_examples": 1}
-    monkeypatch.setitem(DATASETS, "ag_news", type(info)(**{**vars(info), **small}))
-    monkeypatch.setattr(ag_news.build, "__defaults__", (*ag_news.build.__defaults__[:-1], source))
-    for words in (None, 15, 25):
-        made = prepare_dataset(
-            "ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset"
-        )
-        arrays, provenance = load_arrays(tmp_path / "x.npz")
-        assert made == provenance
-        assert arrays.train_inputs.shape == (2, 50 * (words or 15))
-        assert provenance["preparation"]["words"] == (words or 15)
 
 
 GOOD = '"3","Oil at $46","Prices \\soar, ""again"""\n"1","","Peace\nin two lines"\n'
@@ -204,14 +165,9 @@ def test_what_was_written_is_read(rows):
     ("row", "message"),
     [
         ('"3","no description"', "2 columns; must have class, title, description"),
-        ('"3","a","b","c"', "4 columns"),
         ("", "0 columns"),
         ('"5","a","b"', "class '5'; must be 1 to 4"),
-        ('"0","a","b"', "class '0'"),
-        ('"","a","b"', "class ''"),
-        ('"class","title","description"', "class 'class'"),
         ('"3","",""', "no words"),
-        ('"3"," ","--- ..."', "no words"),
         ('"3","a","b', "unbalanced quotes"),
         ('"3","a,"b"', "unbalanced quotes"),
     ],

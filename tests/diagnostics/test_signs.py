@@ -167,16 +167,3 @@ def test_the_command_adds_a_run_to_its_file(planned, tmp_path, asked) -> None:
     assert (first["dataset"], first["method"], first["k"]) == ("glyphs", "online", 2)
     assert (first["direction"], first["true_gradient"], first["clipped"]) == (-0.25, 0.0625, 1.0)
     assert set(pd.read_csv(output, dtype={"code_hash": str})["code_hash"]) == {code_hash()}
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"steps": 11}, "--steps: 11; must be <= 10"),
-        ({"learning_rate": 77.0}, "--learning-rate: 77; must be one of 0.0"),
-    ],
-)
-def test_what_is_not_planned_is_refused(planned, tmp_path, asked, more, message) -> None:
-    with pytest.raises(OsoError, match=message):
-        command(planned[0], COHORT, planned[1], tmp_path / "x.csv", **more)
-    assert not asked

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import torch
 from tests.planned_rows import rows_of
-from tests.study.test_private_datasets import planned as own_study
 
 from oso_dp.rerun import rerun
 from oso_dp.rerun.rerun import select_repeatable
@@ -26,13 +25,6 @@ def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo:
     found = select_repeatable(pd.DataFrame(rows_of(plan)["runs"]))
     expected = plan.run_ids() if randomness == "seeded" else []
     assert [one.run.run_id for one in found] == expected
-
-
-def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
-    offer(public="True")
-    plan = own_study(randomness="seeded")
-    assert all(cohort.is_public for cohort in plan.cohorts)
-    assert select_repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect, finished_runs
 from oso_dp.results.read import read_results
-from oso_dp.results.schema import EVALUATIONS, RUNS, SCHEMA_VERSION, SCHEMAS, stored_schema
+from oso_dp.results.schema import SCHEMA_VERSION, SCHEMAS, stored_schema
 from oso_dp.results.write import write_table
 
 from .conftest import STEPS, evaluation_row, part, run_row
@@ -38,15 +38,6 @@ def test_columns_are_the_public_format(kind) -> None:
     assert SCHEMAS[kind].names == COLUMNS[kind].split()
 
 
-def test_rows_come_back_as_written(write) -> None:
-    results = read_results(write("a", "r1", "r2"))
-    assert names(results) == ["r1", "r2"]
-    assert list(results.runs.columns) == RUNS.names
-    assert list(results.evaluations.columns) == EVALUATIONS.names
-    assert len(results.evaluations) == 4
-    assert results.runs["quantile"].isna().all()
-
-
 def test_parts_are_collected_once_each(write, tmp_path) -> None:
     store = tmp_path / "store"
     collect([write("a", "r1"), write("b", "r2", "r3")], store)
@@ -70,11 +61,6 @@ def test_a_planned_run_that_is_nowhere_is_named(write, tmp_path) -> None:
     with pytest.raises(OsoError, match=r"1 planned run is neither there .* first is r9"):
         collect([write("a", "r1")], tmp_path / "store", expected=["r1", "r9"])
     assert not list((tmp_path / "store").glob("*.parquet"))
-
-
-def test_a_store_without_files_is_named(tmp_path) -> None:
-    with pytest.raises(OsoError, match=r"runs\.parquet: no such results"):
-        read_results(tmp_path / "nowhere")
 
 
 def test_another_schema_version_is_named(write) -> None:

@@ -2,7 +2,6 @@
 
 import tomllib
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 
@@ -59,14 +58,6 @@ def test_levels_file_then_paper_then_grids(mnist, read) -> None:
 )
 def test_filter_selects_cohorts(mnist, patterns, count) -> None:
     assert len(list_jobs([mnist], patterns)) == count
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_run_of_two_plans_matches_either(mnist, read, order) -> None:
-    cohorts = tuple(cohort for cohort in mnist.cohorts if cohort.method == "online")
-    plans = [mnist, replace(mnist, name="other", cohorts=cohorts)][::order]
-    (level, *_) = rank_runs(list_jobs(plans), read('[[first]]\nplan = "other"\n', *plans))
-    assert {run for _, run in runs_of(level)} == {run for cohort in cohorts for run in cohort.runs}
 
 
 @pytest.mark.parametrize("written", ["{:.3g}", "{:.6g}", "{!r}"])

@@ -93,20 +93,6 @@ def test_a_data_sets_choices_change_the_identity_unless_they_are_the_defaults(
     assert ids() == ids(loss="mean", oov_words="zeros", precision="float32")
 
 
-def test_the_shape_decides_only_under_random_stopping(base) -> None:
-    stopping = {**base, "methods": {"online": {}}, "search_accounting": "random_stopping"}
-    shapes = ("logarithmic", "geometric", "poisson")
-    ids = [
-        all_ids(parse_config({**stopping, "stopping_distribution": shape}, "x")) for shape in shapes
-    ]
-    assert len(set().union(*ids)) == sum(map(len, ids))
-    assert ids[0] == all_ids(parse_config(stopping, "x"))
-    with pytest.raises(
-        OsoError, match="x: stopping_distribution: poisson; only with search_accounting"
-    ):
-        parse_config({**base, "stopping_distribution": "poisson"}, "x")
-
-
 def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:
     composed = make_cohorts(parse_config(base, "x"))
     stopping = make_cohorts(parse_config({**base, "search_accounting": "random_stopping"}, "x"))

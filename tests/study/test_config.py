@@ -1,4 +1,4 @@
-"""The configuration: what is shipped is valid and the paper's; what is wrong is named in one line."""
+"""The configuration: what is shipped is valid and the paper's; what is wrong is named."""
 
 import json
 import re
@@ -71,23 +71,13 @@ BAD = {
         "skipped",
         "datasets.mnist.oov_words: skipped; only for text",
     ),
-    "sum of a class's loss": (
-        "loss",
-        "sum",
-        "datasets.mnist.loss: sum; only for models that return images",
-    ),
     "precision of another device": (
         "precision",
         "tf32",
         "datasets.mnist.precision: tf32; must be float32 or bfloat16 on device cpu",
     ),
-    "unknown selection": (
-        {"search_accounting": "best"},
-        "search_accounting: 'best'; must be 'composition',",
-    ),
     "epsilon zero": ("epsilons", [0], "0; must be greater than 0"),
     "epsilon infinite": ("epsilons", [float("inf")], "epsilons.0"),
-    "epsilon text": ("epsilons", ["three"], "valid number"),
     "epsilon true": ("epsilons", [True], "not true or false"),
     "epsilon twice": ("epsilons", [3, 3.0], "each value may appear only once"),
     "delta one": ({"delta": 1}, "delta: 1; must be less than 1"),
@@ -102,8 +92,6 @@ BAD = {
         {"methods": {"online": {"threshold_rate": True}}},
         "methods.online.threshold_rate: True; must be a number, not true or",
     ),
-    "momentum one": ({"momentum": 1}, "momentum: 1; must be less than 1"),
-    "name with a slash": ({"name": "../x"}, "name: '../x'; must match pattern '^[a-z0-9_]+$'"),
     "device": ({"device": "tpu"}, "device: 'tpu'; must match pattern '^(cpu|cuda)$'"),
 }
 
@@ -134,11 +122,6 @@ def test_a_file_that_is_no_configuration(tmp_path, text) -> None:
     path.write_text(text)
     with pytest.raises(OsoError, match=r"x\.yaml"):
         load_config(path)
-
-
-def test_a_missing_file(tmp_path) -> None:
-    with pytest.raises(OsoError, match=r"none\.yaml: cannot be read"):
-        load_config(tmp_path / "none.yaml")
 
 
 def test_numbers_as_yaml_writes_them(base) -> None:

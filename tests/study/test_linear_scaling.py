@@ -122,19 +122,6 @@ def test_what_cannot_be_asked_is_said_in_one_line(case) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
-    cohort = plan.cohorts[0]
-    for change in (
-        {"search_accounting": "composition"},
-        {"stage": None},
-        {"stage": "trial 3"},
-        {"trial_fractions": None},
-        {"trial_fractions": (0.2, 0.1)},
-    ):
-        with pytest.raises(OsoError, match=r"^glyphs\.online: (stage|trial_fractions)"):
-            replace(cohort, **change)
-
-
 @pytest.mark.parametrize("trials", [2, 3, 4, 6])
 def test_however_many_trials_there_are_each_is_a_cohort(trials: int) -> None:
     shares = [0.02 * (place + 1) for place in range(trials)]

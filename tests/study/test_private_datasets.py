@@ -14,7 +14,7 @@ from oso_dp.analysis.study_statement import make_planned_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import calibrate_grids, check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
@@ -122,12 +122,6 @@ def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, messa
     assert "\n" not in str(raised.value)
 
 
-def test_other_accounting_is_not_even_priced(offer) -> None:
-    offer()
-    with pytest.raises(OsoError, match=r"must be composition, since .* not declared public"):
-        calibrate_grids(parse_config(STUDY, "x"), search_accounting="random_stopping")
-
-
 @pytest.mark.parametrize("declared", [{"version": "'2'"}, {"public": "True"}, {"examples": "59"}])
 def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared) -> None:
     offer()
@@ -209,17 +203,6 @@ def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, d
     assert f", {delta:g})-differential privacy of all" in text
     said = float(text.split("noise multiplier ")[1].split()[0].rstrip("."))
     assert said <= statement.noise_multiplier < said + 2e-4
-
-
-@pytest.mark.parametrize("values_per_axis", [[2], [2, 3], [3, 2, 4]])
-def test_a_plan_promises_for_all_runs_of_each_method(offer, values_per_axis) -> None:
-    offer()
-    (statement,) = make_planned_statements(planned(values_per_axis=values_per_axis).cohorts)
-    assert statement.methods == {
-        "online": 2 * sum(values_per_axis),
-        "fixed_threshold": 2 * sum(k * k for k in values_per_axis),
-    }
-    assert statement.runs == sum(statement.methods.values())
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

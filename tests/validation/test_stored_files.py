@@ -101,51 +101,28 @@ def test_the_shipped_plan_is_affordable(repo) -> None:
     check_budget(read_plan(repo / "results/plan.json").cohorts[::9])
 
 
-# Of the table `runs`: column, value, what is said. The first row is of online, k = 2, epsilon = 3.
-RUNS = [
-    ("run_id", None, "1 rows without run_id"),
-    ("method", "magic", "method: 'magic'; must be one of"),
-    ("k", 0, "k: 0; must be >= 1"),
-    ("epsilon", math.inf, "epsilon: inf; must be > 0"),
-    ("epsilon", None, "epsilon is missing"),
-    ("delta", 1.0, "delta: 1.0; must be > 0 and < 1"),
-    ("search_accounting", "best", "search_accounting: 'best'; must be one of composition"),
-    ("seed", -1, "seed: -1; must be >= 0"),
-    ("learning_rate", -0.1, "learning_rate: -0.1; must be > 0"),
-    ("noise_multiplier", 0.0, "noise_multiplier: 0.0; must be > 0"),
-    ("noise_multiplier", 1e6, "its ledger has noise multiplier"),
-    ("query_noise_multiplier", math.inf, "query_noise_multiplier: inf; must be > 0"),
-    ("sampling", "shuffled", "sampling: 'shuffled'; must be one of poisson"),
-    ("examples", 7000, "its ledger has sampling rate"),
-    ("steps", 10**9, "its ledger has 10 steps, the row 1000000000"),
-    ("precision", "float8", "precision: 'float8'; must be one of float32"),
-    ("status", "running", "status: 'running'; must be one of finished, diverged"),
-    ("status", "diverged", "diverged_at is missing"),
-    ("wall_seconds", -1.0, "wall_seconds: -1.0; must be >= 0"),
-    ("method_options", None, "method_options is missing"),
-    ("schedule", "cosine", "schedule: 'cosine'; must be one of linear"),
-    ("budget_runs", 0, "budget_runs: 0; must be >= 1"),
-    ("search_accounting", "linear_scaling", "trial_fractions: None; must be two numbers"),
-    ("ledger", "hello", "ledger: not readable"),
-    ("ledger", None, "ledger: not readable"),
+# The first row is of online, k = 2, epsilon = 3: table, column, value, what is said.
+CASES = [
+    ("runs", "run_id", None, "1 rows without run_id"),
+    ("runs", "epsilon", math.inf, "epsilon: inf; must be > 0"),
+    ("runs", "epsilon", None, "epsilon is missing"),
+    ("runs", "method", "magic", "method: 'magic'; must be one of"),
+    ("runs", "noise_multiplier", 1e6, "its ledger has noise multiplier"),
+    ("runs", "examples", 7000, "its ledger has sampling rate"),
+    ("runs", "steps", 10**9, "its ledger has 10 steps, the row 1000000000"),
+    ("runs", "status", "diverged", "diverged_at is missing"),
+    ("runs", "method_options", None, "method_options is missing"),
+    ("runs", "search_accounting", "linear_scaling", "trial_fractions: None; must be two numbers"),
+    ("runs", "ledger", "hello", "ledger: not readable"),
+    ("evaluations", "value", 2.0, "value: 2.0; an accuracy must be <= 1"),
+    ("evaluations", "value", None, "value is missing"),
+    ("evaluations", "step", None, "1 rows without run_id or step or split"),
+    ("evaluations", "split", "train", "split: 'train'; must be one of test, test_even, test_odd"),
+    ("evaluations", "run_id", "nobody", "evaluations of run nobody have no row in runs.parquet"),
 ]
-EVALUATIONS = [
-    ("value", 2.0, "value: 2.0; an accuracy must be <= 1"),
-    ("value", math.inf, "value: inf; must be >= 0"),
-    ("value", None, "value is missing"),
-    ("loss", math.inf, "loss: inf; must be a finite number"),
-    ("fraction_clipped", math.nan, "fraction_clipped: nan; must be a finite number"),
-    ("step", 0, "step: 0; must be >= 1"),
-    ("step", None, "1 rows without run_id or step or split"),
-    ("split", "train", "split: 'train'; must be one of test, test_even, test_odd"),
-    ("metric", "f1", "metric: 'f1'; must be one of accuracy, mse"),
-    ("run_id", "nobody", "evaluations of run nobody have no row in runs.parquet"),
-]
-CASES = [("runs", *case) for case in RUNS] + [("evaluations", *case) for case in EVALUATIONS]
-NAMES = [f"{kind}.{column} {value!r}" for kind, column, value, _ in CASES]
 
 
-@pytest.mark.parametrize(("kind", "column", "value", "said"), CASES, ids=NAMES)
+@pytest.mark.parametrize(("kind", "column", "value", "said"), CASES)
 def test_impossible_value_is_refused_by_commands(kind, column, value, said, place, oso) -> None:
     rows = read(place / "part", kind)
     rows[0][column] = value
