@@ -11,7 +11,6 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oso_dp.accounting import tuning_cost
-from oso_dp.accounting import tuning_cost as search_module
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibrate_noise_multiplier
 from oso_dp.accounting.tuning_cost import (
@@ -326,33 +325,3 @@ def test_up_to_the_ends_of_the_range(nu: float) -> None:
         assert calibrate_noise_multiplier(lambda at: 5 / at, 5 / nu, 1e-9, near) == pytest.approx(
             nu, rel=2e-9
         )
-
-
-def test_no_noise_is_asked_about_twice_and_few_where_it_begins_near() -> None:
-    asked: list[float] = []
-
-    def cost(nu: float) -> float:
-        asked.append(nu)
-        return 5 / nu**1.3
-
-    found = calibrate_noise_multiplier(cost, 3.0, 1e-5)
-    assert len(asked) == len(set(asked)) > 8
-    asked.clear()
-    calibrate_noise_multiplier(cost, 3.0, 1e-5, found * 1.0001)
-    assert len(asked) == len(set(asked)) <= 6
-
-
-def test_the_dear_accountant_is_asked_seldom(monkeypatch) -> None:
-    """PLD in fine steps takes most of a search's time."""
-    asked: list[str] = []
-    fresh = search_module.make_accountant
-
-    def noted(name: str, *how):
-        asked.append(name)
-        return fresh(name, *how)
-
-    monkeypatch.setattr(search_module, "make_accountant", noted)
-    found = Search(PoissonSampling(512 / 60_000), 1172, 9)
-    nu = found.noise_multiplier(3.0, 1e-5, "pld")
-    assert 1 <= asked.count("pld") <= 8
-    assert found.epsilon(nu, 1e-5, "pld") <= 3.0 < found.epsilon(nu * (1 - 3e-5), 1e-5, "pld")

@@ -1,20 +1,13 @@
 """`oso verify`: what was trained here comes out again; what was changed does not."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oso_dp.errors import OsoError
-from oso_dp.rerun import rerun
 from oso_dp.rerun.rerun import (
-    BEYOND,
-    NOT_EQUAL,
-    WITHIN,
-    Comparison,
     order_by_random_sample,
     select_repeatable,
 )
@@ -91,27 +84,6 @@ def test_sample_is_of_all_rows_by_seed(stored) -> None:
     assert len(beginnings) > 35
 
 
-def test_unavailable_data_set_is_skipped(oso, repo, stored, tmp_path, monkeypatch) -> None:
-    seen = []
-
-    def make(dataset: str, path: Path, raw: Path, **rest) -> None:
-        if dataset == "ag_news_partial":
-            raise OsoError("data_dir raw: no file of it here")
-        path.touch()
-
-    monkeypatch.setattr("oso_dp.data.prepare_dataset", make)
-    monkeypatch.setattr(rerun, "select_repeatable", lambda runs: stored)
-    monkeypatch.setattr(rerun, "verify", lambda results, order, *_: iter(seen.extend(order) or ()))
-    where = [repo / "results", "--data", tmp_path, "--data-dir", tmp_path]
-    status, said, error = oso("verify", *where)
-    assert (status, error) == (0, "")
-    assert said.startswith("ag_news_partial is skipped: data_dir raw: no file of it here\n")
-    assert {one.cohort.dataset for one in seen} == {"mnist", "fashion_mnist"}
-    assert f"0 of {len(seen)} rows" in said
-    status, _, error = oso("verify", *where, "--dataset", "ag_news_partial")
-    assert (status, error) == (2, "oso: error: data_dir raw: no file of it here\n")
-
-
 @pytest.mark.nightly
 def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_path):
     seed = int(job.code_hash(), 16)
@@ -121,31 +93,3 @@ def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_
     )
     assert (status, error) == (0, "")
     assert "\n1 of " in said
-
-
-@pytest.mark.parametrize("texts", [(BEYOND, NOT_EQUAL), (BEYOND, BEYOND), (NOT_EQUAL, WITHIN)])
-def test_all_differing_rows_are_counted(texts, oso, collected, monkeypatch) -> None:
-    judged = [("a row", Comparison("a", text, 0.5, 0.6)) for text in texts]
-    monkeypatch.setattr(rerun, "verify", lambda *_: iter(judged))
-    status, said, error = oso("verify", "store", *ALL)
-    wrong = sum(text != WITHIN for text in texts)
-    assert status == 2
-    assert error == f"oso: error: {wrong} of 2 rows: results differ from the stored ones\n"
-    assert "2 of 2 rows, sampled with seed 0:\n" in said
-
-
-def test_each_row_is_trained_on_its_own_data_set(oso, collected, monkeypatch) -> None:
-    names, seen = ["a", "b", "b", "a"], []
-
-    def train(results, order, arrays_of, *rest):
-        for name in names:
-            cohort = SimpleNamespace(data_file=f"{name}.npz", dataset=name, preparation={1: name})
-            seen.append(arrays_of(cohort))
-        return iter(())
-
-    for name in names:
-        Path(f"{name}.npz").touch()
-    monkeypatch.setattr(rerun, "verify", train)
-    monkeypatch.setattr("oso_dp.data.validation.load_prepared", lambda *asked: asked)
-    assert oso("verify", "store", *ALL)[0] == 0
-    assert seen == [(Path(f"{name}.npz"), name, {1: name}) for name in names]

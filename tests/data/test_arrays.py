@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,17 +64,6 @@ def test_what_was_saved_is_loaded(tmp_path, shape):
     assert_equal(loaded, arrays)
     assert provenance == PROVENANCE
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_the_file_is_a_plain_npz_that_any_numpy_reads(tmp_path):
-    path, arrays = tmp_path / "x.npz", make()
-    save_arrays(path, arrays, PROVENANCE)
-    with zipfile.ZipFile(path) as archive:
-        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
-    with np.load(path, allow_pickle=False) as file:
-        np.testing.assert_array_equal(file["test_inputs"], arrays.test_inputs)
-        stored = {**PROVENANCE, "digest": arrays.digest}
-        assert json.loads(file["provenance"].item()) == stored
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

@@ -11,11 +11,9 @@ import sys
 import threading
 import time
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import requests
 
 from oso_dp.data import download as module
 from oso_dp.data.download import DatasetSource, SourceFile, obtain
@@ -92,17 +90,6 @@ def test_bad_mirror_reason_is_said(bad, says, tmp_path):
         tracemalloc.stop()
 
 
-def test_no_network_gets_one_line(tmp_path, monkeypatch):
-    def offline(url, **options):
-        raise requests.ConnectionError("Name or service\nnot known")
-
-    monkeypatch.setattr(requests, "get", offline)
-    with pytest.raises(OsoError, match=r"\(https://a\.example: Name or service not known; https"):
-        obtain(source_at("https://a.example", "https://b.example"), None, tmp_path)
-    with pytest.raises(OsoError, match=r"cannot download big\.gz \(no mirror\)"):
-        obtain(source_at(suffix=".gz"), None, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("served", "suffix", "stored"),
     [(gzip.compress(CONTENT), ".gz", "big.gz"), (CONTENT, ".gz", "big"), (CONTENT, "", "big")],
@@ -131,15 +118,6 @@ def test_spoiled_archive_is_not_stored(served, tmp_path):
         finally:
             tracemalloc.stop()
     assert kept(tmp_path) == {}
-
-
-def test_only_missing_files_are_downloaded(tiny, make_tiny, tmp_path, opened):
-    cache = tiny.write(tmp_path / "cache")
-    (cache / "t10k_labels.gz").unlink()
-    with serving(tiny.content["t10k_labels"], server.sound) as mirrors:
-        source = replace(make_tiny().source, mirrors=mirrors.urls)
-        assert contents(obtain(source, None, cache)) == tiny.content
-    assert [url.rsplit("/", 1)[1] for url in opened] == ["t10k_labels.gz"]
 
 
 def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):

@@ -7,18 +7,11 @@ import pytest
 
 from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.plugins import find_plugin, list_plugins, make_dataset_info
+from oso_dp.data.plugins import find_plugin, make_dataset_info
 from oso_dp.data.validation import load_prepared
 from oso_dp.errors import OsoError
 
 KNOWN = {"data_version": "1"}
-
-
-def test_a_package_offers_a_data_set_under_its_name(offer) -> None:
-    offer()
-    assert "patients" in list_plugins()
-    info = make_dataset_info("patients", "own")
-    assert (info.name, info.examples, info.version, info.public) == ("patients", 60, "1", False)
 
 
 def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:

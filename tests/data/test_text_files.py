@@ -20,9 +20,6 @@ from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.data.glove import load_vectors, parse_vectors
 from oso_dp.errors import OsoError
 
-from . import server
-from .server import serving
-
 WORDS = ["oil", "rises", "the", "46"]
 VECTORS = "\n".join(f"{word} " + f"{i} " * 49 + f"{i}" for i, word in enumerate(WORDS, 1))
 TRAIN = b'"3","Oil rises","the Zzyzx 46 oil"\n"1","","Zzyzx"\n'
@@ -231,13 +228,6 @@ def test_a_broken_line_is_named(bad, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
-def test_another_encoding_is_named(encoding):
-    text = (line("señor") + "\n").encode(encoding)
-    with pytest.raises(OsoError, match=r"^x: line 1: (not UTF-8|could not convert|\d+ numbers)"):
-        parse_vectors(text, "x")
-
-
 @pytest.mark.parametrize("folder", ["", "glove"])
 @pytest.mark.parametrize("form", ["txt", "txt.gz", "zip", "subset.txt", "subset.txt.gz"])
 def test_every_form_in_every_place(official, tmp_path, form, folder, opened):
@@ -267,12 +257,6 @@ def test_a_vocabulary_is_never_replaced_by_the_other(official, tmp_path, vocabul
         load_vectors(tmp_path, tmp_path, vocabulary)
 
 
-def test_the_subset_is_not_downloaded(official, tmp_path, opened):
-    with pytest.raises(OsoError, match=r"vocabulary: subset; needs data_dir"):
-        load_vectors(None, tmp_path, "subset")
-    assert opened == []
-
-
 def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
     cut = TEXT[: TEXT.rindex(b"oil")]
     for path in (tmp_path / "glove.6B.50d.txt", archive(tmp_path / "glove.6B.zip", content=cut)):
@@ -283,31 +267,6 @@ def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
         path.unlink()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("glove.6B.50d.txt", TEXT + b"a 1\n", "line 4: 1 numbers"),
-        ("glove.6B.50d.subset.txt.gz", gzip.compress(TEXT)[:-9], "truncated or damaged gzip file"),
-        ("glove.6B.zip", b"PK but no more", "cannot read file .*not a zip file"),
-    ],
-)
-def test_a_wrong_file_is_named(official, tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(OsoError, match=rf"^{tmp_path / name}: {message}"):
-        load_vectors(tmp_path, tmp_path, "subset" if "subset" in name else "complete")
-
-
 def test_a_folder_without_vectors_is_named_with_what_it_is_to_hold(tmp_path):
     with pytest.raises(OsoError, match=rf"^data_dir: {tmp_path}; no word vectors .*glove\.6B\.zip"):
         load_vectors(tmp_path, tmp_path)
-
-
-def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened):
-    content = archive(tmp_path / "glove.6B.zip").read_bytes()
-    file = SourceFile("glove.6B.zip", len(content), hashlib.sha256(content).hexdigest())
-    with serving(content, server.sound) as mirrors:
-        source = DatasetSource("glove", (file,), mirrors.urls, suffix="")
-        monkeypatch.setattr(glove, "GLOVE_ARCHIVE", source)
-        for _ in range(2):
-            assert load_vectors(None, tmp_path / "cache")[1]["complete"]
-    assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]

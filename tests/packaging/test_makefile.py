@@ -7,7 +7,6 @@ each pip call, and makes a .venv that holds only itself.
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -25,21 +24,17 @@ DOCUMENTED = {
     *("campaign", "campaign-stop", "collect"),
 }
 
-STAND_IN = (
-    f"""#!/bin/sh
+STAND_IN = f"""#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi
 if [ "$1" = scripts/with_lock.py ]; then exec '{sys.executable}' "$@"; fi
-"""
-    + """
-echo "$*${PYTHONDONTWRITEBYTECODE:+, compiling each time}" >> "$LOG"
-sleep "${PAUSE:-0}"
+echo "$*" >> "$LOG"
+sleep "${{PAUSE:-0}}"
 if [ "$2" = venv ]; then
     mkdir -p .venv/bin && find .venv -type f -delete
     cp "$0" .venv/bin/python && touch .venv/bin/activate
 fi
-case "$*" in *"${FAIL_AT:-nothing at all}"*) exit 1 ;; esac
+case "$*" in *"${{FAIL_AT:-nothing at all}}"*) exit 1 ;; esac
 """
-)
 
 
 class Checkout:
@@ -114,7 +109,7 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
     assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
 
 
-@pytest.mark.parametrize("name", ["requirements.in", "requirements.lock", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
 def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None:
     checkout.make("setup")
     later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
@@ -125,7 +120,7 @@ def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None
     assert any("requirements.lock" in call for call in calls)
 
 
-@pytest.mark.parametrize("step", ["-m venv", "install torch", "requirements.lock", "--editable"])
+@pytest.mark.parametrize("step", ["-m venv", "requirements.lock"])
 def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str) -> None:
     assert checkout.make("setup", FAIL_AT=step)[0] != 0
     status, calls, _ = checkout.make("setup")
@@ -200,8 +195,3 @@ def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
     assert checkout.make("setup")[0] == 0
     plain = checkout.make("--dry-run", "demo", "DATA_DIR=it's; mine")[2]
     assert "--config 'data_dir=it'\\''s; mine'" in plain
-
-
-@pytest.mark.parametrize("script", [".ci/run", "scripts/clean.sh", "scripts/update_lockfile.sh"])
-def test_scripts_are_executable(repo: Path, script: str) -> None:
-    assert (repo / script).stat().st_mode & stat.S_IXUSR

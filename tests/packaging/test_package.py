@@ -200,16 +200,6 @@ def test_environment_agrees_with_the_lock_on_the_rest(
     assert {name: conda[name] for name in rest} == {name: lock.get(name) for name in rest}
 
 
-def test_a_copy_of_the_environment_elsewhere_gets_the_package_too(repo: Path) -> None:
-    script = (repo / "environment.post-deploy.sh").read_text()
-    assert script.startswith("#!/usr/bin/env bash\n")
-    assert script.endswith("pip install --no-deps --no-build-isolation -e .\n")
-    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
-    for rules in (repo / "workflow/rules").glob("*.smk"):
-        for named in re.findall(r'conda:\s*"([^"]+)"', rules.read_text()):
-            assert (rules.parent / named).resolve() == repo / "environment.yml"
-
-
 def test_every_entry_of_the_lock_has_a_hash(lock: dict, lock_text: str) -> None:
     entries = re.split(r"^(?=[^\s#])", lock_text, flags=re.M)[1:]
     assert len(entries) == len(lock)

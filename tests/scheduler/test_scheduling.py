@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 
 import pytest
 from tests.planned_rows import run_row, score_rows
@@ -322,11 +321,3 @@ def test_spoiled_shard_is_named_and_stays(content, make, tmp_path) -> None:
     with pytest.raises(OsoError, match=f"{shard.name}/runs.parquet: not a readable Parquet file"):
         ShardStore(tmp_path / "out")
     assert len(list_stores(tmp_path / "out")) == 4
-
-
-def test_status_line_is_due_once(tmp_path) -> None:
-    stores = [ShardStore(tmp_path) for _ in range(3)]
-    assert [store.is_status_due(60.0) for store in stores] == [True, False, False]
-    for moment in (time.monotonic() - 60, time.monotonic() + 1e6):  # the latter: before a reboot
-        (tmp_path / ".progress/status").write_text(repr(moment))
-        assert [store.is_status_due(60.0) for store in stores] == [True, False, False]

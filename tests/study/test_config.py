@@ -247,20 +247,6 @@ def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
             assert set(section.epsilons) <= set(budgets(dataset)), (name, dataset)
 
 
-def test_a_studys_name_says_what_it_has_otherwise(shipped) -> None:
-    for name, config in shipped.items():
-        momentum = {"momentum_0": 0.0, "momentum_0.5": 0.5}.get(name, 0.9)
-        assert config.momentum == momentum, name
-        assert (config.schedule == "linear") == ("linear_decay" in name), name
-        assert (config.averaging > 0) == ("averaged" in name), name
-        assert (config.search_accounting == "random_stopping") == ("random_stopping" in name), name
-        shape = next((one for one in ("geometric", "poisson") if one in name), "logarithmic")
-        assert config.stopping_distribution == shape, name
-        alone = name.startswith(("defaults", "untuned"))
-        assert (config.search_accounting == "single") == alone, name
-        assert (config.search_accounting == "linear_scaling") == ("linear_scaling" in name), name
-
-
 def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
     models = {name: one.model for name, one in shipped["paper"].datasets.items()}
     models["ag_news_partial"] = models["ag_news"]

@@ -5,8 +5,6 @@ import pytest
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.workload import (
-    count_gpus,
-    estimate_memory_mb,
     estimate_minutes,
     estimate_workload,
 )
@@ -75,11 +73,3 @@ def test_time_is_that_of_the_jobs_runs(paper) -> None:
             asked = estimate_minutes(config, cohort, cohort.runs[:count])
             assert asked == pytest.approx(10 + count * 2 * slower * 1172 * 0.4 / 60, abs=1)
     assert estimate_minutes(paper, cohort, cohort.runs[:1]) > 28
-
-
-@pytest.mark.parametrize(("device", "wanted"), [("cpu", 0), ("cuda", 1)])
-def test_a_gpu_is_asked_for_where_one_trains(paper, device: str, wanted: int) -> None:
-    config = paper.model_copy(update={"device": device})
-    assert count_gpus(config) == wanted
-    cohort = make_cohorts(paper)[0]
-    assert estimate_memory_mb(config, cohort) == estimate_memory_mb(paper, cohort) + 3_000 * wanted

@@ -1,14 +1,12 @@
 """What no column holds is refused before training: a store is not spoiled for good."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from tests.planned_rows import rows_of
 
 from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import MethodOptions, option
-from oso_dp.methods.online import Online
 from oso_dp.results.collect import collect
 from oso_dp.results.conflicts import check_same_search
 from oso_dp.results.read import read_results
@@ -104,24 +102,6 @@ def test_guesses_may_be_any_number(place) -> None:
     accounts = account_grids(read_results(place / "both").runs)
     check_budgets(accounts)
     assert {one.runs for one in accounts} == {1}
-
-
-def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
-    @dataclass(frozen=True)
-    class Settings_(MethodOptions):  # noqa: N801
-        initial_threshold: float = option(0.1)
-        query_noise_ratio: float = option(7.124)
-        layers: tuple = option((1, 2))
-
-    monkeypatch.setattr(Online, "Options", Settings_)
-    from oso_dp.study import config
-
-    monkeypatch.setattr(config, "method_options_model", config.method_options_model.__wrapped__)
-    with pytest.raises(
-        OsoError,
-        match=r"methods\.online: method options: .*; must be numbers, true or false, or words",
-    ):
-        make_cohorts(study(STUDY))
 
 
 def test_points_in_another_precision_are_no_points_of_this_search(place) -> None:

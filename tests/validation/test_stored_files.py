@@ -130,6 +130,7 @@ def test_impossible_value_is_refused_by_commands(kind, column, value, said, plac
     before = content(place)
     refused(oso("account", "part", "--plan", "plan.json"), "part", said)
     refused(oso("collect", "part", "--store", "store"), "part", said)
+    refused(oso("report", "--results", "part", "--output", "shown"), "part", said)
     assert content(place) == before
 
 
@@ -142,24 +143,6 @@ def test_evaluations_that_are_not_there_are_missed(command, place, oso) -> None:
     said = f"run {first} is finished, but has no row in evaluations.parquet"
     refused(oso(command, "part", *(["--store", "store"] if command == "collect" else [])), said)
     assert content(place) == before
-
-
-SHOWN = [
-    ("evaluations", "value", 2.0, "value: 2.0"),
-    ("runs", "learning_rate", -0.1, "learning_rate: -0.1"),
-    ("runs", "method", "magic", "method: 'magic'"),
-]
-
-
-@pytest.mark.parametrize(("kind", "column", "value", "said"), SHOWN)
-@pytest.mark.parametrize("command", ["summary", "report"])
-def test_nothing_that_cannot_be_is_shown(kind, column, value, said, command, place, oso) -> None:
-    rows = read(place / "part", kind)
-    rows[0][column] = value
-    write(place / "part", kind, rows)
-    more = ["--output", "shown"] if command == "report" else []
-    refused(oso(command, "--results", "part", *more), f"part/{kind}.parquet", said)
-    assert not (place / "shown").exists()
 
 
 def test_what_is_valid_is_taken_and_shown(place, oso) -> None:

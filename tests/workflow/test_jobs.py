@@ -305,11 +305,8 @@ def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
     ("value", "says"),
     [
         ("", "must name a folder"),
-        ("  ", "must name a folder"),
         ("--plan", "not begin with '-'"),
         ("a{b}", "must not contain {, } or"),
-        ("a\nb", "must not contain {, } or"),
-        ("a\0b", "must not contain {, } or"),
         ("~nobody-of-this-name/x", "no such user"),
     ],
 )
