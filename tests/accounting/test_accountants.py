@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
 from dp_accounting.pld import PLDAccountant
@@ -14,6 +15,7 @@ from oso_dp.accounting.accountants import (
     make_accountant,
     smallest_delta,
 )
+from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
 from oso_dp.accounting.calibration import SMALLEST_NOISE
 from oso_dp.accounting.linear_scaling import LinearScalingSearch
 from oso_dp.accounting.tuning_cost import Search
@@ -67,6 +69,14 @@ def test_ledgers_of_different_runs_add_up() -> None:
         [Ledger(MNIST, [(step, 150)])], DELTA
     )
     assert compute_epsilon([], DELTA) == 0.0
+
+
+@pytest.mark.parametrize("delta", [DELTA, 1e-8, 1e-3])
+def test_prv_is_asked_at_this_very_delta(delta: float) -> None:
+    """Of one Gaussian sum on everybody, by its formula; a delta 5 % larger would be 0.03 less."""
+    ledger = Ledger(PoissonSampling(1.0), [((SumQuery("g", 0.3),), 1)])
+    (exact,) = compute_gaussian_epsilon(0.3, np.array([delta]))
+    assert exact - 1e-3 < compute_epsilon([ledger], delta, "prv") < exact + 0.02
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])

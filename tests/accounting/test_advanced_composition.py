@@ -107,6 +107,15 @@ def test_composition_bounds_randomized_response(epsilon: float, steps: int) -> N
         assert np.clip(one - math.exp(bound) * other, 0, None).sum() <= delta
 
 
+def test_composition_is_the_books() -> None:
+    """Corollary 3.21: steps that are that small add up to no more than epsilon'."""
+    steps, slack, target = 500, 1e-6, 0.8
+    each = target / (2 * math.sqrt(2 * steps * math.log(1 / slack)))
+    whole = compose_advanced(np.array(each), steps, np.array(slack))
+    assert whole - steps * each * math.expm1(each) == pytest.approx(target / 2)
+    assert whole <= target
+
+
 @given(epsilon=st.floats(0, 1000), rate=st.floats(1e-9, 1))
 def test_amplified_epsilon_is_no_less_than_nothing_and_no_more_than_it_was(epsilon, rate) -> None:
     (found,) = amplify_by_sampling(np.array([epsilon]), rate)
