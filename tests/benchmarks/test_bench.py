@@ -145,6 +145,7 @@ def bench(tmp_path_factory) -> tuple[int, Path]:
     return status, folder
 
 
+@pytest.mark.nightly
 def test_bench_measures_and_has_rows_for_what_it_skips(bench) -> None:
     status, folder = bench
     assert status == 0

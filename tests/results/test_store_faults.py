@@ -19,7 +19,7 @@ from oso_dp.results.read import read_results
 from .conftest import evaluation_row, part, run_row, write_table
 
 FIRST, OTHERS = {"r1"}, {"r2"}
-# At each operation in the long form, else at every 24th, from another one in each case.
+# At each operation in the long form, else at every 40th, from another one in each case.
 LONG = int(os.environ.get("OSO_TEST_ROUNDS", "10")) >= 100
 
 
@@ -153,7 +153,7 @@ def test_a_fault_at_any_operation_is_repaired_by_the_next_collect(
 
 
 def moments(case: str) -> Iterator[int]:
-    yield from range(1, 500) if LONG else range(1 + len(case) % 24, 500, 24)
+    yield from range(1, 500) if LONG else range(1 + len(case) % 40, 500, 40)
     pytest.fail("the faults never end")
 
 
