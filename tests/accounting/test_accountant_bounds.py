@@ -46,7 +46,7 @@ def test_epsilon_at_any_delta_bounds_exact(accountant, nu, delta, exact, steps) 
     assert found <= 1.6 * exact + (3 if delta == 0.5 else 0.02)
 
 
-@pytest.mark.parametrize(("steps", "runs"), [(25, 4), (10_000, 1)])
+@pytest.mark.parametrize(("steps", "runs"), [(1, 1), (25, 4), (10_000, 1)])
 @pytest.mark.parametrize("nu", [1.0, 4.0])
 def test_search_pld_bounds_exact(nu, steps, runs) -> None:
     for delta in (1e-5, 1e-10):

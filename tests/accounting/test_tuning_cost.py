@@ -4,6 +4,7 @@ import json
 import math
 from itertools import permutations
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from oso_dp.accounting import tuning_cost
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
 from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibrate_noise_multiplier
 from oso_dp.accounting.tuning_cost import (
     STOPPING_ETA,
@@ -134,6 +136,14 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
     with pytest.raises(OsoError, match=rf"^epsilon: [\de+-]+; {said} at delta 1e-05 for 9 x 100"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-8])
+def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
+    """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
+    nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
+    (exact,) = compute_gaussian_epsilon(nu / 20**0.5, np.array([delta]))
+    assert exact == pytest.approx(1.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "prv"])

@@ -58,6 +58,14 @@ def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place)
         check_same_search(place / way, [one for one in make_cohorts(other) if one.is_private])
 
 
+def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
+    """Three points of a search of two are one too many."""
+    with pytest.raises(OsoError, match="2 points of another search"):
+        check_same_search(
+            place / "store", make_cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))
+        )
+
+
 def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> None:
     text = OTHER.replace("epsilons: [3]", "epsilons: [1, 3]")
     (place / "other.yaml").write_text(text)

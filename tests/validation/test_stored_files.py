@@ -108,6 +108,7 @@ CASES = [
     ("runs", "epsilon", None, "epsilon is missing"),
     ("runs", "method", "magic", "method: 'magic'; must be one of"),
     ("runs", "noise_multiplier", 1e6, "its ledger has noise multiplier"),
+    ("runs", "query_noise_multiplier", math.inf, "query_noise_multiplier: inf; must be > 0"),
     ("runs", "examples", 7000, "its ledger has sampling rate"),
     ("runs", "steps", 10**9, "its ledger has 10 steps, the row 1000000000"),
     ("runs", "status", "diverged", "diverged_at is missing"),
