@@ -109,7 +109,6 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     ],
 )
 def test_a_stream_that_is_closed_is_no_fault(closed, command, status, said) -> None:
-    """Python has None for it, and each use of that ended in a traceback."""
     line = f'exec "{sys.executable}" -m oso_dp {command} {closed}'
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert done.returncode == status

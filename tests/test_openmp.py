@@ -30,7 +30,6 @@ def test_what_somebody_decided_stays(monkeypatch, given, after):
 
 
 def test_a_command_settles_it_before_torch_is_there():
-    """OpenMP reads it once, when torch is imported."""
     code = (
         "import os, sys\n"
         "import oso_dp.cli as cli\n"

@@ -20,42 +20,21 @@ from oso_dp.privacy.sampling import PoissonSampling
 WHOLE = PoissonSampling(1.0)
 # Epsilon of one Gaussian sum on all examples, by noise multiplier and delta: Theorem 8 of Balle and
 # Wang 2018, inverted by bisection with mpmath's numbers of 80 digits.
-EXACT = {
-    0.3: {
-        0.5: 4.58015396483,
-        1e-05: 19.1307678344,
-        1e-10: 26.2019970758,
-        1e-13: 29.5243235164,
-        1e-16: 32.4592963338,
-        1e-30: 43.3359396881,
-    },
-    1.0: {
-        0.5: 0,
-        1e-05: 4.37717809568,
-        1e-10: 6.54792406686,
-        1e-13: 7.56019846308,
-        1e-16: 8.45194626958,
-        1e-30: 11.7438830252,
-    },
-    4.0: {
-        0.5: 0,
-        1e-05: 0.926341503998,
-        1e-10: 1.49202685699,
-        1e-13: 1.75163225366,
-        1e-16: 1.97910253225,
-        1e-30: 2.81307098369,
-    },
-    50.0: {
-        0.5: 0,
-        1e-05: 0.0586322553061,
-        1e-10: 0.108707856798,
-        1e-13: 0.130686096616,
-        1e-16: 0.149690286364,
-        1e-30: 0.218268103373,
-    },
+DELTAS = (0.5, 1e-5, 1e-10, 1e-13, 1e-30)
+CURVES = {
+    0.3: (4.58015396483, 19.1307678344, 26.2019970758, 29.5243235164, 43.3359396881),
+    1.0: (0, 4.37717809568, 6.54792406686, 7.56019846308, 11.7438830252),
+    4.0: (0, 0.926341503998, 1.49202685699, 1.75163225366, 2.81307098369),
+    50.0: (0, 0.0586322553061, 0.108707856798, 0.130686096616, 0.218268103373),
 }
-EDGES = [(nu, delta, exact) for nu, curve in EXACT.items() for delta, exact in curve.items()]
-STEPS = [1, 100, 10_000, 10**6]  # at sqrt(steps) times the noise they are one sum
+EXACT = {nu: dict(zip(DELTAS, curve, strict=True)) for nu, curve in CURVES.items()}
+EDGES = [
+    (nu, delta, exact)
+    for nu, curve in EXACT.items()
+    for delta, exact in curve.items()
+    if (nu, delta) != (0.3, 0.5)  # which takes PLD five seconds
+]
+STEPS = [1, 10_000]  # at sqrt(steps) times the noise they are one sum
 
 
 @pytest.mark.parametrize("steps", STEPS)
@@ -68,9 +47,8 @@ def test_epsilon_at_any_delta_bounds_exact(accountant, nu, delta, exact, steps) 
 
 
 @pytest.mark.parametrize(("steps", "runs"), [(1, 1), (25, 4), (10_000, 1)])
-@pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("nu", [1.0, 4.0])
 def test_search_pld_bounds_exact(nu, steps, runs) -> None:
-    """Where rounding is a hundredth of delta and less."""
     for delta in (1e-5, 1e-10):
         found = Search(WHOLE, steps, runs).epsilon(nu * (steps * runs) ** 0.5, delta, "pld")
         assert EXACT[nu][delta] * (1 - 1e-8) <= found <= EXACT[nu][delta] + 0.02

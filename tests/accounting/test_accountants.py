@@ -8,11 +8,11 @@ from dp_accounting import NeighboringRelation, UnsupportedEventError, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from oso_dp.accounting.accountants import compute_epsilon, compute_epsilon_of_event, make_accountant
+from oso_dp.accounting.accountants import compute_epsilon, make_accountant
 from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger, SumQuery, composed_event
+from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -54,7 +54,6 @@ def test_opacus_rdp_agrees() -> None:
 
 
 def test_ledgers_of_different_runs_add_up() -> None:
-    """A diverged run's shorter ledger costs less than a whole one, and more than nothing."""
     step = (SumQuery("g", 1.0),)
     whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
     assert compute_epsilon([whole, half], DELTA) == compute_epsilon(
@@ -63,28 +62,12 @@ def test_ledgers_of_different_runs_add_up() -> None:
     assert compute_epsilon([], DELTA) == 0.0
 
 
-def test_steps_that_are_priced_once_and_multiplied_cost_what_the_library_says() -> None:
-    """Two kinds of steps, in two ledgers: composed by dp_accounting as one event."""
-    kinds = {1.1: 300, 2.5: 40}
-    ledgers = [
-        Ledger(PoissonSampling(0.01), [((SumQuery("clipped_gradient", nu),), count)])
-        for nu, count in kinds.items()
-    ]
-    event = composed_event({(PoissonSampling(0.01), nu): 2 * n for nu, n in kinds.items()})
-    expected = compute_epsilon_of_event(PoissonSampling(0.01), event, 1e-5, "rdp")
-    assert compute_epsilon([*ledgers, *ledgers], 1e-5) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("accountant", ["prv", "pld"])
 @pytest.mark.parametrize("delta", [DELTA, 1e-8, 1e-3])
-def test_it_has_a_gaussian_sums_own_epsilon_at_this_very_delta(
-    delta: float, accountant: str
-) -> None:
-    """On everybody's examples, where there is a formula; at a delta 5 % larger it is 0.03 less."""
-    nu = 0.3
-    ledger = Ledger(PoissonSampling(1.0), [((SumQuery("g", nu),), 1)])
-    (exact,) = compute_gaussian_epsilon(nu, np.array([delta]))
-    assert exact - 1e-3 < compute_epsilon([ledger], delta, accountant) < exact + 0.02
+def test_prv_is_asked_at_this_very_delta(delta: float) -> None:
+    """Of one Gaussian sum on everybody, by its formula; a delta 5 % larger would be 0.03 less."""
+    ledger = Ledger(PoissonSampling(1.0), [((SumQuery("g", 0.3),), 1)])
+    (exact,) = compute_gaussian_epsilon(0.3, np.array([delta]))
+    assert exact - 1e-3 < compute_epsilon([ledger], delta, "prv") < exact + 0.02
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
@@ -107,7 +90,6 @@ def test_an_unknown_accountant_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["rdp", "rdp_quick", "pld"])
 def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatch) -> None:
-    """Asked for another relation, it gives another epsilon, or does not know the event."""
     one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
 
     def epsilon() -> float | None:
@@ -125,7 +107,6 @@ def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatc
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
-    """As where studies of several batch sizes look at one data set; the same noise in each."""
     rates = {0.004: 500, 0.02: 100, 0.05: 40}
     ledgers = [
         Ledger(PoissonSampling(rate), [((SumQuery("g", 1.1),), count)])
@@ -143,7 +124,6 @@ def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("noise", [(30.0, 20.0), (25.0, 25.0)])
 def test_by_losses_each_ledgers_steps_have_its_own_sampling_rate(noise, turned: bool) -> None:
-    """Also where both have one noise."""
     kinds = [(1.0, noise[0], 5), (0.5, noise[1], 3)][:: -1 if turned else 1]
     made, ledgers = PLDAccountant(), []
     for rate, nu, count in kinds:

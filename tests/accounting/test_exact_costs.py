@@ -37,10 +37,6 @@ def booked(kind: tuple) -> tuple[SumQuery, ...]:
 
 @given(st.lists(kinds, max_size=30))
 def test_a_ledger_has_every_step(steps: list[tuple]) -> None:
-    """Counting equal ones loses their order alone; those of other noise, however near, are others.
-
-    Each kind stands where it came first.
-    """
     ledger = Ledger(PoissonSampling(0.1))
     for kind in steps:
         ledger.record(booked(kind))
@@ -51,7 +47,6 @@ def test_a_ledger_has_every_step(steps: list[tuple]) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from([0.9, 1.0, 3.0]), min_size=1, max_size=8))
 def test_every_way_to_price_a_ledger_counts_every_step(noise: list[float]) -> None:
-    """Also where a kind of step comes, goes and comes again."""
     sampling, accountant = PoissonSampling(1.0), RdpAccountant()  # quickly priced
     ledger = Ledger(sampling)
     for nu in noise:
@@ -86,7 +81,6 @@ def test_a_mechanism_books_each_step_as_it_was_asked() -> None:
 
 @given(st.integers(1, 10**6), st.data())
 def test_the_rate_is_the_batch_size_over_the_examples(examples: int, data) -> None:
-    """No rounding: steps by the thousand, and the audit, and the accounts, go by it."""
     batch_size = data.draw(st.integers(1, examples))
     mechanism = Mechanism(["a"], examples, batch_size)
     assert mechanism.sampling.rate == mechanism.ledgers[0].sampling.rate == batch_size / examples
@@ -114,7 +108,6 @@ SHAPES = [0.0, 0.05, 0.3, 0.7, 0.999, 1.0, 1.5, 2.0, 4.0, 20.0]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_has_its_own_price(shape: float) -> None:
-    """The library's, of this very shape; a shape between two costs what lies between."""
     sampling, nu, runs = PoissonSampling(1.0), 30.0, 9
     one = SelfComposedDpEvent(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)), 100)
     stopped = RepeatAndSelectDpEvent(one, runs, shape)
@@ -137,7 +130,6 @@ def test_every_shape_has_its_own_price(shape: float) -> None:
 def test_no_noise_costs_more_than_its_budget(
     epsilon: float, runs: int, search_accounting: str
 ) -> None:
-    """Not by the last digit: a budget is a budget. And not much less than it either."""
     search = make_search(PoissonSampling(1.0), 10, runs, search_accounting, 0.5)
     spent = search.epsilon(search.noise_multiplier(epsilon, DELTA), DELTA)
     assert epsilon * (1 - 1e-5) < spent <= epsilon

@@ -17,7 +17,6 @@ from oso_dp.accounting.search_accounting.linear_scaling import (
     LinearScalingSearch,
     final_noise_multiplier,
     find_fraction_error,
-    make_stages,
 )
 from oso_dp.accounting.search_accounting.random_stopping import RandomStoppingSearch
 from oso_dp.errors import OsoError
@@ -73,16 +72,6 @@ def test_each_trial_alone_costs_its_share(epsilon, runs, shares, delta) -> None:
         assert share * epsilon * (1 - 1e-6) <= alone.get_epsilon(delta) <= share * epsilon
 
 
-def test_the_final_run_has_less_noise_than_a_searched_one_and_more_than_a_guess() -> None:
-    final = search(9).noise_multiplier(3.0, DELTA)
-    guess, searched = (
-        Search(PoissonSampling(RATE), STEPS, runs).noise_multiplier(3.0, DELTA) for runs in (1, 9)
-    )
-    assert guess * 1.001 < final < searched
-    dearer = search(9, (0.2, 0.4)).noise_multiplier(3.0, DELTA)
-    assert final < dearer  # larger trials leave it less
-
-
 def test_parts_of_the_same_noise_are_all_counted() -> None:
     same = search(9).cost((1.0, 1.0, 1.0), DELTA)
     assert same == Search(PoissonSampling(RATE), STEPS, 19).epsilon(1.0, DELTA)
@@ -94,13 +83,6 @@ def test_by_losses_it_needs_less_noise() -> None:
     assert all(nu < more for nu, more in zip(noise, one.noise_multipliers(1.0, DELTA), strict=True))
     assert 1 - 1e-3 <= composed(PLDAccountant, noise, 9, 100) <= 1
     assert one.cost(noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
-
-
-@pytest.mark.parametrize("delta", [DELTA, 1e-9, 1e-3])
-def test_the_way_back(delta: float) -> None:
-    one = search(2, steps=20)
-    nu = one.noise_multiplier(9.0, delta)
-    assert one.epsilon(nu, delta) == pytest.approx(9.0, rel=1e-6)
 
 
 def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
@@ -138,11 +120,6 @@ def test_shares_that_cannot_be_are_refused(shares) -> None:
     assert find_fraction_error(None) is not None
 
 
-def test_its_parts_have_names_in_their_order() -> None:
-    assert make_stages((0.1, 0.2)) == ("trial 1", "trial 2", "final")
-    assert search(9, (0.1, 0.2, 0.3)).stages == ("trial 1", "trial 2", "trial 3", "final")
-
-
 def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:
     with pytest.raises(OsoError, match="prior_releases: not supported by"):
         RandomStoppingSearch(PoissonSampling(RATE), STEPS, 9, prior_releases=((1.0, 9),))
@@ -162,7 +139,6 @@ def test_what_the_trials_cost_is_said_of_all_of_them(noise) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant) -> None:
-    """Of two that answer at once, by simple rules, the one by half of the other's price."""
     price = {"rdp": 8.0, "pld": 4.0}
 
     def earlier(one: Search, by: str) -> float:
@@ -183,7 +159,6 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
 
 @pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
 def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
-    """Also where the trials have most of it, so that the final run alone costs far less."""
     one = LinearScalingSearch(
         PoissonSampling(1.0), 5, runs, shares
     )  # all in each batch: soon priced

@@ -19,7 +19,6 @@ PUBLISHED = [(60_000, 512, 40, 1.23), (60_000, 2048, 40, 2.15), (50_000, 1024, 3
 def test_published_noise_costs_its_budget(
     examples: int, batch: int, epochs: int, nu: float
 ) -> None:
-    """By the conversion of its time; a step more or less, or its rate, would be seen."""
     sampling = PoissonSampling(batch / examples)
     event = composed_event({(sampling, nu): epochs * (examples // batch)})
     accountant = make_accountant("rdp", sampling)

@@ -36,7 +36,6 @@ def words_of(uniform: float):
 @pytest.mark.parametrize("mean", [1.1, 4, 9, 81])
 @pytest.mark.parametrize("shape", SHAPED)
 def test_each_number_of_runs_is_drawn_with_its_chance(mean, shape) -> None:
-    """A number of runs comes from exactly the uniform numbers between two sums of chances."""
     sums = np.cumsum(probabilities(mean, shape, 100 if math.isinf(shape) else 3000))
     for uniform in np.concatenate([np.linspace(0.0005, 0.9995, 400), [0.99999, 0.9999999]]):
         runs = draw_number_of_runs(mean, shape, words_of(float(uniform)))
@@ -54,7 +53,6 @@ def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
 
 @pytest.mark.parametrize("mean", [2, 9, 81, 1000])
 def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
-    """A search that never drew so many would have another distribution than its price."""
     most = draw_number_of_runs(mean, 1.0, lambda count: np.full(count, 2**64 - 1, dtype=np.uint64))
     farthest = 54 * math.log(2) / -math.log1p(-1 / mean)  # the chance of more is 2^-54
     # Float64's sum of chances may end a little before.
@@ -71,7 +69,6 @@ def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_a_thousand_searches_train_as_often_as_was_paid_for(source) -> None:
-    """The mean within five standard deviations, and searches of one name do not repeat a draw."""
     words = source.words("a search", "draws", 0)
     drawn = np.array([draw_number_of_runs(9, 1.0, words) for _ in range(2000)])
     assert abs(drawn.mean() - 9) < 5 * math.sqrt(9 * 8 / 2000)

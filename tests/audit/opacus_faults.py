@@ -90,8 +90,5 @@ _EVERY = (
 FAULTS = {fault.name: fault for fault in _EVERY}
 # At most the root of two of the noise is missing: too little for the bounds of `oso audit`.
 SHARED_MULTIPLIER = Fault(
-    "shared_multiplier",
-    "nu_g for both sums",
-    _gradients_noise_for_both,
-    "clipped_direction",
+    "shared_multiplier", "nu_g for both sums", _gradients_noise_for_both, "clipped_direction"
 )

@@ -60,17 +60,6 @@ def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
     ]
 
 
-def test_each_bound_is_printed_beside_its_claim(oso) -> None:
-    """One run: what its ledger claims, the bound, the Gaussian one; then many runs' two."""
-    numbers = [2.25, 0.5, 0.75, 2.75, 1.25]
-    one = AuditFinding("online", None, 1e-5, *numbers, 4000, 32, 9, 4, 1.5)
-    done, _ = oso([one])
-    (words,) = (
-        words for line in done.stdout.splitlines() if (words := line.split())[:1] == ["online"]
-    )
-    assert words == ["online", *(f"{number:.2f}" for number in numbers), "holds"]
-
-
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
@@ -114,24 +103,4 @@ def test_the_drop_in_for_opacus_has_its_own_methods_and_faults(oso) -> None:
     refused, asked = oso([finding(None, 0.5)], "--opacus", "fast")
     assert isinstance(refused.exception, OsoError)
     assert "must be one of hooks, functorch, ghost" in str(refused.exception)
-    assert asked == {}
-
-
-def test_an_output_that_cannot_be_written_is_found_out_before_the_audit(oso, tmp_path) -> None:
-    (tmp_path / "file").touch()
-    done, asked = oso([finding(None, 0.5)], "--output", str(tmp_path / "file" / "audit.csv"))
-    assert isinstance(done.exception, OsoError)
-    assert asked == {}
-
-
-def test_faults_are_planted_in_a_checkout_only(oso, tmp_path, monkeypatch, repo) -> None:
-    monkeypatch.chdir(tmp_path)
-    elsewhere = [path for path in sys.path if path and Path(path).resolve() != repo]
-    monkeypatch.setattr(sys, "path", elsewhere)
-    monkeypatch.delitem(sys.modules, "tests.audit.faults")
-    monkeypatch.delitem(sys.modules, "tests.audit")
-    monkeypatch.delitem(sys.modules, "tests")
-    done, asked = oso([finding(None, 0.5)], "--faults")
-    assert isinstance(done.exception, OsoError)
-    assert "no tests/audit/faults.py" in str(done.exception)
     assert asked == {}

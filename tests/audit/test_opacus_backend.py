@@ -112,7 +112,6 @@ def test_a_method_without_an_engine_is_refused() -> None:
 
 
 def test_no_two_runs_of_an_audit_have_one_seed(monkeypatch) -> None:
-    """Runs that are alike are one trial, and confidence is that of so many trials."""
     seeds: list[int] = []
 
     class EnoughError(Exception):

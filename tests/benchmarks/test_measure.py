@@ -1,16 +1,15 @@
-"""Turns, rows, ratios and the estimate: what the bench makes of the steps that were timed."""
+"""Turns, rows, ratios, pairs of turns: what the benchmarks make of the steps that were timed."""
 
+import math
 import sys
-from pathlib import Path
+from dataclasses import replace
 
-import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import memory
 from estimate import device_hours
 from measure import Bench, _fill_in, _take_turns
-from rows import Row, add_ratios, read_rows, write_rows
+from rows import Row
+
+from oso_dp.analysis.side_measurements import read_step_times
 
 sys.path.pop(0)
 
@@ -79,32 +78,28 @@ def test_runs_share_a_step_and_its_memory_is_theirs_together() -> None:
     assert row.evaluation_share == 10 / (10 + 50 * 2)  # of eight runs together
 
 
-def test_ratios_are_to_sgd_on_the_same_model() -> None:
-    rows = [a_row("sgd", 1, 2.0), a_row("online", 1, 3.0), a_row("online", 1, 3.0, "autoencoder")]
-    add_ratios(rows)
-    assert [row.times_sgd for row in rows] == [1.0, 1.5, None]
-    assert [row.times_sgd_peak for row in rows] == [1.0, 1.5, None]
+@pytest.fixture
+def module(repo, monkeypatch):
+    monkeypatch.syspath_prepend(str(repo / "benchmarks"))
+    import step_times
+
+    return step_times
 
 
-def test_rows_survive_their_file(tmp_path) -> None:
-    rows = [
-        a_row("sgd", 1, 2.0),
-        Row("cpu", 1, "cnn", 512, "jax", 1, "float32", "failed", reason="a, b"),
-    ]
-    write_rows(rows, tmp_path / "cpu.csv")
-    assert read_rows(tmp_path / "cpu.csv") == rows
+def test_the_interval_is_student_s_in_logarithms(module) -> None:
+    ratio, low, high = module.interval([math.log(1.0), math.log(1.2), math.log(1.44)])
+    assert ratio == pytest.approx(1.2, rel=1e-3)
+    half = 4.3027 * math.log(1.2) / math.sqrt(3)
+    assert (low, high) == pytest.approx((ratio / math.exp(half), ratio * math.exp(half)), rel=1e-3)
 
 
-def test_rows_from_before_there_were_precisions_are_read() -> None:
-    stored = Path(__file__).parents[2] / "benchmarks/results/cpu.csv"
-    assert {row.precision for row in read_rows(stored) if row.competitor == "sgd"} == {"float32"}
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can lower it")
-def test_peak_is_seen_after_it_was_given_back() -> None:
-    before = memory.held_bytes("cpu")
-    block = np.ones(2**23)  # 64 MiB
-    del block
-    about = 2**22  # each thread counts some of its pages late
-    assert abs(memory.peak_bytes("cpu") - before - 2**26) < about
-    assert memory.held_bytes("cpu") - before < about
+def test_a_row_is_what_the_report_reads(module, tmp_path, monkeypatch) -> None:
+    usual = module.WORKLOADS["bag_of_words"]
+    small = replace(usual, dataset="no_such_data", known_examples=700, tested=100)
+    row = module.measure(small, threads=1, turns=3, seconds=0.05)
+    assert (row["method"], row["rival"], row["turns"]) == ("online", "fixed_threshold", 3)
+    assert float(row["low"]) < float(row["ratio"]) < float(row["high"])
+    monkeypatch.setattr(module, "WORKLOADS", {"bag_of_words": small})
+    monkeypatch.setattr(module, "measure", lambda workload, threads: row)
+    assert module.main([str(tmp_path / "step_times.csv")]) == 0
+    assert read_step_times(tmp_path / "step_times.csv")["turns"].tolist() == [3]

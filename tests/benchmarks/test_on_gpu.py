@@ -37,6 +37,7 @@ def on_gpu(repo, tmp_path_factory):
     return call_script
 
 
+@pytest.mark.nightly
 def test_rows_on_cpu_train_the_plan(on_gpu, tmp_path) -> None:
     packed = on_gpu("--pack")
     assert packed.returncode == 0, packed.stderr

@@ -37,7 +37,6 @@ def test_the_stored_ledgers_are_within_the_budget(store, oso) -> None:
 
 
 def test_every_plan_that_is_named_counts(store, oso) -> None:
-    """A row that contradicts the second one is refused as one that contradicts the first."""
     plan = read_plan(Path("plan.json"))
     points = [run.point for run in plan.cohorts[0].runs]
     others = tuple(cohort.with_runs(points, [7]) for cohort in plan.cohorts)
@@ -74,7 +73,6 @@ def test_account_prints_delta_unrounded(odd, oso, tmp_path) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_what_is_collected_is_held_against_its_plan(named, collected, oso) -> None:
-    """That which is named, beside another one's in the store; or the store's own."""
     path, store = Path("part/runs.parquet"), Path("new")
     write_table(path, "runs", pd.read_parquet(path).assign(**dict.fromkeys(OPTIONS), seed=3))
     plan = read_plan(Path("plan.json"))
@@ -120,65 +118,6 @@ def test_a_grid_above_its_budget_fails(store, oso) -> None:
     assert "exceeded" in (store.parent / "table.csv").read_text()  # to see which
 
 
-def test_a_grid_of_which_nobody_says_how_large_it_is_fails(store, oso) -> None:
-    """Its table is shown, and no script takes it for one that keeps its budget."""
-    (path,) = (store / "runs.parquet").glob("*.parquet")
-    unsaid = pd.read_parquet(path).assign(
-        **dict.fromkeys(OPTIONS), k=9
-    )  # the noise is that of two runs
-    write_table(path, "runs", unsaid)
-    status, output, error = oso("account", store)
-    assert status == 2
-    assert "unclear" in output
-    assert "glyphs.online.k9.eps3: its rows do not say how many runs its grid has" in error
-    assert error.count("\n") == 1
-
-
-def test_a_ledger_of_fewer_steps_than_the_run_is_refused(store, oso) -> None:
-    def forget(ledger: Ledger) -> Ledger:
-        (queries, count), *rest = ledger.steps
-        return Ledger(ledger.sampling, [(queries, count - 1), *rest])
-
-    spoil(store, forget)
-    status, _, error = oso("account", store, "--plan", "plan.json")
-    assert status == 2
-    assert "its ledger has" in error
-
-
-def test_a_folder_without_results_is_named(oso, tmp_path) -> None:
-    status, _, error = oso("account", tmp_path / "nothing")
-    assert status == 2
-    assert "nothing/runs.parquet: no such results" in error
-
-
-def test_the_facts_of_every_prepared_text_are_kept(collected, oso, monkeypatch) -> None:
-    kept = []
-    monkeypatch.setattr(
-        "oso_dp.results.vocabulary_coverage.store_coverage", lambda *given: kept.append(given)
-    )
-    names = ["a.npz", "b.npz"]
-    options = [word for name in names for word in ("--data", name)]
-    assert oso("collect", "part", "--store", "new", *options)[0] == 0
-    assert kept == [(Path("new"), [Path(name) for name in names])]
-
-
-@pytest.mark.parametrize("grids", [1, 3])
-def test_grids_are_counted_and_totals_are_not(grids: int, tmp_path, oso) -> None:
-    """Of data that are not public all runs have one account."""
-    store = Store()
-    for place in range(grids):
-        store.add(dataset="glyphs", k=2, epsilon=3.0 + place)
-        store.add(dataset="glyphs", k=2, epsilon=3.0 + place, seed=1)
-    alone = store.write(tmp_path / "alone")
-    own_data(store, 12)  # and two more grids of glyphs
-    both = store.write(tmp_path / "both")
-    for folder, count in ((alone, grids), (both, grids + 2)):
-        status, output, error = oso("account", folder)
-        assert status == 0, error
-        assert f"{folder}: {count} private grids." in output
-        assert ("patients" in output) == (folder == both)
-
-
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("command", ["account", "summary"])
 def test_whichever_grid_is_above_its_budget_is_named(command, at, tmp_path, oso) -> None:
@@ -193,7 +132,6 @@ def test_whichever_grid_is_above_its_budget_is_named(command, at, tmp_path, oso)
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_whichever_grid_is_unclear_is_named(at: int, tmp_path, oso) -> None:
-    """It has the noise of two runs, and nine would exceed its budget."""
     store = Store()
     for place in range(3):
         two = Search(PoissonSampling(1.0), 600, 2).noise_multiplier(3.0 + place, 1e-5)
@@ -220,7 +158,6 @@ def test_every_data_set_that_is_not_public_has_its_statement(tmp_path, oso) -> N
 
 @pytest.mark.parametrize("spoiled", [0.5, 0.9])
 def test_search_above_budget_is_not_collected(spoiled, tmp_path, oso) -> None:
-    """They differ in their momentum."""
     parts = []
     for momentum in (0.5, 0.9):
         store = Store()

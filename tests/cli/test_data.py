@@ -1,49 +1,16 @@
 """`oso data`, and a data set of a user's own through every command."""
 
-import dataclasses
 import stat
 
 import pandas as pd
 import pytest
 from tests.commands import refused
-from tests.data import server
 from tests.planned_rows import rows_of
 
-from oso_dp.data import download, mnist, sources
 from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
 from oso_dp.study.plan import read_plan
-
-
-@pytest.fixture
-def mirrors(monkeypatch):
-    """MNIST's mirrors: one without the file, and one that refuses."""
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("OSO_DATA_DIR", raising=False)
-    monkeypatch.setattr(download, "ROUNDS", 1)
-    with server.serving(b"", server.status(404), server.status(503)) as mirrors:
-        source = dataclasses.replace(sources.MNIST, mirrors=mirrors.urls)
-        monkeypatch.setattr(mnist.build, "__defaults__", (source,))
-        yield mirrors
-
-
-def test_a_line_for_each_mirror_and_one_for_the_end(oso, mirrors, tmp_path):
-    for _ in range(2):  # the second call does not say it twice
-        status, output, error = oso("data", "mnist", "--output", tmp_path / "x.npz")
-        assert (status, output) == (2, "")
-        *lines, end = error.splitlines()
-        files = [f"{url}/train-images-idx3-ubyte.gz" for url in mirrors.urls]
-        assert lines == [
-            f"downloading {files[0]}",
-            f"{files[0]}: HTTP status 404",
-            f"downloading {files[1]}",
-            f"{files[1]}: HTTP status 503",
-        ]
-        assert end.startswith("oso: error: mnist: cannot download train-images-idx3-ubyte.gz (http")
-        assert all(url in end for url in mirrors.urls)
-    assert not (tmp_path / "x.npz").exists()
-
 
 STUDY = """\
 name: own
@@ -59,8 +26,6 @@ epochs: 2
 evaluate_every: 3
 randomness: system
 """
-
-
 NAMES = ["patients.online.k2.eps8", "patients.fixed_threshold.k2.eps8"]
 
 
@@ -96,7 +61,6 @@ def train(oso, cohort):
 
 
 def test_protected_data_are_prepared_for_their_owner_alone(oso, offer, place) -> None:
-    """Public data keep the permissions that the owner's other files have."""
     assert prepare(oso)[0] == 0
     assert stat.S_IMODE((place / "data.npz").stat().st_mode) == 0o600
     assert oso("data", "glyphs", "--output", "glyphs.npz")[0] == 0
@@ -135,45 +99,11 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
     refused(again, "has 12 runs on patients that are not of this study")
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_each_data_set_has_its_statement(oso, offer, tmp_path, monkeypatch, order: int) -> None:
-    """Another study has trained on the second one alone."""
-    (known,) = offer().glob("*.dist-info/entry_points.txt")
-    text = known.read_text()
-    known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")
-    monkeypatch.chdir(tmp_path)
-    names = ["patients", "visitors"][::order]
-    own = "model: own, epsilons: [8], seconds_per_step: 0.01"
-    line = next(line for line in STUDY.splitlines() if "patients" in line)
-    sections = "\n".join(f"  {name}: {{{own}}}" for name in names)
-    (tmp_path / "study.yaml").write_text(STUDY.replace(line, sections))
-    said = planned(oso)
-    for name in names:
-        assert f"{name}, version 1: (8, 1e-05)-differential privacy" in said
-    for name in names:
-        other = STUDY.replace("patients", name).replace("[0, 1]", "[0, 1, 2]")
-        (tmp_path / "other.yaml").write_text(other)
-        assert oso("plan", "--config", "other.yaml", "--output", "other.json")[0] == 0
-        for kind, rows in rows_of(read_plan(tmp_path / "other.json")).items():
-            write_table(tmp_path / name / f"{kind}.parquet", kind, rows)
-        text = (tmp_path / "study.yaml").read_text().replace("results: store", f"results: {name}")
-        (tmp_path / "here.yaml").write_text(text)
-        again = oso("plan", "--config", "here.yaml", "--output", "plan.json")
-        refused(again, f"{name}: has 18 runs on {name} that are not of this study")
-
-
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
         ({"version": "'2'"}, "version '1' required, but '2' is installed"),
-        ({"examples": "50"}, "examples: 60; declared as 50"),
-        ({"model": "lambda: 1 / 0"}, "error: data set 'patients': model() failed (Zero"),
-        ({"model": "lambda: 3"}, "model: int; must be a torch.nn.Module"),
         ({"model": "lambda: nn.Linear(5, 2)"}, "model: fails on three examples of shape [4]"),
-        (
-            {"model": "lambda: nn.Linear(4, 3)"},
-            "data set 'patients': model: outputs have shape [3, 3] for",
-        ),
         (
             {"model": "lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))"},
             "is a BatchNorm1d",
@@ -181,10 +111,6 @@ def test_each_data_set_has_its_statement(oso, offer, tmp_path, monkeypatch, orde
         (
             {"model": "lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 2))"},
             "is dropout, which is not supported",
-        ),
-        (
-            {"metric": "'mse'", "model": "lambda: nn.Linear(4, 1)"},
-            "outputs have shape [3, 1] for three examples; must be",
         ),
     ],
 )
@@ -204,7 +130,6 @@ def test_data_set_changed_since_plan_is_refused(offer, oso, place, declared) -> 
 
 
 def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, oso, place) -> None:
-    """The evaluation and a resumed job would else go on with another model."""
     layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
     offer(model=f"lambda: {layers}")
     planned(oso)
@@ -224,7 +149,6 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
 
 
 def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> None:
-    """The plan was made before: what the other one has cost since is in no noise of this one."""
     planned(oso)
     (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
     assert oso("plan", "--config", "study.yaml", "--output", "other.json")[0] == 0

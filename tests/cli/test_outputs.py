@@ -89,21 +89,14 @@ def test_neither_is_the_plan_that_is_read(oso, folder, command) -> None:
     assert contents(folder) == before
 
 
-def test_prices_are_not_written_over_their_plan(oso, folder) -> None:
-    assert "another file" in oso(*PLAN, "new.json", "--search-noise-csv", "new.json")[2]
-    assert not (folder / "new.json").exists()
-
-
 @pytest.mark.parametrize("command", OURS)
 def test_an_older_file_of_the_kind_is(oso, folder, command) -> None:
-    """As far as to what comes next: here, where there is one, another mistake."""
     for text in ("", OURS[command]):
         (folder / "old").write_text(text)
         assert "another file" not in oso(*command, "old")[2]
 
 
 def test_a_data_set_is_not_written_over_anothers_file(oso, folder) -> None:
-    """But over its own, also a damaged one, it is."""
     assert "exists and is not a data file of oso for mnist" in oso(*DATA, "glyphs.npz")[2]
     arrays, _ = load_arrays(folder / "glyphs.npz")
     save_arrays(folder / "mnist.npz", arrays, {"dataset": "mnist"})
@@ -115,7 +108,6 @@ def test_a_data_set_is_not_written_over_anothers_file(oso, folder) -> None:
 
 
 def test_a_part_is_not_trained_over_others_runs(oso, folder) -> None:
-    """Neither another part that no store holds yet, nor a store."""
     given = ("--plan", "plan.json", "--data", "glyphs.npz", "--output", "part", "--cohort")
     assert oso("train", *given, "glyphs.no_dp.k2.nonprivate")[0] == 0
     before = contents(folder / "part")

@@ -27,11 +27,7 @@ from oso_dp.cli import main
 sys.argv = ["oso", *{arguments!r}]
 main()
 """
-
-
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
-
-
 CALIBRATE = ["--epsilon", "3", "--examples", "60000", "--batch-size", "512", "--epochs", "1"]
 
 
@@ -101,7 +97,6 @@ def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name,
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
 def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
-    """The signal reaches the leader alone, as from `kill` or a scheduler."""
     arguments = ["-m", "oso_dp", "audit", "--method", "online", "--method", "fixed_threshold"]
     with started([*arguments, "--runs", "200000", "--workers", "2"], cwd=tmp_path) as process:
         workers: set[int] = set()
@@ -112,7 +107,7 @@ def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
                 workers = children(process.pid)
                 time.sleep(0.1)
             assert len(workers) >= 3
-            time.sleep(3)
+            time.sleep(1)
             process.send_signal(number)
             output, error = process.communicate(timeout=20)
             waited = time.monotonic()
@@ -176,10 +171,3 @@ def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
         InterruptedByUser, match="the study that started this job has ended: stopped at s"
     ):
         leave.poll("step 3")
-
-
-def test_a_job_that_was_started_by_hand_has_no_study_to_outlive(monkeypatch) -> None:
-    monkeypatch.delenv(LOCK_FILE, raising=False)
-    leave = ShutdownMonitor()
-    leave.polled_at -= 60
-    leave.poll("step 1")

@@ -2,13 +2,8 @@
 
 import gzip
 import hashlib
-import http.server
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,23 +66,6 @@ def kept(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != LOCK}
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP on this machine and yield its address."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
-    handler = partial(Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 @pytest.fixture(scope="session", name="encode_idx")
 def _encode_idx():
     return encode_idx
@@ -101,12 +79,6 @@ def _make_tiny():
 @pytest.fixture
 def tiny() -> Tiny:
     return make_tiny()
-
-
-@pytest.fixture(scope="session")
-def official_mnist(shared: Path) -> Path:
-    """The folder with MNIST's official files."""
-    return shared / "data" / "mnist"
 
 
 @pytest.fixture(autouse=True)

@@ -94,11 +94,6 @@ def cut_in_the_middle(answer: Answer) -> None:
     answer.wfile.write(rest[: len(rest) // 2])
 
 
-def cut_without_a_length(answer: Answer) -> None:
-    answer.head()
-    answer.wfile.write(answer.content[: len(answer.content) // 2])
-
-
 def cut_between_chunks(answer: Answer) -> None:
     answer.protocol_version = "HTTP/1.1"
     answer.head(Transfer_Encoding="chunked")
@@ -110,11 +105,6 @@ def too_short_by_its_length(answer: Answer) -> None:
     answer.wfile.write(answer.content)
 
 
-def too_long_by_its_length(answer: Answer) -> None:
-    answer.head(Content_Length=len(answer.content) + 9)
-    answer.wfile.write(answer.content)
-
-
 def huge_by_its_length(answer: Answer) -> None:
     answer.head(Content_Length=10**17)
     answer.wfile.write(answer.content)
@@ -123,10 +113,6 @@ def huge_by_its_length(answer: Answer) -> None:
 def wrong(answer: Answer) -> None:
     answer.head(Content_Length=len(answer.content))
     answer.wfile.write(bytes(len(answer.content)))
-
-
-def silent(answer: Answer) -> None:
-    answer.wait()
 
 
 def silent_after_the_head(answer: Answer) -> None:
@@ -162,10 +148,6 @@ def status(code: int) -> Behaviour:
 
 def redirected_in_circles(answer: Answer) -> None:
     answer.head(302, Location=answer.path)
-
-
-def redirected_to_no_address(answer: Answer) -> None:
-    answer.head(302, Location="http://[")
 
 
 def redirected_to_a_file(answer: Answer) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from oso_dp.data.validation import check_provenance, load_prepared
 from oso_dp.errors import OsoError
 
 NAMES = ["train_inputs", "train_targets", "test_inputs", "test_targets"]
-
-
 PROVENANCE = {"files": {"a": {"sha256": "00"}}, "title": "Ziffern – 数字", "seed": 3}
 
 
@@ -40,7 +37,6 @@ def assert_equal(one, other):
 
 
 def test_the_digest_tells_values_shapes_and_parts_apart():
-    """A checkpoint of before goes on only with the same data: a model may take either shape."""
     arrays = make()
     reshaped = {
         name: np.swapaxes(getattr(arrays, name), 2, 3).reshape(-1, 1, 4, 3) for name in NAMES[::2]
@@ -70,17 +66,6 @@ def test_what_was_saved_is_loaded(tmp_path, shape):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_the_file_is_a_plain_npz_that_any_numpy_reads(tmp_path):
-    path, arrays = tmp_path / "x.npz", make()
-    save_arrays(path, arrays, PROVENANCE)
-    with zipfile.ZipFile(path) as archive:
-        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
-    with np.load(path, allow_pickle=False) as file:
-        np.testing.assert_array_equal(file["test_inputs"], arrays.test_inputs)
-        stored = {**PROVENANCE, "digest": arrays.digest}
-        assert json.loads(file["provenance"].item()) == stored
-
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "x.npz"
     save_arrays(path, make(), PROVENANCE)
@@ -97,32 +82,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_who_is_reading_the_old_file_is_not_disturbed(tmp_path):
-    path = tmp_path / "x.npz"
-    save_arrays(path, make(), PROVENANCE)
-    before = path.read_bytes()
-    with open(path, "rb") as reader:
-        save_arrays(path, make(train=9), {})
-        assert reader.read() == before
-    assert load_arrays(path)[1] == {}
-
-
-def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot create folder"):
-        save_arrays(tmp_path / "file" / "x.npz", make(), {})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"train_inputs": np.zeros((5, 1, 4, 3))}, "train_inputs: float64"),
-        ({"train_inputs": np.zeros(5, np.float32)}, "train_inputs: float32 .5."),
         ({"test_targets": np.zeros(2, np.int32)}, "test_targets: int32"),
-        ({"test_targets": np.zeros((2, 1), np.int64)}, "test_targets: int64 .2, 1."),
         ({"train_targets": np.zeros(4, np.int64)}, "5 examples, train_targets: 4"),
         ({"test_inputs": np.zeros((2, 1, 4, 4), np.float32)}, "train_inputs: shape"),
-        ({"test_inputs": np.full((2, 1, 4, 3), np.nan, np.float32)}, "NaN or infinity"),
         (
             {"train_inputs": np.full((5, 1, 4, 3), np.inf, np.float32)},
             "train_inputs: contains NaN or infinity",
@@ -161,13 +127,6 @@ def test_another_file_is_refused_by_name_and_left_alone(tmp_path):
         with pytest.raises(OsoError, match=f"^{path}: truncated, or not a data file"):
             load_arrays(path)
         assert path.read_bytes() == before
-
-
-def test_a_missing_file_or_a_folder_is_named(tmp_path):
-    said = {"missing.npz": "cannot read data file", "": "folder; must be a regular file"}
-    for name, complaint in said.items():
-        with pytest.raises(OsoError, match=f"^{tmp_path / name}: {complaint}"):
-            load_arrays(tmp_path / name)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +178,6 @@ def test_no_flipped_bit_changes_the_arrays_unseen(saved, data):
 
 
 def test_too_little_memory_says_nothing_against_the_file(tmp_path, monkeypatch):
-    """Whoever believed it removed a sound file, and prepared it again."""
     path = tmp_path / "data.npz"
     save_arrays(path, make(), {})
 
@@ -243,7 +201,6 @@ def rewritten(path: Path, provenance: dict | None = None, **changed) -> Path:
 
 @pytest.mark.parametrize("name", ["train_targets", "test_targets", "train_inputs", "test_inputs"])
 def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
-    """Nothing else tells: sizes, ranges and the archive's checksums are right."""
     path = tmp_path / "x.npz"
     arrays = make(train=9, test=9)
     save_arrays(path, arrays, PROVENANCE)
@@ -257,7 +214,6 @@ def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
 
 
 def test_load_arrays_without_digest_warns(tmp_path, caplog) -> None:
-    """A file of an older version is taken, and said to be one."""
     path = tmp_path / "x.npz"
     save_arrays(path, make(), PROVENANCE)
     load_arrays(path)
@@ -298,15 +254,10 @@ def set_first(array, value):
     [
         ("train_targets", lambda a: set_first(a, 10), "largest target: 10"),
         ("test_targets", lambda a: set_first(a, -1), "smallest target: -1"),
-        ("train_targets", lambda a: set_first(a, -1), "smallest target: -1"),
-        ("test_targets", lambda a: set_first(a, 10), "largest target: 10"),
         ("train_inputs", lambda a: a * 255, "pixels from 0 to 255"),
         ("train_inputs", lambda a: set_first(a, -0.5), "pixels from -0.5 to 1"),
-        ("test_inputs", lambda a: a * 255, "pixels from 0 to 255"),
-        ("test_inputs", lambda a: set_first(a, -0.5), "pixels from -0.5 to 1"),
         ("both_inputs", lambda a: a.reshape(len(a), -1), r"input shape: \(196,\)"),
         ("train", lambda a: a[:-1], "training examples: 5999"),
-        ("test", lambda a: a[:500], "test examples: 500"),
     ],
 )
 def test_values_outside_the_catalogue_are_refused(name, change, says, glyphs, tmp_path) -> None:

@@ -11,11 +11,9 @@ import sys
 import threading
 import time
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import requests
 
 from oso_dp.data import download as module
 from oso_dp.data.download import DatasetSource, SourceFile, obtain
@@ -30,12 +28,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 CONTENT = np.random.default_rng(0).bytes(200_000)
 FILE = SourceFile("big", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
 BAD = [
-    *(server.silent, server.silent_after_the_head, server.silent_in_the_middle),
-    *(server.cut_in_the_middle, server.cut_without_a_length, server.cut_between_chunks),
-    *(server.too_short_by_its_length, server.too_long_by_its_length, server.huge_by_its_length),
+    *(server.silent_after_the_head, server.silent_in_the_middle, server.cut_in_the_middle),
+    *(server.cut_between_chunks, server.too_short_by_its_length, server.huge_by_its_length),
     *(server.wrong, server.dripping, server.endless, server.no_http),
     *(server.status(code) for code in (204, 404, 416, 500, 503)),
-    *(server.redirected_in_circles, server.redirected_to_no_address, server.redirected_to_a_file),
+    *(server.redirected_in_circles, server.redirected_to_a_file),
 ]
 
 
@@ -92,17 +89,6 @@ def test_bad_mirror_reason_is_said(bad, says, tmp_path):
         tracemalloc.stop()
 
 
-def test_no_network_gets_one_line(tmp_path, monkeypatch):
-    def offline(url, **options):
-        raise requests.ConnectionError("Name or service\nnot known")
-
-    monkeypatch.setattr(requests, "get", offline)
-    with pytest.raises(OsoError, match=r"\(https://a\.example: Name or service not known; https"):
-        obtain(source_at("https://a.example", "https://b.example"), None, tmp_path)
-    with pytest.raises(OsoError, match=r"cannot download big\.gz \(no mirror\)"):
-        obtain(source_at(suffix=".gz"), None, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("served", "suffix", "stored"),
     [(gzip.compress(CONTENT), ".gz", "big.gz"), (CONTENT, ".gz", "big"), (CONTENT, "", "big")],
@@ -133,15 +119,6 @@ def test_spoiled_archive_is_not_stored(served, tmp_path):
     assert kept(tmp_path) == {}
 
 
-def test_only_missing_files_are_downloaded(tiny, make_tiny, tmp_path, opened):
-    cache = tiny.write(tmp_path / "cache")
-    (cache / "t10k_labels.gz").unlink()
-    with serving(tiny.content["t10k_labels"], server.sound) as mirrors:
-        source = replace(make_tiny().source, mirrors=mirrors.urls)
-        assert contents(obtain(source, None, cache)) == tiny.content
-    assert [url.rsplit("/", 1)[1] for url in opened] == ["t10k_labels.gz"]
-
-
 def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
     def full(self, count):
         raise OSError(28, "No space left on device")
@@ -153,13 +130,6 @@ def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
     ):
         obtain(source_at(*mirrors.urls), None, tmp_path)
     assert mirrors.asked == [0]
-
-
-def test_closed_cache_gets_one_line(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    cache = tmp_path / "file/cache"
-    with pytest.raises(OsoError, match=f"^{cache}: cannot create folder .*Not a directory"):
-        obtain(source_at("http://127.0.0.1:1"), None, cache)
 
 
 def test_several_at_once_download_once(tmp_path, monkeypatch):
@@ -191,7 +161,6 @@ obtain(DatasetSource("some", (file,), (mirror,), ""), None, Path(cache))
 
 
 def test_killed_download_starts_again(tmp_path):
-    """Its half file is never taken, and the next call removes it."""
     behaviours = iter([server.silent_in_the_middle, server.sound])
     with serving(CONTENT, lambda answer: next(behaviours)(answer)) as mirrors:
         given = [FILE.name, str(FILE.size), FILE.sha256, mirrors.urls[0], str(tmp_path)]

@@ -1,26 +1,17 @@
 """A user's own data set: offered by an installed package, and held to what it declares."""
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-import oso_dp
 from oso_dp.data import prepare_dataset
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.plugins import find_plugin, list_plugins, make_dataset_info
+from oso_dp.data.plugins import find_plugin, make_dataset_info
 from oso_dp.data.validation import load_prepared
 from oso_dp.errors import OsoError
 
 KNOWN = {"data_version": "1"}
-
-
-def test_a_package_offers_a_data_set_under_its_name(offer) -> None:
-    offer()
-    assert "patients" in list_plugins()
-    info = make_dataset_info("patients", "own")
-    assert (info.name, info.examples, info.version, info.public) == ("patients", 60, "1", False)
 
 
 def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
@@ -35,23 +26,16 @@ def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
     ("changes", "message"),
     [
         ({"examples": "61"}, "examples: 60; declared as 61"),
-        ({"test_examples": "21"}, "test_examples: 20; declared as 21"),
         ({"input_shape": "(2, 2)"}, r"input_shape: \(4,\); declared as \(2, 2\)"),
         ({"classes": "1"}, "train_targets from 0 to 1; must be 0 to 0"),
-        ({"load": "lambda: arrays(y=y - 1)"}, "train_targets from -1 to 0"),
         ({"load": "lambda: arrays(y=y[:70])"}, "test_inputs: 20 examples, test_targets: 10"),
         ({"load": "lambda: arrays(x=x + [0, 0, 0, np.nan])"}, "float64"),
         ({"load": "lambda: arrays(x=x * np.float32('nan'))"}, "contains NaN or infinity"),
-        ({"load": "lambda: arrays(x=x.tolist())"}, "train_inputs: list; must be a numpy array"),
         ({"load": "lambda: 3"}, "returned int; must be oso_dp.Arrays"),
         ({"load": "lambda: 1 / 0"}, r"load\(\) failed \(ZeroDivisionError: division by zero\)"),
-        ({"examples": "0"}, "examples: 0; must be an integer >= 1"),
-        ({"examples": "60.0"}, "examples: 60.0; must be an integer >= 1"),
         ({"public": "'no'"}, "public: 'no'; must be True or False"),
         ({"version": "1"}, "version: 1; must be a string"),
-        ({"version": "'1/2'"}, "version: '1/2'"),
         ({"metric": "'auc'"}, "metric: 'auc'; must be one of accuracy, mse"),
-        ({"input_shape": "4"}, "input_shape: 4; must be the shape"),
         ({"model": "None"}, "model: must be a function"),
         ({"colour": "1"}, "cannot be loaded"),
     ],
@@ -100,22 +84,9 @@ def test_one_name_that_two_packages_offer_is_refused(offer, monkeypatch) -> None
         make_dataset_info("patients", "own")
 
 
-def test_importing_the_public_name_needs_no_torch() -> None:
-    assert oso_dp.UserDataset.__module__ == "oso_dp.data.plugins"
-
-
 def test_arrays_are_stored_as_they_were_given(offer, tmp_path) -> None:
     """No scaling, no clipping to [0, 1]: what is computed of protected data would be a release."""
     offer(load="lambda: arrays(x=1000 * x)")
     prepare_dataset("patients", tmp_path / "x.npz")
     arrays, _ = load_arrays(tmp_path / "x.npz")
     assert np.abs(arrays.train_inputs).max() > 100
-
-
-def test_a_declaration_cannot_be_changed(offer) -> None:
-    offer()
-    data_set = find_plugin("patients")
-    with pytest.raises(AttributeError):
-        data_set.public = True
-    with pytest.raises(OsoError, match="examples: -1"):
-        replace(data_set, examples=-1)

@@ -2,36 +2,22 @@
 
 import dataclasses
 import gzip
-import subprocess
-import sys
-import tracemalloc
 from importlib import import_module
 
 import pytest
 
 from oso_dp import data
-from oso_dp.data import DATASETS, dataset_info, mnist, prepare_dataset, sources
-from oso_dp.data.arrays import load_arrays
+from oso_dp.data import DATASETS, dataset_info, mnist, prepare_dataset
 from oso_dp.data.download import obtain
 from oso_dp.errors import OsoError
 
-from .conftest import contents, kept, served
+from .conftest import contents
 
 
 def test_every_data_set_can_be_both_planned_and_made():
     for name, info in DATASETS.items():
         assert info.name == name
         assert callable(import_module(f"oso_dp.data.{data.MODULES.get(name, name)}").build)
-
-
-def test_glyphs_says_that_it_is_not_mnist():
-    assert "not MNIST" in DATASETS["glyphs"].title
-
-
-def test_planning_imports_nothing_heavy():
-    code = "import oso_dp.data, sys; print({'numpy', 'matplotlib', 'torch'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stdout.strip() == "set()", result.stderr
 
 
 def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
@@ -52,22 +38,6 @@ def tiny_mnist(tiny, monkeypatch, tmp_path):
     monkeypatch.setitem(DATASETS, "mnist", info)
     monkeypatch.setattr(mnist.build, "__defaults__", (tiny.source,))
     return tiny.write(tmp_path / "raw")
-
-
-def test_the_file_says_which_data_set_it_holds(tiny_mnist, tmp_path):
-    prepare_dataset("mnist", tmp_path / "out" / "x.npz", tiny_mnist)
-    arrays, provenance = load_arrays(tmp_path / "out" / "x.npz")
-    assert arrays.test_targets.tolist() == [9, 2]
-    assert provenance["dataset"] == "mnist"
-
-
-def test_downloads_go_beside_the_output(tiny, make_tiny, tiny_mnist, monkeypatch, tmp_path):
-    with served(tiny_mnist) as url:
-        source = make_tiny(mirrors=(url,)).source
-        monkeypatch.setattr(mnist.build, "__defaults__", (source,))
-        prepare_dataset("mnist", tmp_path / "out" / "x.npz")
-    cached = tmp_path / "out" / "downloads" / "mnist"
-    assert set(kept(cached)) == {f"{name}.gz" for name in tiny.content}
 
 
 @pytest.mark.parametrize(
@@ -119,39 +89,6 @@ def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
         prepare_dataset("glyphs", tmp_path / "x.npz")
 
 
-# What was published, and which of it cannot be had here: name, bytes, sha256.
-PUBLISHED = {
-    "train.csv": (29_470_338, "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e"),
-    "test.csv": (1_857_427, "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699"),
-    "glove.6B.zip": (
-        *(862_182_613, "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"),
-    ),
-    "glove.6B.50d.txt": (
-        *(171_350_079, "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f"),
-    ),
-}
-
-
-def test_files_that_nobody_has_here_are_those_that_were_published():
-    files = [*sources.AG_NEWS.files, *sources.GLOVE_ARCHIVE.files, sources.GLOVE_TEXT]
-    assert {file.name: (file.size, file.sha256) for file in files} == PUBLISHED
-    assert sources.AG_NEWS.mirrors == (
-        "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
-    )
-    assert sources.GLOVE_ARCHIVE.mirrors == (
-        "https://nlp.stanford.edu/data",
-        "https://downloads.cs.stanford.edu/nlp/data",
-    )
-    sizes = {name: (info.examples, info.test_examples) for name, info in DATASETS.items()}
-    assert sizes == {
-        "mnist": (60_000, 10_000),
-        "fashion_mnist": (60_000, 10_000),
-        "ag_news": (120_000, 7_600),
-        "ag_news_partial": (66_994, 7_600),
-        "glyphs": (6_000, 1_000),
-    }
-
-
 def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -168,64 +105,24 @@ def test_local_files_in_every_allowed_place(tiny, tmp_path, compressed, subfolde
     assert opened == []
 
 
-def test_a_recompressed_copy_and_a_misnamed_plain_one_are_fine(tiny, tmp_path):
-    folder = tiny.write(tmp_path)
-    content = tiny.content["train_images"]
-    with gzip.GzipFile("other name", "wb", 1, open(folder / "train_images.gz", "wb"), 7) as file:
-        file.write(content)
-        inner = file.fileobj
-    inner.close()
-    (folder / "t10k_images.gz").write_bytes(tiny.content["t10k_images"])
-    assert contents(obtain(tiny.source, folder, tmp_path / "cache")) == tiny.content
+def flipped(content, at=None, to=None):
+    changed = bytearray(content)
+    at = len(content) // 2 if at is None else at
+    changed[at] = changed[at] ^ 1 if to is None else to
+    return bytes(changed)
 
 
-def test_the_subfolder_of_the_data_set_comes_before_the_folder_itself(tiny, make_tiny, tmp_path):
-    tiny.write(tmp_path / "tiny")
-    for name in tiny.content:  # say, another data set whose files are called the same
-        (tmp_path / f"{name}.gz").write_bytes(b"something else")
-    assert contents(obtain(tiny.source, tmp_path, tmp_path / "cache")) == tiny.content
-
-
-def damage_truncate_gzip(path, content):
-    path.write_bytes(gzip.compress(content)[:-9])
-
-
-def damage_truncate_content(path, content):
-    path.write_bytes(gzip.compress(content[:-1]))
-
-
-def damage_append(path, content):
-    path.write_bytes(gzip.compress(content + b"\0"))
-
-
-def damage_flip(path, content):
-    flipped = bytearray(content)
-    flipped[len(flipped) // 2] ^= 1
-    path.write_bytes(gzip.compress(bytes(flipped)))
-
-
-def damage_flip_gzip(path, content):
-    flipped = bytearray(gzip.compress(content))
-    flipped[len(flipped) // 2] ^= 1
-    path.write_bytes(bytes(flipped))
-
-
-def damage_gzip_block(path, content):
-    broken = bytearray(gzip.compress(content))
-    broken[10] = 0xFF  # the first block's type, one that does not exist
-    path.write_bytes(bytes(broken))
-
-
-def damage_empty(path, content):
-    path.write_bytes(b"")
-
-
-def damage_folder(path, content):
-    path.unlink()
-    path.mkdir()
-
-
-DAMAGES = [value for name, value in list(globals().items()) if name.startswith("damage_")]
+# What stands in place of a file of this content; None: a folder.
+DAMAGES = {
+    "cut": lambda content: gzip.compress(content)[:-9],
+    "content cut": lambda content: gzip.compress(content[:-1]),
+    "more": lambda content: gzip.compress(content + b"\0"),
+    "bit": lambda content: gzip.compress(flipped(content)),
+    "bit of gzip": lambda content: flipped(gzip.compress(content)),
+    "no such block": lambda content: flipped(gzip.compress(content), 10, 0xFF),
+    "empty": lambda content: b"",
+    "folder": None,
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -234,7 +131,12 @@ def test_damaged_file_is_refused_and_kept(tiny, make_tiny, tmp_path, damage, pla
     mirror = tiny.write(tmp_path / "mirror")  # sound, and not to be used instead
     source = make_tiny(mirrors=(f"http://127.0.0.1:1/{mirror}",)).source
     folder = tiny.write(tmp_path / place)
-    damage(folder / "t10k_images.gz", tiny.content["t10k_images"])
+    spoiled = folder / "t10k_images.gz"
+    spoiled.unlink()
+    if DAMAGES[damage] is None:
+        spoiled.mkdir()
+    else:
+        spoiled.write_bytes(DAMAGES[damage](tiny.content["t10k_images"]))
     before = snapshot(tmp_path)
     data_dir = folder if place == "data_dir" else None
     with pytest.raises(OsoError) as caught:
@@ -244,25 +146,6 @@ def test_damaged_file_is_refused_and_kept(tiny, make_tiny, tmp_path, damage, pla
     assert "\n" not in message
     assert snapshot(tmp_path) == before
     assert opened == []
-
-
-def test_the_message_says_how_much_of_a_truncated_file_is_there(tiny, tmp_path):
-    folder = tiny.write(tmp_path, compressed=False)
-    (folder / "train_images").write_bytes(tiny.content["train_images"][:30])
-    with pytest.raises(OsoError, match=r"train_images: truncated file \(30 of 76 bytes\)"):
-        obtain(tiny.source, folder, tmp_path / "cache")
-
-
-def test_a_bomb_is_not_unpacked(tiny, tmp_path):
-    folder = tiny.write(tmp_path)
-    (folder / "train_images.gz").write_bytes(gzip.compress(bytes(1 << 25)))
-    tracemalloc.start()
-    try:
-        with pytest.raises(OsoError, match=r"train_images.gz: wrong file \(longer than 76 bytes\)"):
-            obtain(tiny.source, folder, tmp_path / "cache")
-        assert tracemalloc.get_traced_memory()[1] < 1 << 22
-    finally:
-        tracemalloc.stop()
 
 
 def test_missing_local_file_is_not_downloaded(tiny, make_tiny, tmp_path, opened):
@@ -284,19 +167,3 @@ def test_a_folder_without_the_files_is_named_with_what_it_is_to_hold(tiny, tmp_p
         obtain(tiny.source, folder, tmp_path / "cache")
     assert str(folder) in str(caught.value)
     assert all(f"{name}.gz" in str(caught.value) for name in tiny.content)
-
-
-def test_a_check_sees_a_local_file_before_its_checksum_is_taken(tiny, tmp_path):
-    folder, seen = tiny.write(tmp_path), []
-
-    def check(content, name):
-        seen.append(name)
-        if content.endswith(b"!"):
-            raise OsoError(f"{name}: ends in !")
-
-    assert contents(obtain(tiny.source, folder, tmp_path / "cache", check)) == tiny.content
-    assert seen == [str(folder / f"{name}.gz") for name in tiny.content]
-    labels = gzip.compress(tiny.content["t10k_labels"] + b"!")
-    (folder / "t10k_labels.gz").write_bytes(labels)
-    with pytest.raises(OsoError, match=r"t10k_labels\.gz: ends in !"):
-        obtain(tiny.source, folder, tmp_path / "cache", check)

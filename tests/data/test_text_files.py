@@ -1,7 +1,6 @@
 """AG News and GloVe from their files."""
 
 import csv
-import dataclasses
 import gzip
 import hashlib
 import io
@@ -14,25 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oso_dp.data import DATASETS, ag_news, ag_news_partial, glove, prepare_dataset, sources
+from oso_dp.data import DATASETS, ag_news, glove, prepare_dataset
 from oso_dp.data.ag_news_csv import parse_news, split_words
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.data.glove import load_vectors, parse_vectors
 from oso_dp.errors import OsoError
 
-from . import server
-from .server import serving
-
 WORDS = ["oil", "rises", "the", "46"]
-
-
 VECTORS = "\n".join(f"{word} " + f"{i} " * 49 + f"{i}" for i, word in enumerate(WORDS, 1))
-
-
 TRAIN = b'"3","Oil rises","the Zzyzx 46 oil"\n"1","","Zzyzx"\n'
-
-
 TEST = b'"4","THE","oil"\n'
 
 
@@ -75,19 +65,6 @@ def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, oov_words, first):
     assert not provenance["vectors"]["complete"]
 
 
-@pytest.mark.parametrize(
-    ("oov_words", "first"), [("zeros", [0, 3, 0, 1, 4]), ("skipped", [3, 1, 4, 0, 0])]
-)
-def test_an_unknown_word_of_a_test_text_is_treated_alike(tiny, oov_words, first):
-    folder, (source, *_) = tiny[0], (tiny[1],)
-    content = b'"4","Zzyzx THE","Qqq oil 46"\n'
-    (folder / "test.csv").write_bytes(content)
-    file = SourceFile("test.csv", len(content), hashlib.sha256(content).hexdigest())
-    changed = dataclasses.replace(source, files=(source.files[0], file))
-    arrays, _ = ag_news.build(folder, folder, 5, oov_words, "subset", changed)
-    assert numbers(arrays.test_inputs) == [first]
-
-
 def test_a_bad_line_is_named_before_the_checksum_speaks(tiny):
     folder, source = tiny
     (folder / "train.csv").write_bytes(TRAIN + b'"7","a","b"\n')
@@ -123,19 +100,6 @@ def test_the_part_is_prepared(partial):
     assert (nearest == arrays.test_targets).mean() > 0.5
 
 
-@pytest.mark.parametrize("words", [15, 25])
-@pytest.mark.parametrize("oov_words", ["zeros", "skipped"])
-@pytest.mark.parametrize("vocabulary", ["subset", "complete"])
-def test_part_is_prepared_as_asked(words, oov_words, vocabulary, monkeypatch, tmp_path):
-    """The file says so: other inputs would pass for these."""
-    monkeypatch.setattr(ag_news, "build", lambda *asked: asked)
-    made = ag_news_partial.build(tmp_path, tmp_path / "cache", words, oov_words, vocabulary)
-    assert made == (
-        *(tmp_path, tmp_path / "cache", words, oov_words, vocabulary),
-        sources.AG_NEWS_PARTIAL,
-    )
-
-
 def test_the_part_never_passes_for_the_whole(shared, tmp_path):
     assert DATASETS["ag_news_partial"].title == "AG News partial (n = 66,994)"
     with pytest.raises(OsoError, match=r"train\.csv\.gz: missing"):
@@ -161,17 +125,6 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
         ("ag_news", {"words": 30}, "words: 30; must be one of 15, 25 for ag_news"),
         ("ag_news", {"oov_words": "mean"}, "oov_words: 'mean'; .* zeros, skipped"),
         ("mnist", {"words": 15}, "'mnist': words, oov_words and vocabulary are for text only"),
-        (
-            "glyphs",
-            {"oov_words": "zeros"},
-            "'glyphs': words, oov_words and vocabulary are for text only",
-        ),
-        ("ag_news", {"vocabulary": "all"}, "vocabulary: 'all'; must be one of complete,"),
-        (
-            "mnist",
-            {"vocabulary": "complete"},
-            "'mnist': words, oov_words and vocabulary are for text only",
-        ),
     ],
 )
 def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, options, message):
@@ -180,33 +133,7 @@ def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, opti
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_words_make_longer_inputs(tiny, tmp_path, monkeypatch):
-    folder, source = tiny
-    info = DATASETS["ag_news"]
-    small = {"examples": 2, "test_examples": 1}
-    monkeypatch.setitem(DATASETS, "ag_news", type(info)(**{**vars(info), **small}))
-    monkeypatch.setattr(ag_news.build, "__defaults__", (*ag_news.build.__defaults__[:-1], source))
-    for words in (None, 15, 25):
-        made = prepare_dataset(
-            "ag_news", tmp_path / "x.npz", folder, words=words, vocabulary="subset"
-        )
-        arrays, provenance = load_arrays(tmp_path / "x.npz")
-        assert made == provenance
-        assert arrays.train_inputs.shape == (2, 50 * (words or 15))
-        assert provenance["preparation"]["words"] == (words or 15)
-
-
-def test_gzipped_csv_is_as_good(tiny):
-    folder, source = tiny
-    (folder / "test.csv").unlink()
-    (folder / "test.csv.gz").write_bytes(gzip.compress(TEST))
-    arrays, _ = ag_news.build(folder, folder, 2, vocabulary="subset", source=source)
-    assert numbers(arrays.test_inputs) == [[3, 1]]
-
-
 GOOD = '"3","Oil at $46","Prices \\soar, ""again"""\n"1","","Peace\nin two lines"\n'
-
-
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
@@ -214,12 +141,6 @@ def test_rows_are_read_exactly():
     texts, classes = parse_news(GOOD.encode(), "x")
     assert texts == ['Oil at $46 Prices \\soar, "again"', " Peace\nin two lines"]
     assert classes.tolist() == [2, 0]
-
-
-def test_words_are_runs_of_letters_and_digits_in_small_letters():
-    assert split_words("Oil at $46: U.S. e-mails\\band CAFÉ") == [
-        *("oil", "at", "46", "u", "s", "e", "mails", "band", "caf")
-    ]
 
 
 def test_a_word_may_have_letters_and_digits_and_nothing_else():
@@ -241,14 +162,9 @@ def test_what_was_written_is_read(rows):
     ("row", "message"),
     [
         ('"3","no description"', "2 columns; must have class, title, description"),
-        ('"3","a","b","c"', "4 columns"),
         ("", "0 columns"),
         ('"5","a","b"', "class '5'; must be 1 to 4"),
-        ('"0","a","b"', "class '0'"),
-        ('"","a","b"', "class ''"),
-        ('"class","title","description"', "class 'class'"),
         ('"3","",""', "no words"),
-        ('"3"," ","--- ..."', "no words"),
         ('"3","a","b', "unbalanced quotes"),
         ('"3","a,"b"', "unbalanced quotes"),
     ],
@@ -261,11 +177,6 @@ def test_a_bad_row_is_named_with_the_line_where_it_starts(row, message, before):
         parse_news(content, "folder/train.csv")
     assert str(caught.value).startswith(f"folder/train.csv: line {line}: {message}")
     assert "\n" not in str(caught.value)
-
-
-def test_another_encoding_is_named_with_its_line():
-    with pytest.raises(OsoError, match=r"^x: line 4: not UTF-8"):
-        parse_news(GOOD.encode() + '"2","Señor","b"\n'.encode("latin-1"), "x")
 
 
 def line(word, number=0.5):
@@ -303,9 +214,6 @@ def test_each_word_finds_its_numbers_and_row_0_is_zero():
     [
         (line("a").rsplit(" ", 1)[0], "49 numbers after the word; must be 50"),
         (line("a") + " 1", "51 numbers"),
-        (line("a") + " " + line("b"), "101 numbers"),
-        ("400000 50", "1 numbers"),
-        ("", "0 numbers"),
         (line("a").replace("0.5", "half", 1), "could not convert"),
         (line("a").replace("0.5", "nan", 1), "number is not finite"),
         (line("the"), "word 'the' also appears in line 1"),
@@ -318,18 +226,6 @@ def test_a_broken_line_is_named(bad, message):
         parse_vectors(content, "glove.txt")
     assert str(caught.value).startswith(f"glove.txt: line 4: {message}")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
-def test_another_encoding_is_named(encoding):
-    text = (line("señor") + "\n").encode(encoding)
-    with pytest.raises(OsoError, match=r"^x: line 1: (not UTF-8|could not convert|\d+ numbers)"):
-        parse_vectors(text, "x")
-
-
-def test_an_empty_file_is_named():
-    with pytest.raises(OsoError, match=r"^x: empty; must have lines of a word and 50 numbers"):
-        parse_vectors(b"", "x")
 
 
 @pytest.mark.parametrize("folder", ["", "glove"])
@@ -353,16 +249,6 @@ def test_every_form_in_every_place(official, tmp_path, form, folder, opened):
     assert opened == []
 
 
-@pytest.mark.parametrize("folder", ["", "glove"])
-def test_each_vocabulary_is_read_from_its_own_file(official, tmp_path, folder):
-    (tmp_path / "glove").mkdir()
-    (tmp_path / "glove_complete").mkdir()
-    (tmp_path / folder / "glove.6B.50d.subset.txt").write_bytes(TEXT[: TEXT.index(b"\n")])
-    (tmp_path / "glove_complete" / "glove.6B.50d.txt").write_bytes(TEXT)
-    for vocabulary, words in {"subset": 1, "complete": 3}.items():
-        assert load_vectors(tmp_path, tmp_path, vocabulary)[1]["words"] == words
-
-
 @pytest.mark.parametrize("vocabulary", ["subset", "complete"])
 def test_a_vocabulary_is_never_replaced_by_the_other(official, tmp_path, vocabulary):
     other = {"subset": "glove.6B.50d.txt", "complete": "glove.6B.50d.subset.txt"}[vocabulary]
@@ -371,14 +257,7 @@ def test_a_vocabulary_is_never_replaced_by_the_other(official, tmp_path, vocabul
         load_vectors(tmp_path, tmp_path, vocabulary)
 
 
-def test_the_subset_is_not_downloaded(official, tmp_path, opened):
-    with pytest.raises(OsoError, match=r"vocabulary: subset; needs data_dir"):
-        load_vectors(None, tmp_path, "subset")
-    assert opened == []
-
-
 def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
-    """Truncated at the end of a line: every line is fine, and words are missing."""
     cut = TEXT[: TEXT.rindex(b"oil")]
     for path in (tmp_path / "glove.6B.50d.txt", archive(tmp_path / "glove.6B.zip", content=cut)):
         if path.suffix == ".txt":
@@ -388,37 +267,6 @@ def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
         path.unlink()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("glove.6B.50d.txt", TEXT + b"a 1\n", "line 4: 1 numbers"),
-        ("glove.6B.50d.subset.txt.gz", gzip.compress(TEXT)[:-9], "truncated or damaged gzip file"),
-        ("glove.6B.zip", b"PK but no more", "cannot read file .*not a zip file"),
-    ],
-)
-def test_a_wrong_file_is_named(official, tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(OsoError, match=rf"^{tmp_path / name}: {message}"):
-        load_vectors(tmp_path, tmp_path, "subset" if "subset" in name else "complete")
-
-
-def test_an_archive_without_the_text_is_named(tmp_path):
-    path = archive(tmp_path / "glove.6B.zip", name="other.txt")
-    with pytest.raises(OsoError, match=rf"^{path}: does not contain glove\.6B\.50d\.txt"):
-        load_vectors(tmp_path, tmp_path)
-
-
 def test_a_folder_without_vectors_is_named_with_what_it_is_to_hold(tmp_path):
     with pytest.raises(OsoError, match=rf"^data_dir: {tmp_path}; no word vectors .*glove\.6B\.zip"):
         load_vectors(tmp_path, tmp_path)
-
-
-def test_the_archive_is_downloaded_once(official, tmp_path, monkeypatch, opened):
-    content = archive(tmp_path / "glove.6B.zip").read_bytes()
-    file = SourceFile("glove.6B.zip", len(content), hashlib.sha256(content).hexdigest())
-    with serving(content, server.sound) as mirrors:
-        source = DatasetSource("glove", (file,), mirrors.urls, suffix="")
-        monkeypatch.setattr(glove, "GLOVE_ARCHIVE", source)
-        for _ in range(2):
-            assert load_vectors(None, tmp_path / "cache")[1]["complete"]
-    assert [url.rsplit("/", 1)[1] for url in opened] == ["glove.6B.zip"]

@@ -10,11 +10,7 @@ from tests.mutations import spoiled
 
 from oso_dp.errors import InterruptedByUser
 from oso_dp.methods import method_names
-from oso_dp.training.checkpoint import (
-    load_checkpoint,
-    quarantine_if_corrupt,
-    save_checkpoint,
-)
+from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.loop import train
 
 from .rounds import inputs, read_or_refused
@@ -47,7 +43,6 @@ def taken(path):
 @inputs(short=60, long=6_000)
 @given(data=st.data())
 def test_any_change_of_its_bytes(valid, place, data):
-    """Refused, or read as it was: no number is another one."""
     path = place / "a.pt"
     path.write_bytes(data.draw(spoiled(valid)))
     content = read_or_refused(taken, path)
@@ -62,7 +57,6 @@ class Evil:
 
 
 def test_nothing_in_it_is_run(tmp_path, monkeypatch):
-    """Whoever writes a right checksum, too, gets no further."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.pt"
     save_checkpoint(path, "f", {"state": Evil()})
@@ -76,7 +70,6 @@ def test_nothing_in_it_is_run(tmp_path, monkeypatch):
 def test_checkpoint_of_each_method_is_resumed(
     name, arrays, make_task, make_run, tmp_path, caplog
 ) -> None:
-    """Whatever its queries, and however it splits their noise."""
     job = make_task(name, steps=2, evaluate_every=2), [make_run(c=0.1)], arrays
     kept = {"checkpoint": tmp_path / "state.pt", "fingerprint": "f"}
     steps: list[int] = []

@@ -53,7 +53,6 @@ def test_job_ignores_the_wall_clock(
 
 @pytest.mark.parametrize("age", [-DAY, 0, HOUR, DAY])
 def test_no_lock_is_too_old_or_too_new(age, tmp_path, jumping) -> None:
-    """Who holds one holds it, whenever its file seems to be from."""
     leader = StudyLock(tmp_path)
     leader.acquire()
     at = time.time() - age

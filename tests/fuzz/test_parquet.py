@@ -88,7 +88,6 @@ def read_all(store: Path, folder: Path, inputs: int, seed: int) -> None:
 
 
 def test_a_file_of_very_many_rows_is_refused_unread(store, monkeypatch):
-    """A value that repeats takes no room: so a few bytes may be any number of rows."""
     monkeypatch.setattr(read, "MAX_ROWS", 1)
     monkeypatch.setattr(read.pq, "read_table", lambda *given, **how: pytest.fail("it was read"))
     with pytest.raises(OsoError, match=rf"^{store}/runs.parquet: 2 rows; must be <= 1"):

@@ -61,14 +61,6 @@ def test_idx(content):
     assert array is None or array.nbytes <= len(content)
 
 
-@inputs(short=100, long=5_000)
-@given(sides=st.lists(st.sampled_from([0, 1, 2, 2**16, 2**31, 2**32 - 1]), max_size=255))
-def test_idx_of_any_shape(sides):
-    head = struct.pack(f">BBBB{len(sides)}I", 0, 0, 8, len(sides), *sides)
-    read_or_refused(parse_idx, head, "some-file")
-    read_or_refused(parse_idx, head + b"x", "some-file")
-
-
 NEWS = [
     b'"3","Wall St. Bears","Short-sellers, ""dwindling"" band"\n"1","a","b\nc"\r\n',
     b'"4","\xc3\xa9","x"\n',

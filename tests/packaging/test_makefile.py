@@ -7,7 +7,6 @@ each pip call, and makes a .venv that holds only itself.
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -25,21 +24,17 @@ DOCUMENTED = {
     *("campaign", "campaign-stop", "collect"),
 }
 
-STAND_IN = (
-    f"""#!/bin/sh
+STAND_IN = f"""#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi
 if [ "$1" = scripts/with_lock.py ]; then exec '{sys.executable}' "$@"; fi
-"""
-    + """
-echo "$*${PYTHONDONTWRITEBYTECODE:+, compiling each time}" >> "$LOG"
-sleep "${PAUSE:-0}"
+echo "$*" >> "$LOG"
+sleep "${{PAUSE:-0}}"
 if [ "$2" = venv ]; then
     mkdir -p .venv/bin && find .venv -type f -delete
     cp "$0" .venv/bin/python && touch .venv/bin/activate
 fi
-case "$*" in *"${FAIL_AT:-nothing at all}"*) exit 1 ;; esac
+case "$*" in *"${{FAIL_AT:-nothing at all}}"*) exit 1 ;; esac
 """
-)
 
 
 class Checkout:
@@ -114,18 +109,7 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
     assert len(calls) == 5  # as one would make: venv, torch, lock, package, check
 
 
-def test_compiled_files_are_kept(checkout: Checkout) -> None:
-    calls = checkout.make("setup", PYTHONDONTWRITEBYTECODE="1")[1]
-    assert calls
-    assert not [call for call in calls if call.endswith("compiling each time")]
-
-
-def test_a_second_setup_does_nothing(checkout: Checkout) -> None:
-    checkout.make("setup")
-    assert checkout.make("setup")[:2] == (0, [])
-
-
-@pytest.mark.parametrize("name", ["requirements.in", "requirements.lock", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
 def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None:
     checkout.make("setup")
     later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
@@ -136,7 +120,7 @@ def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None
     assert any("requirements.lock" in call for call in calls)
 
 
-@pytest.mark.parametrize("step", ["-m venv", "install torch", "requirements.lock", "--editable"])
+@pytest.mark.parametrize("step", ["-m venv", "requirements.lock"])
 def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str) -> None:
     assert checkout.make("setup", FAIL_AT=step)[0] != 0
     status, calls, _ = checkout.make("setup")
@@ -145,24 +129,10 @@ def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str
     assert len(calls) == 5
 
 
-def test_an_interrupted_update_starts_afresh_too(checkout: Checkout) -> None:
-    checkout.make("setup")
-    later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
-    os.utime(checkout.folder / "requirements.lock", (later, later))
-    assert checkout.make("setup", FAIL_AT="requirements.lock")[0] != 0
-    assert made_anew(checkout.make("setup")[1])
-
-
 def test_a_copied_checkout_does_not_use_the_venv_of_the_first(checkout: Checkout) -> None:
     checkout.make("setup")
     shutil.copytree(checkout.folder, checkout.folder.parent / "copy")
     checkout.folder = checkout.folder.parent / "copy"
-    assert made_anew(checkout.make("setup")[1])
-
-
-def test_a_venv_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
-    checkout.make("setup")
-    (checkout.folder / ".venv" / "bin" / "python").unlink()
     assert made_anew(checkout.make("setup")[1])
 
 
@@ -191,7 +161,6 @@ def test_a_venv_that_was_made_by_hand_is_used_and_never_cleared(checkout: Checko
 
 @pytest.mark.parametrize("broken", ["moved", "no python", "no activate", "a file", "a link"])
 def test_broken_venv_of_users_is_refused(checkout: Checkout, broken: str) -> None:
-    """It does not work here: but whose it is and what is in it, make does not know."""
     elsewhere = checkout.folder.parent / "elsewhere"
     venv = make_by_hand(checkout, elsewhere if broken == "moved" else None)
     if broken in ("no python", "no activate"):
@@ -226,48 +195,3 @@ def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
     assert checkout.make("setup")[0] == 0
     plain = checkout.make("--dry-run", "demo", "DATA_DIR=it's; mine")[2]
     assert "--config 'data_dir=it'\\''s; mine'" in plain
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ('sys.version_info = (3, 9, 2, "final", 0)', "must be 3.11 or newer"),
-        ('sys.modules["ensurepip"] = None', "venv module"),
-        (None, "must be Python 3.11 or newer"),
-    ],
-    ids=["old", "without venv", "absent"],
-)
-def test_unfit_python_is_refused(checkout: Checkout, setting: str | None, says: str) -> None:
-    if setting is None:
-        checkout.python.unlink()
-    else:
-        run = f"import sys; {setting}; exec(sys.argv[2])"
-        checkout.python.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{run}' \"$@\"\n")
-    status, _, output = checkout.make("setup")
-    lines = [line for line in output.splitlines() if not line.startswith("make: ***")]
-    assert status != 0
-    assert len(lines) == 1
-    assert says in lines[0]
-    assert not (checkout.folder / ".venv").exists()
-
-
-@pytest.mark.parametrize("target", ["demo", "paper"])
-def test_a_study_takes_cores_configuration_and_data_folder(checkout: Checkout, target: str) -> None:
-    plain = checkout.make("--dry-run", target)[2]
-    assert f"snakemake --cores 2  --configfile config/{target}.yaml" in plain
-    assert "data_dir" not in plain
-    chosen = checkout.make("--dry-run", target, "CORES=all", "DATA_DIR=my data")[2]
-    assert "snakemake --cores all --config 'data_dir=my data' --configfile" in chosen
-
-
-def test_clean_removes_build_only(checkout: Checkout) -> None:
-    (checkout.folder / "build" / "demo").mkdir(parents=True)
-    (checkout.folder / "results").mkdir()
-    before = {path.name for path in checkout.folder.iterdir()}
-    checkout.make("clean")
-    assert {path.name for path in checkout.folder.iterdir()} == before - {"build"}
-
-
-@pytest.mark.parametrize("script", [".ci/run", "scripts/clean.sh", "scripts/update_lockfile.sh"])
-def test_scripts_are_executable(repo: Path, script: str) -> None:
-    assert (repo / script).stat().st_mode & stat.S_IXUSR

@@ -7,11 +7,9 @@ import pandas as pd
 import pytest
 import torch
 from tests.planned_rows import rows_of
-from tests.study.test_private_datasets import planned as own_study
 
-from oso_dp.errors import OsoError
 from oso_dp.rerun import rerun
-from oso_dp.rerun.rerun import select_datasets, select_repeatable
+from oso_dp.rerun.rerun import select_repeatable
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.plan import Plan, make_plan
 
@@ -23,19 +21,10 @@ def planned(repo: Path, randomness: str) -> Plan:
 
 @pytest.mark.parametrize("randomness", ["seeded", "system"])
 def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo: Path) -> None:
-    """Its run would be called beyond the tolerance, or a change of the code."""
     plan = planned(repo, randomness)
     found = select_repeatable(pd.DataFrame(rows_of(plan)["runs"]))
     expected = plan.run_ids() if randomness == "seeded" else []
     assert [one.run.run_id for one in found] == expected
-
-
-def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
-    """Public ones neither: whoever verifies has no package that offers them."""
-    offer(public="True")
-    plan = own_study(randomness="seeded")
-    assert all(cohort.is_public for cohort in plan.cohorts)
-    assert select_repeatable(pd.DataFrame(rows_of(plan)["runs"])) == []
 
 
 @pytest.mark.parametrize(
@@ -43,7 +32,6 @@ def test_data_of_ones_own_are_not_here_to_train_on(offer) -> None:
     [("a CPU (1 thread)", 1), ("a CPU (3 threads)", 3), ("a CPU (12 threads)", 12), ("a GPU", 1)],
 )
 def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -> None:
-    """With others its sums are added in another order: bits that should be equal are not."""
     seen = []
 
     def train(one, arrays, columns, times=1.0):
@@ -62,7 +50,6 @@ def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -
 
 @pytest.mark.parametrize("faster", [1.0, 2.0, 0.5])
 def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, monkeypatch) -> None:
-    """By the stored seconds, and by how fast this machine was on those so far."""
     took = [40.0, 100.0, 10.0, 900.0, 30.0, 5.0, 60.0]
     order = [
         SimpleNamespace(run=SimpleNamespace(run_id=str(place)), seconds=seconds, cohort=None)
@@ -81,13 +68,3 @@ def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, m
     now[0] = 0.0
     alone = rerun.verify(results, order[3:], lambda cohort: None, 0.0, lambda: now[0])
     assert [one.seconds for one, _ in alone] == [900.0]
-
-
-@pytest.mark.parametrize("names", [[], ["a"], ["b"], ["a", "b"], ["c", "a"], ["b", "b"]])
-def test_rows_of_every_data_set_that_is_named_are_taken(names: list[str]) -> None:
-    """Without a name, of all; in the order in which they were given."""
-    stored = [SimpleNamespace(cohort=SimpleNamespace(dataset=name)) for name in "abcab"]
-    found = select_datasets(stored, names)
-    assert found == [one for one in stored if one.cohort.dataset in (names or "abc")]
-    with pytest.raises(OsoError, match=r"--dataset: d; has no run that .* must be one of a, b, c"):
-        select_datasets(stored, [*names, "d"])

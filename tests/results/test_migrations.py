@@ -22,8 +22,6 @@ from oso_dp.study.identity import (
     parse_trial_fractions,
 )
 
-STORES = ["results/ambiguities/as_chosen", "results/ambiguities/momentum_0"]
-
 
 def as_version_1(folder) -> None:
     """Make a part what an older checkout would have written."""
@@ -32,14 +30,6 @@ def as_version_1(folder) -> None:
         table = pq.read_table(path).select(schema_of(kind, "1").names)
         table = table.rename_columns(stored_schema(kind, "1").names)
         pq.write_table(table.replace_schema_metadata({"oso_schema_version": "1"}), path)
-
-
-def test_the_first_version_lacks_what_the_second_added() -> None:
-    assert schema_of("runs", "5") == RUNS
-    assert {*schema_of("runs", "2").names} - {*schema_of("runs", "1").names} == {
-        *ADDED["2"]["runs"],
-        OLD_OPTIONS.name,
-    }
 
 
 def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
@@ -55,7 +45,6 @@ def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
 
 
 def test_options_are_the_defaults_where_these_give_the_rows_identity(repo) -> None:
-    """The planned runs of a whole study, as rows without options: all come back."""
     planned = []
     for name in ("paper", "extensions/random_stopping"):
         config = load_config(repo / f"config/{name}.yaml")
@@ -102,7 +91,6 @@ def as_version_4(runs: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("name", ["extensions/linear_scaling", "extensions/random_stopping"])
 @pytest.mark.parametrize("more", [{}, {"schedule": "linear"}, {"averaging": 0.999}])
 def test_options_of_later_versions_become_columns(repo, name, more) -> None:
-    """Whatever their text says; the identity stays that of the row."""
     config = load_config(repo / f"config/{name}.yaml").model_copy(update=more)
     rows = [
         {**dict.fromkeys(RUNS.names), **cohort.columns, **vars(run)}
@@ -138,19 +126,12 @@ def test_options_that_no_identity_covers_are_dropped(text) -> None:
     [("run_id", "0" * 20), ("momentum", 0.5), ("seed", 99), ("delta", 1e-6), ("method", "none")],
 )
 def test_other_rows_have_no_options(repo, column, value) -> None:
-    """A row that the defaults do not explain keeps null, not a guess."""
     runs = read_results(repo / "results/ambiguities/as_chosen").runs
     runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
     assert migrate_runs(runs, "1")["model"].isna().all()
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_stored_rows_keep_their_identity(repo, store) -> None:
-    assert read_results(repo / store).runs["model"].notna().all()
-
-
 def test_everything_that_is_stored_keeps_the_rules_of_today(repo) -> None:
-    """A rule that refuses what an older checkout measured is too strict, not the row too old."""
     stores = [repo / "results", *sorted((repo / "results/ambiguities").iterdir())]
     assert len(stores) > 5
     assert all(len(read_results(store).runs) for store in stores)
@@ -174,7 +155,6 @@ DECLARED = {"settings": {}, "data_version": "1", "public": False, "budget_runs":
     ids=str,
 )
 def test_a_doubtful_declaration_makes_no_run_public(change, write, tmp_path) -> None:
-    """It is refused, and not read as a run of unknown options, which nobody would protect."""
     folder = write("old", "r1")
     stored = DECLARED | change
     stored.pop(stored.pop("without", None), None)

@@ -2,13 +2,18 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
+from tests.stores import options
 
 from oso_dp.errors import OsoError
+from oso_dp.results.checks import shared_budgets
 from oso_dp.results.collect import collect
 from oso_dp.results.conflicts import check_budget_unspent, study_places
+from oso_dp.results.write import write_table
+from oso_dp.study.identity import make_run_id
 
-from .conftest import part
+from .conftest import evaluation_row, part, run_row
 
 
 def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespace:
@@ -19,7 +24,6 @@ def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespac
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
-    """The store may hold runs of the second one alone."""
     store = part(tmp_path / "store", "known", dataset="pupils")
     cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
     check_budget_unspent({store: "x"}, cohorts[::order])
@@ -30,7 +34,6 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
 
 
 def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
-    """As `read_results` does: what somebody put there is spent as well."""
     store = tmp_path / "store"
     collect([part(tmp_path / "part", "run", dataset="patients")], store)
     (only,) = (store / "runs.parquet").iterdir()
@@ -41,7 +44,6 @@ def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
 
 
 def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
-    """A store has one for each cohort: wherever another study's run stands, it was made."""
     sizes = (2, 5, 7, 9)
     parts = [part(tmp_path / f"{k}", f"run{k}", dataset="patients", k=k) for k in sizes]
     collect(parts, tmp_path / "store")
@@ -67,7 +69,6 @@ def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
     ],
 )
 def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
-    """The keys that a new study changes; a part that is not collected yet counts as well."""
     for place in held:
         part(tmp_path / place, "known", dataset="patients")
     places = study_places(tmp_path / "store", tmp_path / "build/x")
@@ -81,7 +82,6 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
 
 @pytest.mark.parametrize("store", ["collected", "a part"])
 def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
-    """They would be trained again, under the identity of runs that were released."""
     place = part(tmp_path / "made", "known", dataset="patients")
     if store == "collected":
         collect([place], tmp_path / "store")
@@ -95,3 +95,37 @@ def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
     check_budget_unspent(places, [planned("patients", "known", "more", public=True)])
     whole = part(tmp_path / "again", "known", dataset="patients")
     check_budget_unspent({**places, whole: "x"}, mine)  # which a collection brings
+
+
+@pytest.mark.parametrize("sizes", [(12, 5), (5, 12)])
+def test_of_several_studies_the_largest_number_counts(sizes) -> None:
+    names = ["patients", "patients", "glyphs"]
+    rows = pd.DataFrame({"dataset": names, "budget_runs": [*sizes, None]})
+    assert shared_budgets(rows) == {"patients": 12}
+
+
+def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
+    names = ["patients", "pupils", "patients"]
+    rows = pd.DataFrame({"dataset": names, "budget_runs": [12] * 3})
+    assert shared_budgets(rows) == {"patients": 12, "pupils": 12}
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("differ", ["ledger", "value"])
+def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_path) -> None:
+    declared = {"data_version": "1", "randomness": "system"}
+    declared |= {"budget_runs": None if public else 4}
+    parts = []
+    for place in range(2):
+        row = run_row("one", dataset="patients", **options(**declared))
+        if differ == "ledger" and place:
+            row = {**row, "status": "diverged", "diverged_at": row["steps"]}
+        row["run_id"] = make_run_id(row)
+        value = 0.5 + 0.1 * place if differ == "value" else 0.5
+        parts.append(tmp_path / f"{place}")
+        scores = [evaluation_row(row["run_id"], value=value)]
+        write_table(parts[-1] / "evaluations.parquet", "evaluations", scores)
+        write_table(parts[-1] / "runs.parquet", "runs", [row])
+    said_of_it = "measured twice" if public else "trained twice on data that are not public; both"
+    with pytest.raises(OsoError, match=said_of_it):
+        collect(parts, tmp_path / "store")

@@ -1,7 +1,10 @@
 """A store's change is whole or not there, whoever is killed, and whoever else writes."""
 
 import os
+import select
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -65,14 +68,6 @@ def test_the_order_of_parts_does_not_matter(parts, tmp_path) -> None:
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_a_store_of_two_files_becomes_one_of_folders(parts, tmp_path) -> None:
-    store = part(tmp_path / "store", "r0", seed=5)
-    collect(parts, store)
-    assert finished_runs(store) == {"r0", *COHORTS}
-    assert len(read_results(store).runs) == 1 + len(COHORTS)
-    assert (store / "runs.parquet").is_dir()
-
-
 def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
     store = tmp_path / "store"
     with only_writer(store):
@@ -90,7 +85,6 @@ def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
 
 
 def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) -> None:
-    """Also those in other files: what differs in a choice may be one search with them."""
     store, seen = tmp_path / "store", []
     first = [part(tmp_path / "a", "a", momentum=0.5), part(tmp_path / "c", "c", epsilon=3.0)]
     collect(first, store)
@@ -101,7 +95,6 @@ def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) ->
 
 @pytest.mark.parametrize("scored", [0, 1])
 def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> None:
-    """It may have come to no evaluation; to train it again would release it again."""
     one = tmp_path / "one"
     write_table(one / "runs.parquet", "runs", [run_row("r1", status="diverged", diverged_at=1)])
     rows = [evaluation_row("r1", 1)] * scored
@@ -116,7 +109,6 @@ def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> Non
 def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
     moment: int, parts, tmp_path
 ) -> None:
-    """At each moment: a table's one file goes, and then the files of its rows come."""
     store = tmp_path / "store"
     collect(parts[:2], tmp_path / "after")
     shutil.copytree(parts[0], store)
@@ -139,7 +131,6 @@ def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> None:
-    """A value in the store that breaks its column's rule is named with its file; all stays."""
     store = tmp_path / "store"
     collect(parts[:2], store)
     row = {"runs": run_row("r1"), "evaluations": evaluation_row("r1")}[kind]
@@ -154,7 +145,6 @@ def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> N
 
 
 def test_a_file_of_equal_size_and_time_is_another_one(parts) -> None:
-    """As where it is replaced within one tick of the file system's clock."""
     for kind in SCHEMAS:
         path = parts[0] / f"{kind}.parquet"
         before, known = read._state(parts[0]), path.stat()
@@ -164,3 +154,59 @@ def test_a_file_of_equal_size_and_time_is_another_one(parts) -> None:
         os.utime(copy, ns=(known.st_atime_ns, known.st_mtime_ns))
         os.replace(copy, path)
         assert read._state(parts[0]) != before
+
+
+# How often two collect at once; OSO_TEST_ROUNDS=100 is the long form.
+ROUNDS = int(os.environ.get("OSO_TEST_ROUNDS", "2"))
+# A process that collects whenever it is told a part and a store.
+WRITER = """
+import sys
+from pathlib import Path
+from oso_dp.results.collect import collect
+print("ready", flush=True)
+for line in sys.stdin:
+    part, store = line.rstrip("\\n").split("\\t")
+    collect([Path(part)], Path(store))
+    print("done", flush=True)
+"""
+
+
+def test_two_at_once_lose_nothing(tmp_path) -> None:
+    runs = ["r0", "r1"]
+    for number, run in enumerate(runs):
+        part(tmp_path / f"0.{run}", run, seed=number)
+        part(tmp_path / f"1.{run}", run, epsilon=1.0 + number)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER], **pipes) for _ in runs]
+    assert [writer.stdout.readline() for writer in writers] == ["ready\n"] * 2
+    for number in range(ROUNDS):
+        store, seen = tmp_path / f"store{number}", set()
+        for writer, run in zip(writers, runs, strict=True):
+            writer.stdin.write(f"{tmp_path}/{number % 2}.{run}\t{store}\n")
+            writer.stdin.flush()
+        outputs = [writer.stdout for writer in writers]
+        while len(select.select(outputs, [], [], 0)[0]) < len(writers):
+            assert seen <= finished_runs(store) <= set(runs)
+            seen = finished_runs(store)
+            if seen:
+                assert seen <= set(read_results(store).runs["run_id"])
+        assert [output.readline() for output in outputs] == ["done\n"] * 2
+        assert set(read_results(store).runs["run_id"]) == finished_runs(store) == set(runs)
+    for writer in writers:
+        writer.communicate(timeout=60)
+    assert [writer.returncode for writer in writers] == [0, 0]
+
+
+def test_what_is_decided_while_one_waits_is_added_to(parts, tmp_path, monkeypatch) -> None:
+    import oso_dp.results.collect as module
+
+    store, real = tmp_path / "store", module.only_writer
+
+    def late(folder):
+        monkeypatch.setattr(module, "only_writer", real)
+        collect(parts[1:2], store)
+        return real(folder)
+
+    monkeypatch.setattr(module, "only_writer", late)
+    collect(parts[:1], store)
+    assert finished_runs(store) == {"r1", "r2"}

@@ -19,7 +19,7 @@ from oso_dp.results.read import read_results
 from .conftest import evaluation_row, part, run_row, write_table
 
 FIRST, OTHERS = {"r1"}, {"r2"}
-# At each operation in the long form, else at every 24th, from another one in each case.
+# At each operation in the long form, else at every 40th, from another one in each case.
 LONG = int(os.environ.get("OSO_TEST_ROUNDS", "10")) >= 100
 
 
@@ -128,7 +128,6 @@ def nothing(parts: list[Path], store: Path) -> None:
 def test_a_fault_at_any_operation_is_repaired_by_the_next_collect(
     parts, tmp_path, monkeypatch, begun, fails
 ) -> None:
-    """What stands on disk then is the store before or after, also for who only reads it."""
     old = set() if begun is nothing else FIRST
     new = FIRST | OTHERS
     given = parts[:2]
@@ -148,13 +147,13 @@ def test_a_fault_at_any_operation_is_repaired_by_the_next_collect(
         collect(given, store)
         assert set(read_results(store).runs["run_id"]) == new
         assert sorted(path.name for path in store.iterdir()) == [
-            *(".lock", "evaluations.parquet", "runs.parquet"),
+            *(".lock", "evaluations.parquet", "runs.parquet")
         ]
     assert moment > 20
 
 
 def moments(case: str) -> Iterator[int]:
-    yield from range(1, 500) if LONG else range(1 + len(case) % 24, 500, 24)
+    yield from range(1, 500) if LONG else range(1 + len(case) % 40, 500, 40)
     pytest.fail("the faults never end")
 
 
@@ -172,7 +171,6 @@ def test_a_full_disk_is_named_and_changes_nothing(parts, tmp_path, monkeypatch) 
 @pytest.mark.parametrize("whole", ["runs", "evaluations"])
 @pytest.mark.parametrize("begun", [two_files, a_file_per_cohort, files_of_any_name])
 def test_half_a_store_is_made_whole_by_collecting_again(parts, tmp_path, begun, whole) -> None:
-    """As an older version left it that was killed between its two files, or half a copy."""
     store = tmp_path / "store"
     begun(parts, store)
     lost = "evaluations" if whole == "runs" else "runs"
@@ -200,7 +198,6 @@ def test_a_table_that_is_behind_is_brought_up(tmp_path, older) -> None:
 
 
 def test_a_run_in_two_of_the_stores_files_is_put_into_one(parts, tmp_path) -> None:
-    """The same rows twice, as two writers without a lock could leave them."""
     store = tmp_path / "store"
     collect(parts[:2], store)
     files_of_any_name(parts, tmp_path / "other")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from oso_dp.data.arrays import Arrays, save_arrays
-from oso_dp.errors import OsoError
 from oso_dp.results.vocabulary_coverage import COVERAGE_FILE, store_coverage
 
 
@@ -48,28 +47,7 @@ def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
     assert "/home" not in (store / COVERAGE_FILE).read_text()
 
 
-def test_texts_that_were_prepared_anew_have_new_facts(prepared, tmp_path) -> None:
-    """As with more word vectors than before."""
-    for name, share in (("a", 0.8), ("b", 0.9)):
-        store_coverage(tmp_path, [prepared(name, **texts("ag_news", share))])
-    stored = json.loads((tmp_path / COVERAGE_FILE).read_text())
-    assert stored["ag_news"]["known_words"] == {"test": 0.9}
-
-
-def test_facts_of_two_vocabularies_stand_side_by_side(prepared, tmp_path) -> None:
-    complete = texts("ag_news_partial", 0.98)
-    complete["preparation"]["vocabulary"] = "complete"
-    files = [prepared("a", **texts("ag_news_partial", 0.8)), prepared("b", **complete)]
-    store_coverage(tmp_path, files)
-    stored = json.loads((tmp_path / COVERAGE_FILE).read_text())
-    assert {name: facts["known_words"]["test"] for name, facts in stored.items()} == {
-        "ag_news_partial": 0.8,
-        "ag_news_partial-complete": 0.98,
-    }
-
-
 def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
-    """Their share of known words is exact: it would tell of each text whether it is among them."""
     facts = texts("ag_news", 0.9)
     facts["known_words"]["train"] = 0.123456
     store_coverage(tmp_path, [prepared("a", **facts)])
@@ -78,26 +56,8 @@ def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
     }
 
 
-def test_images_leave_nothing(prepared, tmp_path) -> None:
-    store_coverage(tmp_path / "store", [prepared("m", dataset="mnist")])
-    store_coverage(tmp_path / "store", [])
-    assert not (tmp_path / "store").exists()
-
-
-def test_broken_files_are_named_and_left_alone(prepared, tmp_path) -> None:
-    good = prepared("a", **texts("ag_news", 0.9))
-    (tmp_path / COVERAGE_FILE).write_text("{")
-    with pytest.raises(OsoError, match=rf"^{tmp_path / COVERAGE_FILE}: not the facts"):
-        store_coverage(tmp_path, [good])
-    assert (tmp_path / COVERAGE_FILE).read_text() == "{"
-    (tmp_path / "x.npz").write_bytes(b"cut")
-    with pytest.raises(OsoError, match=r"x\.npz: truncated, or not a data file"):
-        store_coverage(tmp_path, [tmp_path / "x.npz"])
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_several_texts_each_ones_facts_are_kept(prepared, tmp_path, order: int) -> None:
-    """Given at once, as a study of two data sets has them, images among them."""
     shares = {"ag_news": 0.9, "ag_news_partial": 0.8}
     files = [prepared(name, **texts(name, share)) for name, share in shares.items()]
     store_coverage(tmp_path, [files[0], prepared("m", dataset="mnist"), files[1]][::order])

@@ -92,7 +92,6 @@ class Watched:
 def test_killed_jobs_are_sent_again_and_the_results_are_a_local_runs(
     snakemake, slurm, tmp_path
 ) -> None:
-    """One job is cancelled, the other exceeds its memory: both are sent again, with more of it."""
     process = snakemake(
         "cluster", "--until", "collect",
         "--set-resources", "train:gpu=1", "train:mem_mb=340 * attempt ** 2",

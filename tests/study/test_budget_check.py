@@ -1,6 +1,8 @@
-"""What is looked at before training: every way to search at its own price, to the last digits."""
+"""Before training, every way to search is held against its own price, with each last step."""
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.searches import make_search
@@ -31,8 +33,6 @@ WAYS = {
         for shape in ("logarithmic", "geometric", "poisson")
     },
 }
-
-
 SCALED = {"search_accounting": "linear_scaling"}
 
 
@@ -63,7 +63,6 @@ def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
-    """Whether the study says it, or whoever asks what it would cost."""
     search = make_search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
     expected = search.noise_multiplier(3.0, 1e-5)
     asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "stopping_distribution": shape})]
@@ -86,7 +85,6 @@ def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 3, 4, 404])
 def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
-    """Also behind one that has no privacy, and behind one that keeps its budget."""
     free = parse_config({**STUDY, "methods": {"no_dp": {}}}, "x")
     (plain,) = make_plan_with_noise(free, {}).cohorts
     cohorts = [plain, planned("composition", 1.0), planned("single", 1.0), plain]
@@ -100,7 +98,6 @@ def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, place) -> None:
-    """What the trials have spent, too, is what they have spent there."""
     config = parse_config({**STUDY, "delta": delta, **SCALED}, "x")
     grids = calibrate_grids(config)
     cohorts = list(
@@ -111,3 +108,46 @@ def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, plac
     short = cohorts[place].noise_multiplier * 0.999
     with pytest.raises(OsoError, match=f"{cohorts[place].name}: .* would cost epsilon"):
         check_budget([replace(cohorts[place], noise_multiplier=short)])
+
+
+ODD: dict[str, Any] = {
+    "name": "test",
+    "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}},
+    "methods": {"online": {}},
+    "values_per_axis": [7],
+    "seeds": [0],
+}
+EXAMPLES = 6000
+# Of 0.0005 steps more than a whole number, of a half, of nearly one, and of none.
+SIZES = [(5999, 3), (4000, 1), (4500, 2), (1001, 1), (600, 2)]
+RULES = ("composition", "single", "random_stopping", "linear_scaling")
+
+
+@pytest.mark.parametrize(("batch_size", "epochs"), SIZES)
+@pytest.mark.parametrize("way", RULES)
+def test_the_last_step_is_paid_for_however_few_it_was_for(
+    way, batch_size, epochs, monkeypatch
+) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def noise(search: Search, *_) -> float:
+        asked.append((search.steps, search.sampling.rate))
+        return 5.0
+
+    def cost(search: Search, *_) -> float:
+        asked.append((search.steps, search.sampling.rate))
+        return 0.1
+
+    monkeypatch.setattr(Search, "noise_multiplier", noise)
+    monkeypatch.setattr(Search, "epsilon", cost)
+    # No other test asks about this delta: what a search costs is kept, and trials are searches.
+    delta = 1.2346e-5 + 1e-9 * RULES.index(way)
+    more = {"search_accounting": way, "batch_size": batch_size, "epochs": epochs, "delta": delta}
+    config = parse_config({**ODD, **more}, "x")
+    expected = math.ceil(epochs * EXAMPLES / batch_size), batch_size / EXAMPLES
+    grids = calibrate_grids(config)
+    assert set(asked) == {expected}
+    asked.clear()
+    noises = {grid.cohort.name: grid.noise_multiplier for grid in grids}
+    check_budget(make_plan_with_noise(config, noises).cohorts)
+    assert set(asked) == {expected}

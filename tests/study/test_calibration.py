@@ -1,13 +1,14 @@
-"""Every grid of a study priced under any rule, before it runs."""
+"""Every grid of a study, and every run that is a guess, priced under any rule."""
 
 import pytest
+from tests.searches import make_search
 
 from oso_dp.accounting.search import Search
-from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import calibrate_grids
+from oso_dp.study.calibration import calibrate_grids, check_budget
 from oso_dp.study.config import parse_config
+from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import make_plan
 
 
@@ -20,26 +21,6 @@ def test_the_plan_has_these_prices_rounded_up(base) -> None:
     for grid in grids:
         planned = plan.cohort(grid.cohort.name).noise_multiplier
         assert grid.noise_multiplier <= planned < grid.noise_multiplier + 1.01e-5
-
-
-def test_random_stopping_brings_the_methods_prices_together(base) -> None:
-    """81 candidates against 9: 2.7 times the noise under composition, 1.1 to 1.2 at random."""
-    base["values_per_axis"] = [9]
-    base["datasets"]["mnist"]["epsilons"] = [3]
-    stopping = {"search_accounting": "random_stopping"}
-    ratios = []
-    for study, accounting in (
-        (base, {}),
-        (base, {"search_accounting": RANDOM_STOPPING}),
-        (base, {"search_accounting": RANDOM_STOPPING, "stopping_distribution": "geometric"}),
-        (base | stopping | {"stopping_distribution": "geometric"}, {}),
-        (base | stopping, {"search_accounting": COMPOSITION}),
-    ):
-        prices = calibrate_grids(parse_config(study, "x"), **accounting)
-        noise = {(p.cohort.method, p.cohort.epsilon): p.noise_multiplier for p in prices}
-        ratios.append(noise["fixed_threshold", 3] / noise["online", 3])
-    # From the table of independent check values: 3.994 / 1.494, 1.147 / 1.034, 1.306 / 1.125.
-    assert ratios == pytest.approx([2.67, 1.109, 1.161, 1.161, 2.67], abs=0.005)
 
 
 def test_a_search_of_one_candidate_cannot_stop_at_random(base) -> None:
@@ -94,7 +75,6 @@ WAYS = ("composition", "random_stopping", "single", "linear_scaling")
 @pytest.mark.parametrize("asked", WAYS)
 @pytest.mark.parametrize("own", WAYS)
 def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) -> None:
-    """Of a study of guesses, too: what is composed there is each whole grid, not one guess."""
     section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
     study = {
         **{"name": "test", "datasets": {"glyphs": section}, "seeds": [0], "batch_size": 6000},
@@ -116,3 +96,53 @@ def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) ->
     )
     assert priced == expected
     assert {runs for _, _, runs, _ in priced} == ({1} if asked == "single" else {3, 9})
+
+
+STUDY = {
+    "name": "test",
+    "datasets": {"mnist": {"model": "cnn", "epsilons": [3, 9], "seconds_per_step": 1}},
+    "methods": {"online": {}, "fixed_threshold": {}, "no_dp": {}},
+    "values_per_axis": [5, 9],
+    "seeds": [0, 1],
+}
+ALONE = {**STUDY, "search_accounting": "single"}
+# RDP's, as an independent computation of one subsampled Gaussian training has it.
+NOISE = {3.0: 0.837, 9.0: 0.580}
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(parse_config(ALONE, "x"))
+
+
+def test_each_run_is_priced_as_a_search_of_one(plan) -> None:
+    private = [cohort for cohort in plan.cohorts if cohort.is_private]
+    assert len(private) == 8
+    for cohort in private:
+        assert cohort.noise_multiplier == pytest.approx(NOISE[cohort.epsilon], rel=0.0015)
+        assert cohort.grid_runs == cohort.budgeted_runs == 1
+        assert len(cohort.points) == (cohort.k if cohort.method == "online" else cohort.k**2)
+    check_budget(private)
+
+
+@pytest.mark.parametrize("ks", [[5, 9], [1]])  # k = 1 pays for one run either way
+def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
+    alone, searched = (
+        make_cohorts(parse_config({**study, "values_per_axis": ks}, "x"))
+        for study in (ALONE, STUDY)
+    )
+    for one, other in zip(alone, searched, strict=True):
+        assert one.points == other.points
+        assert (one.runs == other.runs) == (one.name == other.name) == (not one.is_private)
+        if one.is_private:
+            assert not {run.run_id for run in one.runs} & {run.run_id for run in other.runs}
+            assert one.name == f"{other.name}.single"
+            assert one.stopping_distribution is None
+
+
+def test_a_search_of_several_is_no_single_run() -> None:
+    sampling = PoissonSampling(512 / 60000)
+    alone, composed = (make_search(sampling, 1172, 1, way) for way in ("single", "composition"))
+    assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
+    with pytest.raises(OsoError, match="runs: 2; must be 1"):
+        make_search(sampling, 1172, 2, "single")

@@ -9,7 +9,6 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
-from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
 from oso_dp.training.job import make_task
 
@@ -28,19 +27,8 @@ def plan_with(**changes: Any) -> Plan:
     return make_plan_with_noise(parse_config({**STUDY, **changes}, "x"), defaultdict(lambda: 9.0))
 
 
-@pytest.mark.parametrize("ks", [[2, 1000], [1000, 2], [2, 3, 1000]])
-def test_values_too_close_for_their_names_are_refused_in_whichever_cohort(ks) -> None:
-    """Two runs of one identity would share their noise."""
-    grid = {"log10_learning_rate": [0, 1e-4]}
-    config = {**STUDY, "methods": {"online": {}}, "values_per_axis": ks, "grid": grid}
-    assert make_cohorts(parse_config({**config, "values_per_axis": [2, 3]}, "x"))
-    with pytest.raises(OsoError, match="values_per_axis: 1000; too many"):
-        make_cohorts(parse_config(config, "x"))
-
-
 @pytest.mark.parametrize("seeds", [[5, 2], [2, 0, 1], [2**63 - 1, 7, 0]])
 def test_runs_keep_the_order_of_a_studys_seeds(seeds, tmp_path) -> None:
-    """What was half done is gone on with by its place."""
     plan = plan_with(seeds=seeds)
     for cohort in plan.cohorts:
         assert cohort.seeds == seeds
@@ -52,26 +40,14 @@ def test_runs_keep_the_order_of_a_studys_seeds(seeds, tmp_path) -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.25, 0.9])
 def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
-    """Of none, too: it is not the usual one."""
     for cohort in plan_with(momentum=momentum).cohorts:
         assert cohort.momentum == momentum
         assert cohort.make_method().momentum == momentum
         assert make_task(cohort).method.momentum == momentum
 
 
-@pytest.mark.parametrize("momentum", [0.25, 0.9])
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_without_privacy_sgd_has_the_studys_momentum_and_adam_its_own(optimizer, momentum) -> None:
-    plan = plan_with(methods={"no_dp": {"optimizer": optimizer}}, momentum=momentum)
-    for cohort in plan.cohorts:
-        assert cohort.momentum == (momentum if optimizer == "sgd" else None)
-        if optimizer == "sgd":
-            assert make_task(cohort).method.momentum == momentum
-
-
 @pytest.mark.parametrize("batch_size", [100, 512, 6000])
 def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int) -> None:
-    """In parts of the expected batch, of a count to which nobody adds more than a half."""
     settings = {"fixed_quantile": {"count_noise": 0.25}}
     for cohort in plan_with(methods=settings, batch_size=batch_size).cohorts:
         assert cohort.query_noise_multiplier == pytest.approx(2 * 0.25 * batch_size)
@@ -82,7 +58,6 @@ def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int)
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_some_runs_of_a_scaled_search_have_the_price_of_all(size: int) -> None:
-    """Of a shard of it, or what is left of it to train."""
     config = parse_config({**STUDY, "search_accounting": "linear_scaling"}, "x")
     for cohort in make_plan(config).cohorts:
         some = replace(cohort, runs=cohort.runs[:size])

@@ -1,14 +1,16 @@
 """Grids: the paper's values, the paper's counts."""
 
 import math
-from itertools import pairwise
+from dataclasses import replace
 
 import pytest
 
 from oso_dp.methods import find_method
 from oso_dp.paper.best_points import best_points
-from oso_dp.study.config import GridSection
-from oso_dp.study.grid import log_uniform, make_candidates
+from oso_dp.study.config import GridSection, load_config
+from oso_dp.study.expand import make_cohorts
+from oso_dp.study.grid import log_uniform, make_candidates, paper_best_runs
+from oso_dp.study.plan import read_plan
 
 
 @pytest.mark.parametrize(
@@ -28,20 +30,7 @@ def test_grids_have_the_papers_sizes(name, size, k) -> None:
     assert len({tuple(point.items()) for point in points}) == len(points)
 
 
-def test_values_are_evenly_spaced_in_the_logarithm() -> None:
-    values = log_uniform(-2.5, 1.5, 9)
-    assert values[0] == pytest.approx(10**-2.5, rel=1e-5)
-    assert values[-1] == pytest.approx(10**1.5, rel=1e-5)
-    ratios = [math.log10(b / a) for a, b in pairwise(values)]
-    assert ratios == pytest.approx([0.5] * 8, abs=1e-5)
-
-
-def test_one_value_is_the_middle() -> None:
-    assert log_uniform(-2, 2, 1) == [1.0]
-
-
 def test_the_papers_best_points_lie_on_its_grids() -> None:
-    """As they are read; ambiguities.md says which are printed otherwise."""
     off = []
     for best in best_points():
         axes = find_method(best.method).search
@@ -83,3 +72,24 @@ def test_every_quantile_of_a_study_is_on_its_grid(many: int) -> None:
     quantiles = [round(0.05 + 0.1 * i, 2) for i in range(many)]
     points = make_candidates(("learning_rate", "quantile"), GridSection(quantiles=quantiles), 3)
     assert [point["quantile"] for point in points] == 3 * quantiles
+
+
+@pytest.fixture(scope="module")
+def plan(repo):
+    return read_plan(repo / "results/plan.json")
+
+
+def test_the_papers_best_are_those_of_spotcheck(plan, repo) -> None:
+    spotcheck = make_cohorts(load_config(repo / "config/paper/best_points.yaml"))
+    expected = {run.run_id for each in spotcheck for run in each.runs}
+    assert {run for cohort in plan.cohorts for run in paper_best_runs(cohort)} == expected
+
+
+@pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
+@pytest.mark.parametrize("factor", [0.97, 0.985, 1.015, 1.03])
+def test_a_point_is_the_papers_within_two_per_cent(plan, axis: str, factor: float) -> None:
+    cohort = plan.cohort("mnist.fixed_threshold.k9.eps3")
+    there = paper_best_runs(cohort)
+    moved = [replace(run, **{axis: factor * getattr(run, axis)}) for run in cohort.runs]
+    found = paper_best_runs(replace(cohort, runs=tuple(moved)))
+    assert found == (there if abs(factor - 1) < 0.02 else set())

@@ -4,14 +4,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.planned_rows import run_row
 
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import calibrate_grids, check_budget
-from oso_dp.study.cohort import make_run
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import make_plan, read_plan, write_plan
@@ -67,16 +65,7 @@ def test_a_plan_keeps_it(plan, tmp_path) -> None:
     assert content.count('"stage": "final"') == 4
 
 
-def test_no_other_study_knows_of_parts(tmp_path) -> None:
-    """So that every run of before keeps its identity."""
-    for search_accounting in ("composition", "random_stopping", "single"):
-        every = make_cohorts(parse_config({**STUDY, "search_accounting": search_accounting}, "x"))
-        assert {cohort.stage for cohort in every} == {None}
-        assert {one.columns["trial_fractions"] for one in every} == {None}
-
-
 def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
-    """Or two runs would share their noise: batches and noise are drawn by it."""
     other = make_cohorts(parse_config({**SCALED, "trial_fractions": [0.1, 0.3]}, "x"))
     ids = {run.run_id for cohort in other for run in cohort.runs}
     assert not ids & set(plan.run_ids())
@@ -84,20 +73,6 @@ def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
     assert not {run.run_id for cohort in composed for run in cohort.runs} & set(plan.run_ids())
     same = make_cohorts(parse_config({**SCALED, "trial_fractions": [0.1, 0.2]}, "x"))
     assert [run.run_id for cohort in same for run in cohort.runs] == plan.run_ids()
-
-
-def test_a_row_leads_back_to_its_run(plan) -> None:
-    for cohort in plan.cohorts:
-        for run in cohort.runs:
-            row = run_row(cohort, run)
-            back, same = make_run(row)
-            assert same == run
-            assert (back.stage, back.trial_fractions, back.name) == (
-                cohort.stage,
-                cohort.trial_fractions,
-                cohort.name,
-            )
-            assert row["stage"] == cohort.stage
 
 
 def test_before_training_each_part_is_held_against_its_price(plan) -> None:
@@ -114,58 +89,11 @@ def test_before_training_each_part_is_held_against_its_price(plan) -> None:
         check_budget([replace(cohort, noise_multiplier=alone)])
 
 
-def test_three_trials_are_three_cohorts() -> None:
-    config = parse_config({**SCALED, "trial_fractions": [0.1, 0.2, 0.3]}, "x")
-    parts = [cohort.stage for cohort in make_cohorts(config)]
-    assert parts[:4] == ["trial 1", "trial 2", "trial 3", "final"]
-    noise = [grid.noise_multiplier for grid in calibrate_grids(config)[:4]]
-    assert noise == [*search(3, (0.1, 0.2, 0.3)).noise_multipliers(3.0, 1e-5)]
-
-
-def test_a_study_can_be_priced_in_the_other_way() -> None:
-    one = {"datasets": {"glyphs": {**STUDY["datasets"]["glyphs"], "epsilons": [3]}}}
-    composed, scaled = (
-        [(grid.cohort.name, grid.noise_multiplier) for grid in calibrate_grids(config)]
-        for config in (parse_config(study | one, "x") for study in (STUDY, SCALED))
-    )
-    for study in (
-        STUDY,
-        {**STUDY, "search_accounting": "random_stopping", "stopping_distribution": "poisson"},
-    ):
-        config = parse_config(study | one, "x")
-        priced = calibrate_grids(config, search_accounting="linear_scaling")
-        assert [(grid.cohort.name, grid.noise_multiplier) for grid in priced] == scaled
-    config = parse_config({**SCALED, "trial_fractions": [0.3, 0.4]} | one, "x")
-    priced = calibrate_grids(config, search_accounting="composition")
-    assert [(grid.cohort.name, grid.noise_multiplier) for grid in priced] == composed
-    shares = calibrate_grids(config, trial_fractions=(0.1, 0.2))
-    assert [(grid.cohort.name, grid.noise_multiplier) for grid in shares] == scaled
-
-
 REFUSED = {
     "one share": (
         {"trial_fractions": [0.1]},
         r"trial_fractions: 0\.1; must be two numbers or more",
     ),
-    "no share": ({"trial_fractions": []}, "trial_fractions: ; must be two numbers or more"),
-    "falling": ({"trial_fractions": [0.2, 0.1]}, r"trial_fractions: 0\.2, 0\.1; must increase"),
-    "at 0": (
-        {"trial_fractions": [0, 0.1]},
-        r"trial_fractions: 0\.0, 0\.1; each must be a number > 0",
-    ),
-    "at 1": (
-        {"trial_fractions": [0.1, 1]},
-        r"trial_fractions: 0\.1, 1\.0; each must be a number > 0",
-    ),
-    "the whole": (
-        {"trial_fractions": [0.4, 0.6]},
-        r"trial_fractions: 0\.4, 0\.6; their sum must be",
-    ),
-    "text": (
-        {"trial_fractions": ["a", 0.1]},
-        r"trial_fractions\.0: 'a'; must be a valid number",
-    ),
-    "no list": ({"trial_fractions": 0.1}, "trial_fractions: 0.1; must be a valid list"),
     "of another selection": (
         {"search_accounting": "composition", "trial_fractions": [0.1, 0.2]},
         r"trial_fractions: 0\.1, 0\.2; only with search_accounting: linear_scaling",
@@ -192,19 +120,6 @@ def test_what_cannot_be_asked_is_said_in_one_line(case) -> None:
     with pytest.raises(OsoError, match=f"^x: {message}") as refused:
         parse_config({**SCALED, **change}, "x")
     assert "\n" not in str(refused.value)
-
-
-def test_a_cohort_is_no_part_of_another_kind_of_search(plan) -> None:
-    cohort = plan.cohorts[0]
-    for change in (
-        {"search_accounting": "composition"},
-        {"stage": None},
-        {"stage": "trial 3"},
-        {"trial_fractions": None},
-        {"trial_fractions": (0.2, 0.1)},
-    ):
-        with pytest.raises(OsoError, match=r"^glyphs\.online: (stage|trial_fractions)"):
-            replace(cohort, **change)
 
 
 @pytest.mark.parametrize("trials", [2, 3, 4, 6])

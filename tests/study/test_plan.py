@@ -39,7 +39,6 @@ def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
 
 
 def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
-    """From the queries that each method really asks, N runs of T steps."""
     for cohort in plan.cohorts:
         if not cohort.is_private:
             continue
@@ -85,7 +84,6 @@ def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
 
 
 def test_a_plan_is_read_without_the_configurations_checker(plan, tmp_path) -> None:
-    """A campaign's machine has torch, numpy, pandas and pyarrow."""
     write_plan(plan, tmp_path / "plan.json")
     code = f"""
 import sys
@@ -100,20 +98,9 @@ print(len(plan.run_ids()), plan.cohorts[0].make_method().options)
     assert found.stdout.strip() == f"{len(plan.run_ids())} {settings}"
 
 
-def test_an_unknown_cohort_is_refused(plan) -> None:
-    with pytest.raises(OsoError, match=r"cohort: 'mnist\.x'; not in the plan"):
-        plan.cohort("mnist.x")
-
-
 def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
     base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, values_per_axis=[5])
     with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: query_noise_multiplier"):
-        make_plan(parse_config(base, "x"))
-
-
-def test_a_budget_that_no_noise_meets_is_refused(base) -> None:
-    base["datasets"]["mnist"]["epsilons"] = [1e-9]
-    with pytest.raises(OsoError, match="no noise multiplier"):
         make_plan(parse_config(base, "x"))
 
 
@@ -150,15 +137,7 @@ CHANGES = {
     "delta": 1e-9,
     "batch_size": 1024,
     "epsilon": 9.5,
-    "search_accounting": "random_stopping",
-    "stopping_distribution": "poisson",
     "runs": 1,
-    "evaluate_every": 10,
-    "momentum": 0.5,
-    "randomness": "system",
-    "precision": "bfloat16",
-    "method_options": {"initial_threshold": 0.2},
-    "seeds": [5, 6],
     "points": [[0.1, 0.1, None]],
     "noise_multiplier": 1.0,
 }
@@ -166,7 +145,6 @@ CHANGES = {
 
 @pytest.mark.parametrize("key", CHANGES)
 def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
-    """The noise would be that of other runs, and the budget exceeded."""
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
@@ -178,7 +156,6 @@ def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
 
 
 def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
-    """Written by a version of this package that told runs apart in another way."""
     write_plan(plan, tmp_path / "plan.json")
     monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row: f"{row['seed']}")
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by another version"):
@@ -189,8 +166,6 @@ def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, 
 def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
     method, plan, tmp_path, monkeypatch
 ) -> None:
-    """Written by a version that did not have it: its default is none that was planned."""
-
     @dataclass(frozen=True)
     class More(method.Options):
         another: float = option(0.5)
@@ -218,11 +193,7 @@ def edited(plan, path, change) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda c: c["cohorts"][0].update(noise_multiplier=None),
-            r"multiplier: 0\.0; must be",
-        ),
-        (lambda c: c["cohorts"][0].update(noise_multiplier=-1.0), r"noise_multiplier: -1\.0; must"),
+        (lambda c: c["cohorts"][0].update(noise_multiplier=None), r"multiplier: 0\.0; must be"),
         (
             lambda c: c["cohorts"][-1].update(noise_multiplier=1.0),
             "must be null, since it has no privacy",
@@ -232,20 +203,16 @@ def edited(plan, path, change) -> None:
             "epsilon: None; must be a number for online",
         ),
         (lambda c: c["cohorts"][0].update(steps=5), "trains it differently"),
-        (lambda c: c["cohorts"][0].update(sampling_rate=0.1), "trains it differently"),
         (lambda c: c["cohorts"][0].update(query_noise_multiplier=9.0), "trains it differently"),
         (
             lambda c: c["cohorts"][0]["method_options"].pop("threshold_rate"),
             "trains it differently",
         ),
-        (lambda c: c["cohorts"][0]["method_options"].update(more=1), "not a plan"),
         (lambda c: c.update(runs_per_job=0), "runs_per_job: 0; must be an integer >= 1"),
-        (lambda c: c.update(parallel_runs="45"), "parallel_runs: '45'; must be an integer"),
         (lambda c: c.update(device="xpu"), "device: 'xpu'; must be cpu or cuda"),
     ],
 )
 def test_what_no_version_plans_is_refused_whoever_wrote_it(plan, tmp_path, change, message) -> None:
-    """Another version of this package that split noise or counted steps otherwise, for one."""
     edited(plan, tmp_path / "plan.json", change)
     with pytest.raises(OsoError, match=message):
         read_plan(tmp_path / "plan.json")

@@ -1,10 +1,12 @@
-"""Data that are not public: all methods, grids and seeds in one epsilon; what cannot be asked."""
+"""Data that are not public: all runs in one epsilon, beside whatever other data sets there are."""
 
 from copy import deepcopy
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
+from tests.offered import Offer
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
@@ -12,12 +14,11 @@ from oso_dp.analysis.study_statement import make_planned_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.calibration import calibrate_grids, check_budget
+from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import Plan, make_plan, make_plan_with_noise, read_plan, write_plan
 from oso_dp.study.private_datasets import check_one_budget
-from oso_dp.study.workload import estimate_memory_mb
 
 STUDY: dict[str, Any] = {
     "name": "test",
@@ -105,15 +106,8 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
             {"search_accounting": "random_stopping"},
             "search_accounting: random_stopping; must be composition",
         ),
-        (
-            {"search_accounting": "linear_scaling"},
-            "search_accounting: linear_scaling; must be composition",
-        ),
         ({"epsilons": [3, 8]}, r"patients.epsilons: \[3.0, 8.0\]; must be one value"),
-        ({"final_activation": True}, "final_activation: true"),
         ({"grid_points": "paper_best"}, "patients; the paper reports no best point"),
-        ({"batch_size": 61}, "batch_size: 61; must be <= 60"),
-        ({"epsilons": [1e-9]}, r"patients.online.k2.eps1e-09: epsilon: 1e-09; no noise multiplier"),
         ({"model": "small_cnn"}, "datasets.patients: unknown; .*with model: own, .*: patients"),
     ],
 )
@@ -126,18 +120,6 @@ def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, messa
     with pytest.raises(OsoError, match=message) as raised:
         make_plan(parse_config(values, "x"))
     assert "\n" not in str(raised.value)
-
-
-def test_other_accounting_is_not_even_priced(offer) -> None:
-    offer()
-    with pytest.raises(OsoError, match=r"must be composition, since .* not declared public"):
-        calibrate_grids(parse_config(STUDY, "x"), search_accounting="random_stopping")
-
-
-def test_a_model_of_ones_own_needs_a_package_that_offers_it(offer) -> None:
-    offer("others")
-    with pytest.raises(OsoError, match=r"no installed package provides .*installed: others"):
-        parse_config(STUDY, "x")
 
 
 @pytest.mark.parametrize("declared", [{"version": "'2'"}, {"public": "True"}, {"examples": "59"}])
@@ -173,7 +155,6 @@ def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
 
 
 def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
-    """Made by whoever goes round the configuration."""
     offer()
     plan = planned()
     seeded = replace(plan.cohorts[0], randomness="seeded")
@@ -184,7 +165,6 @@ def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
 
 
 def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
-    """The check before training goes by all runs, whatever the plan says of the noise."""
     offer()
     cohort = planned().cohorts[0]
     check_budget([cohort])
@@ -214,7 +194,6 @@ def test_the_statement_says_what_the_plan_does(offer) -> None:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.5, 1.4e-5), (0.75, 2.6e-7)])
 def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, delta) -> None:
-    """And its noise rounded down: who computes epsilon from it finds no less."""
     offer()
     section = {**STUDY["datasets"]["patients"], "epsilons": [epsilon]}
     plan = planned(datasets={"patients": section}, delta=delta)
@@ -226,46 +205,8 @@ def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, d
     assert said <= statement.noise_multiplier < said + 2e-4
 
 
-def test_two_data_sets_have_a_budget_each(offer) -> None:
-    """A public one beside it neither pays nor is paid for."""
-    offer()
-    section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}
-    plan = planned(datasets={**STUDY["datasets"], "glyphs": section})
-    by_name = {(c.dataset, c.budget_runs) for c in plan.cohorts}
-    assert by_name == {("patients", RUNS), ("glyphs", None)}
-
-
-def test_a_job_asks_for_the_memory_of_its_arrays(offer) -> None:
-    offer()
-    small = parse_config(STUDY, "x")
-    least = estimate_memory_mb(small, make_cohorts(small)[0])
-    offer(examples="10**6", input_shape="(100,)")
-    large = parse_config(STUDY, "x")
-    assert estimate_memory_mb(large, make_cohorts(large)[0]) - least == pytest.approx(
-        2 * 4 * 100, rel=0.1
-    )
-    offer(examples="10**6", test_examples="3 * 10**6", input_shape="(100,)")
-    tested = parse_config(STUDY, "x")
-    assert estimate_memory_mb(tested, make_cohorts(tested)[0]) - least == pytest.approx(
-        2 * 4 * 400, rel=0.1
-    )
-
-
-@pytest.mark.parametrize("values_per_axis", [[2], [2, 3], [3, 2, 4]])
-def test_a_plan_promises_for_all_runs_of_each_method(offer, values_per_axis) -> None:
-    """Over every k and seed."""
-    offer()
-    (statement,) = make_planned_statements(planned(values_per_axis=values_per_axis).cohorts)
-    assert statement.methods == {
-        "online": 2 * sum(values_per_axis),
-        "fixed_threshold": 2 * sum(k * k for k in values_per_axis),
-    }
-    assert statement.runs == sum(statement.methods.values())
-
-
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
-    """Wherever it stands among them."""
     offer()
     protected = planned().cohorts
     public = {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}}
@@ -281,7 +222,6 @@ def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
 
 @pytest.mark.parametrize("change", [{"seeds": [0, 1, 2]}, {"values_per_axis": [2, 3]}])
 def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -> None:
-    """Their noise is another: neither study's rows are the other's."""
     offer()
     before, changed = (
         make_cohorts(parse_config({**deepcopy(STUDY), **more}, "x")) for more in ({}, change)
@@ -293,10 +233,69 @@ def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -
     assert ids.isdisjoint(run.run_id for cohort in changed for run in cohort.runs)
 
 
-def test_values_too_close_for_their_names_are_refused_of_protected_data_too(offer) -> None:
-    """Or one of two such runs would be left out, and the grid be smaller than it says."""
+GRIDS: dict[str, Any] = {
+    "name": "test",
+    "methods": {"online": {}, "fixed_threshold": {}},
+    "values_per_axis": [2],
+    "seeds": [0, 1],
+}
+ANY = {"epsilons": [3], "seconds_per_step": 1}
+SECTIONS = {
+    "mnist": {"model": "cnn", "precision": "bfloat16", **ANY},
+    "fashion_mnist": {"model": "autoencoder", "loss": "sum", **ANY},
+    "ag_news": {"model": "bag_of_words_25", "oov_words": "skipped", **ANY},
+}
+OWN = {"model": "own", **ANY}
+USUAL = {"loss": "mean", "oov_words": "zeros", "precision": "float32"}
+
+
+def study(sections: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return deepcopy({**GRIDS, "datasets": sections, **more})
+
+
+@pytest.mark.parametrize("order", [*permutations(SECTIONS)])
+def test_each_data_set_has_its_own_choices(order) -> None:
+    sections = {name: SECTIONS[name] for name in order}
+    every = make_cohorts(parse_config(study(sections), "x"))
+    assert [cohort.dataset for cohort in every] == [name for name in order for _ in "ab"]
+    for cohort in every:
+        asked = {**USUAL, **SECTIONS[cohort.dataset]}
+        for name in ("model", *USUAL):
+            assert getattr(cohort, name) == asked[name], (cohort.dataset, name)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: int) -> None:
     offer()
-    close = {"methods": {"online": {}}, "grid": {"log10_learning_rate": [0, 1e-4]}}
-    for ks in ([1000], [2, 1000]):
-        with pytest.raises(OsoError, match="values_per_axis: 1000; too many"):
-            make_cohorts(parse_config({**STUDY, **close, "values_per_axis": ks}, "x"))
+    sections = [("mnist", SECTIONS["mnist"]), ("ag_news", SECTIONS["ag_news"])]
+    sections.insert(place, ("patients", OWN))
+    asked = study(dict(sections), batch_size=20)
+    parse_config({**asked, "randomness": "system"}, "x")
+    with pytest.raises(
+        OsoError, match=r"randomness: seeded; .* datasets\.patients is not declared"
+    ):
+        parse_config({**asked, "randomness": "seeded"}, "x")
+    with pytest.raises(
+        OsoError, match=r"search_accounting: single; .* datasets\.patients is not declared"
+    ):
+        parse_config({**asked, "randomness": "system", "search_accounting": "single"}, "x")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_of_two_protected_data_sets_pays_for_its_own_runs(offer: Offer, order: int) -> None:
+    (known,) = offer().glob("*.dist-info/entry_points.txt")
+    text = known.read_text()
+    known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")
+    sections = {"patients": OWN, "visitors": OWN}
+    asked = study(sections, batch_size=20, randomness="system")
+    every = make_cohorts(parse_config(asked, "x"))
+    assert {(cohort.dataset, cohort.budget_runs) for cohort in every} == {
+        ("patients", 12),
+        ("visitors", 12),
+    }
+    whole = [one for one in every if one.dataset == "patients"]
+    part = [one for one in every if one.dataset == "visitors"][:1]
+    check_one_budget([*whole, *part][::order])
+    more = [one.with_runs(one.points, [0, 1, 2]) for one in whole]
+    with pytest.raises(OsoError, match="18 runs on patients, but its epsilon covers 12"):
+        check_one_budget([*more, *part][::order])

@@ -12,8 +12,6 @@ def changed(old: str, new: str) -> str:
 
 CASES = [
     (STUDY + "seeds: [1]\n", "seeds: appears twice"),
-    (STUDY + "name: other\n", "name: appears twice"),
-    (STUDY + "epochs: 1\n", "epochs: appears twice"),
     (changed("methods:", "  glyphs: {}\nmethods:"), "datasets.glyphs: appears twice"),
     (changed("online: {}", "online: {}\n  online: {}"), "methods.online: appears twice"),
     (
@@ -27,70 +25,26 @@ CASES = [
     (STUDY + "'epochs': 1\n", "epochs: appears twice"),
     ('{"name": "a", "name": "b"}', "name: appears twice"),
     (changed("[2]", "[010]"), "values_per_axis.0: 010; must be a number in decimal digits"),
-    (changed("epochs: 1", "epochs: -07"), "epochs: -07; must be a number in decimal digits"),
-    (changed("epochs: 1", "epochs: 1:30"), "epochs: 1:30; must be a number in decimal digits"),
     (changed("epochs: 1", "epochs: 1:30.5"), "epochs: 1:30.5; must be a number in decimal digits"),
     (changed("600", "0x258"), "batch_size: 0x258; must be a number in decimal digits"),
-    (changed("[2]", "[0b10]"), "values_per_axis.0: 0b10; must be a number in decimal digits"),
     (changed("600", "6_00"), "batch_size: 6_00; must be a number in decimal digits"),
-    (
-        changed("online: {}", "online: {threshold_rate: 010}"),
-        "methods.online.threshold_rate: 010; must be a number in decimal digits",
-    ),
     (STUDY + "null: 1\n", "null: a key must be text"),
-    (STUDY + "~: 1\n", "~: a key must be text"),
     (STUDY + "? \n: 1\n", "null: a key must be text"),
-    (STUDY + "3: 1\n", "3: a key must be text"),
     (STUDY + "yes: 1\n", "yes: a key must be text"),
-    (STUDY + "2024-01-01: 1\n", "2024-01-01: a key must be text"),
-    (STUDY + "? [1]\n: 2\n", "a list or a mapping: a key must be text"),
     (changed("glyphs:", "3:"), "datasets.3: a key must be text"),
-    (changed("online:", "null:"), "methods.null: a key must be text"),
-    (changed("online: {}", "online: {~: 1}"), "methods.online.~: a key must be"),
-    (
-        STUDY + "stopping_distribution: geometric\n",
-        "stopping_distribution: geometric; only with search_accounting:",
-    ),
-    (
-        changed("model: small_cnn", "model: small_cnn\n    oov_words: skipped"),
-        "datasets.glyphs.oov_words: skipped; only for text",
-    ),
-    (
-        changed("model: small_cnn", "model: small_cnn\n    loss: sum"),
-        "datasets.glyphs.loss: sum; only for models that return images",
-    ),
-    (changed("seeds: [0]", "seeds:"), "seeds: None; must be a valid list"),
-    (changed("online: {}\n  no_dp: {}", "{}"), "methods: {}; must have at least 1 item"),
-    (changed("online: {}", "online:"), "methods.online: None; must be a valid dictionary"),
     (STUDY + "sedes: [1]\n", "sedes: unknown key"),
-    (changed("online: {}", "online: {x: 1}"), "online.x: unknown key"),
-    (
-        changed("online: {}", "online: {query_noise_ratio: 1}"),
-        "methods.online.query_noise_ratio: 1; must be greater than 1",
-    ),
     (
         changed("online: {}", "online: {threshold_rate: .nan}"),
         "methods.online.threshold_rate: nan; must be a finite number",
     ),
-    (changed("online:", "magic:"), "method: 'magic'; must be one of"),
-    (changed("glyphs:", "runes:"), "datasets.runes: unknown"),
-    (changed("[3]", "[.inf]"), "datasets.glyphs.epsilons.0: inf; must be a finite number"),
-    (changed("[3]", "[0]"), "datasets.glyphs.epsilons.0: 0; must be greater than 0"),
-    (changed("0.005", "0"), "datasets.glyphs.seconds_per_step: 0; must be greater than 0"),
-    (changed("seeds: [0]", "seeds: [0.5]"), "seeds.0: 0.5; must be a valid integer"),
-    (changed("name: mini", "name: ../x"), "name: '../x'; must match pattern '^[a-z0-9_]+$'"),
     (changed("name: mini", 'name: "a\\nb"'), "name: 'a\\nb'; must match pattern '^[a-z0-9_]+$'"),
     ("", "must be a mapping of keys to values"),
-    ("- 1\n", "must be a mapping of keys to values"),
     ("hello\n", "must be a mapping of keys to values"),
     ("a: [1\n", "not YAML"),
-    ("a:\n\t- 1\n", "not YAML"),
     (STUDY + "---\n" + STUDY, "not YAML"),
-    ("!!python/object/apply:os.getcwd []\n", "not YAML"),
     (changed("name: mini", "name: 2024-13-99"), "not YAML"),
     ("&a\nname: *a\n", "too many values; must have at most 100,000"),
     ("[" * 1500, "nested too deeply"),
-    ("name: \x01\n", "not YAML"),
 ]
 
 
@@ -122,7 +76,6 @@ def test_an_endless_file_is_refused_at_once(place, oso, monkeypatch) -> None:
 
 
 def test_references_that_grow_without_bounds_are_refused_at_once(place, oso) -> None:
-    """Nine levels of nine references each are a billion values."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     (place / "bad.yaml").write_text("\n".join([STUDY, *lines, "name2: *a11"]))

@@ -1,14 +1,12 @@
 """What no column holds is refused before training: a store is not spoiled for good."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from tests.planned_rows import rows_of
 
 from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.errors import OsoError
-from oso_dp.methods.base import MethodOptions, option
-from oso_dp.methods.online import Online
 from oso_dp.results.collect import collect
 from oso_dp.results.conflicts import check_same_search
 from oso_dp.results.read import read_results
@@ -28,7 +26,6 @@ def study(text):
 
 
 def test_another_grid_in_one_store_would_raise_an_alarm(place) -> None:
-    """What is to be kept from happening: both searches keep their budget, together they do not."""
     other = make_plan(study(OTHER))
     for kind, rows in rows_of(other).items():
         write(place / "other", kind, rows)
@@ -70,7 +67,6 @@ def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
 
 
 def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> None:
-    """Here the first has another budget, of which the store holds nothing."""
     text = OTHER.replace("epsilons: [3]", "epsilons: [1, 3]")
     (place / "other.yaml").write_text(text)
     plan = make_plan(study(text))
@@ -83,7 +79,6 @@ def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> Non
 
 
 def test_a_file_of_another_name_is_read_too(place) -> None:
-    """As somebody copied it into a store's folder, where every reader takes it."""
     (only,) = [path for path in (place / "store/runs.parquet").iterdir() if COHORT in path.name]
     only.rename(only.with_name("a.parquet"))
     assert len(read_results(place / "store").runs) == 4
@@ -93,7 +88,6 @@ def test_a_file_of_another_name_is_read_too(place) -> None:
 
 
 def test_the_same_grid_is_not(place, oso) -> None:
-    """Nor other seeds, of which a search may have any number."""
     (place / "more.yaml").write_text(STUDY.replace("seeds: [0]", "seeds: [0, 1, 2]"))
     for name in ("study", "more"):
         assert oso("plan", "--config", f"{name}.yaml", "--output", "new.json")[0] == 0
@@ -102,8 +96,6 @@ def test_the_same_grid_is_not(place, oso) -> None:
 
 
 def test_guesses_may_be_any_number(place) -> None:
-    """Each has a budget of its own: guesses over other ranges take nothing from these."""
-
     def guesses(text):
         plan = make_plan(study(text + "search_accounting: single\n"))
         return replace(plan, cohorts=tuple(one for one in plan.cohorts if one.is_private))
@@ -120,47 +112,7 @@ def test_guesses_may_be_any_number(place) -> None:
     assert {one.runs for one in accounts} == {1}
 
 
-def test_other_cohorts_of_a_store_in_one_file_are_none_of_it(place) -> None:
-    """Of another budget, say: each is a search of its own, with points of its own."""
-    lines = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]") + OTHER.removeprefix(STUDY)
-    plan = make_plan(study(lines))
-    (other,) = [cohort for cohort in plan.cohorts if cohort.epsilon == 9]
-    for kind, rows in rows_of(replace(plan, cohorts=(other,))).items():
-        write(place / "one", kind, rows)
-    check_same_search(place / "one", make_cohorts(study(STUDY)))
-    assert {run.point for run in other.runs}.isdisjoint(
-        run.point for cohort in make_cohorts(study(STUDY)) for run in cohort.runs
-    )
-
-
-def test_another_search_in_one_file_is_seen_as_in_many(place) -> None:
-    """`part` has a file per table, as older stores had."""
-    assert (place / "part/runs.parquet").is_file()
-    check_same_search(place / "part", make_cohorts(study(STUDY)))
-    with pytest.raises(OsoError, match="2 points of another search"):
-        check_same_search(place / "part", make_cohorts(study(OTHER)))
-
-
-def test_what_the_column_would_not_give_back_is_no_setting(monkeypatch) -> None:
-    @dataclass(frozen=True)
-    class Settings_(MethodOptions):  # noqa: N801
-        initial_threshold: float = option(0.1)
-        query_noise_ratio: float = option(7.124)
-        layers: tuple = option((1, 2))
-
-    monkeypatch.setattr(Online, "Options", Settings_)
-    from oso_dp.study import config
-
-    monkeypatch.setattr(config, "method_options_model", config.method_options_model.__wrapped__)
-    with pytest.raises(
-        OsoError,
-        match=r"methods\.online: method options: .*; must be numbers, true or false, or words",
-    ):
-        make_cohorts(study(STUDY))
-
-
 def test_points_in_another_precision_are_no_points_of_this_search(place) -> None:
-    """Nor is their grid this one: a column tells them apart, and each has its own budget."""
     dataset = {**study(OTHER).model_dump()["datasets"]["glyphs"], "precision": "bfloat16"}
     other = parse_config({**study(OTHER).model_dump(), "datasets": {"glyphs": dataset}}, "x")
     check_same_search(place / "store", make_cohorts(other))
@@ -170,7 +122,6 @@ def test_points_in_another_precision_are_no_points_of_this_search(place) -> None
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) -> None:
-    """Guesses, of which there may be any number, or a search that the store has nothing of."""
     (searched,) = [cohort for cohort in make_cohorts(study(OTHER)) if cohort.is_private]
     for others in (
         study(OTHER + "search_accounting: single\n"),
@@ -183,7 +134,6 @@ def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) 
 
 
 def test_every_file_of_a_cohorts_name_is_read(place) -> None:
-    """A search in another precision has a file of its own, before this one's or behind it."""
     searches = {}
     for precision in ("float32", "bfloat16"):
         both = [study(text).model_dump() for text in (STUDY, OTHER)]

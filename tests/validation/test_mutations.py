@@ -22,7 +22,7 @@ from oso_dp.results.schema import SCHEMAS
 from .conftest import COHORT, STUDY, content, read, write
 
 EXAMPLES = settings(
-    max_examples=12,
+    max_examples=8,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -78,7 +78,6 @@ READERS = {
 @EXAMPLES
 @given(data=st.data(), how=HOW, other=VALUES, reader=st.sampled_from(sorted(READERS)))
 def test_plans(data, how, other, reader, folder, oso, monkeypatch) -> None:
-    """A plan that was changed is never taken: its digests cover all of it."""
     monkeypatch.chdir(folder)
     plan = json.loads((folder / "plan.json").read_text())
     place = data.draw(st.sampled_from(places(plan)))
@@ -105,7 +104,6 @@ CELLS["list<item: double>"] = st.one_of(st.none(), st.lists(CELLS["double"], max
 @EXAMPLES
 @given(data=st.data(), kind=st.sampled_from(sorted(SCHEMAS)), how=HOW)
 def test_rows(data, kind, how, folder, oso, monkeypatch) -> None:
-    """What collect takes can be read."""
     monkeypatch.chdir(folder)
     shutil.rmtree(folder / "bad", ignore_errors=True)
     shutil.rmtree(folder / "new", ignore_errors=True)
@@ -147,7 +145,6 @@ def prepared(folder):
 @EXAMPLES
 @given(data=st.data(), how=st.sampled_from(["value", "rows", "type", "shape", "bytes", "said"]))
 def test_prepared_data(data, how, prepared, folder, oso, monkeypatch) -> None:
-    """Trained on, where it could be what was prepared; else refused before the first step."""
     monkeypatch.chdir(folder)
     shutil.rmtree(folder / "new", ignore_errors=True)
     bad = folder / "bad.npz"

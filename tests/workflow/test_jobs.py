@@ -1,15 +1,19 @@
-"""What each rule's jobs get, as Snakemake lays them out: params, resources and threads are those
-that the shared functions compute, of every job of every rule."""
+"""What each rule's jobs get, as Snakemake lays them out, and the functions that the rules share."""
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from tests.study.conftest import BASE
 
-from oso_dp.study.config import parse_config
+from oso_dp.errors import OsoError
+from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.workload import estimate_memory_mb, estimate_minutes
 
@@ -56,6 +60,7 @@ with SnakemakeApi(types.OutputSettings(dryrun=True, quiet={types.Quietness.ALL})
     for job in workflow._workflow.dag.jobs:
         asked = {"rule": job.rule.name, "shell": job.shellcmd, "threads": job.threads}
         asked["wildcards"] = dict(job.wildcards.items())
+        asked["input"] = sorted(str(one) for one in job.input)
         asked["params"] = {
             name: plain(value) if isinstance(value, (list, int)) else str(value)
             for name, value in job.params.items()
@@ -109,17 +114,64 @@ def only(jobs: dict[str, list[dict]], rule: str) -> dict:
     return job
 
 
-def all_parts(study, planned) -> list[str]:
-    return [
-        f"{PARTS}/{name}/shard{shard}"
-        for name, cohort in planned.items()
-        for shard in range(len(cohort.shards(study.runs_per_job)))
-    ]
+BUILD, LOGS = "build/whole", "build/whole/logs"
+PLANS = f"--plan=kept/plan.json --plan={PLAN}"
+SIGNS = (
+    f"oso diagnose signs --plan {PLAN} --cohort {{1}} --learning-rate 1 --data build/data/{{0}}.npz"
+    f" --output {BUILD}/adaptation_signs.csv --steps 250 --threads 3"
+)
+# Of each rule with one job: its command, what it waits for beside parts, threads, and needs.
+SINGLE = {
+    "account": (
+        f"oso account kept {PLANS} --output {BUILD}/accounting.csv",
+        [f"{BUILD}/collected.txt", PLAN],
+        *(1, (2000, 60, None)),
+    ),
+    "report_page": (
+        f"oso report --results kept --output {BUILD}/report {PLANS}",
+        [f"{BUILD}/accounting.csv", PLAN],
+        *(4, (3000, 60, None)),
+    ),
+    "publish": (
+        f"oso publish {BUILD}/report --output page > {BUILD}/published.txt",
+        [f"{BUILD}/report/index.html"],
+        *(1, None),
+    ),
+    "cosine": (
+        f"oso diagnose cosine --plan {PLAN} --cohort mnist.online.k5.eps9"
+        f" --data build/data/mnist.npz --output {BUILD}/cosine.csv --threads 3",
+        ["build/data/mnist.npz", PLAN],
+        *(3, None),
+    ),
+    "signs": (
+        f"( {SIGNS.format('mnist', 'mnist.online.k5.eps9')}"
+        f" && {SIGNS.format('fashion_mnist', 'fashion_mnist.online.k5.eps3')} )",
+        ["build/data/fashion_mnist.npz", "build/data/mnist.npz", PLAN],
+        *(3, None),
+    ),
+}
 
 
-def test_jobs_every_rule_is_looked_at(jobs) -> None:
-    rules = {"plan", "data", "train", "collect", "account", "report_page", "publish"}
-    assert jobs.keys() == {*rules, "cosine", "signs", "all"}
+def command(job: dict) -> str:
+    return re.split(rf" > {LOGS}| > build/data| 2> ", job["shell"])[0]
+
+
+def test_jobs_of_every_rule_are_checked(jobs) -> None:
+    assert jobs.keys() == {*SINGLE, "plan", "data", "train", "collect", "all"}
+    assert only(jobs, "all")["input"] == [f"{BUILD}/collected.txt", f"{BUILD}/published.txt"]
+
+
+@pytest.mark.parametrize("rule", SINGLE)
+def test_single_jobs_get_their_own_values(jobs, study, planned, rule) -> None:
+    expected, inputs, threads, needs = SINGLE[rule]
+    job = only(jobs, rule)
+    assert (command(job), job["input"], job["threads"]) == (expected, inputs, threads)
+    if needs is not None:
+        assert asks(job) == [needs, (2 * needs[0], 2 * needs[1], None)]
+    if rule in ("cosine", "signs"):
+        cohort = planned["mnist.online.k5.eps9"]
+        memory = [estimate_memory_mb(study, cohort, attempt) for attempt in (1, 2)]
+        assert asks(job) == [(memory[0], 120, 1), (memory[1], 240, 1)]
 
 
 def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
@@ -127,11 +179,8 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
     for name, cohort in planned.items():
         for shard, runs in enumerate(cohort.shards(study.runs_per_job)):
             expected[name, str(shard)] = (
-                {
-                    "runs": [run.run_id for run in runs],
-                    "folder": f"{PARTS}/{name}/shard{shard}",
-                    "store": "kept",
-                },
+                [run.run_id for run in runs],
+                sorted([f"build/data/{cohort.data_file}", PLAN]),
                 3,
                 [
                     (
@@ -148,77 +197,127 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
     assert max(int(shard) for _, shard in expected) > 10
     found = {}
     for job in jobs["train"]:
-        command = job["shell"].partition(" 2> ")[0]
         key = job["wildcards"]["cohort"], job["wildcards"]["shard"]
-        found[key] = (job["params"], job["threads"], asks(job), command)
+        runs = job["params"]["runs"]
+        found[key] = (runs, job["input"], job["threads"], asks(job), command(job))
     assert found == expected
 
 
 def test_data_jobs_get_their_preparation(jobs, planned) -> None:
-    expected = {
-        cohort.data_file: {"dataset": cohort.dataset, "options": cohort.data_options}
-        for cohort in planned.values()
-    }
-    found = {f"{job['wildcards']['prepared']}.npz": job["params"] for job in jobs["data"]}
-    assert found == expected
+    expected = set()
+    for cohort in planned.values():
+        words = ["oso data", cohort.dataset, " ".join(cohort.data_options), "--output"]
+        expected.add(" ".join([*words, f"build/data/{cohort.data_file}"]))
+    assert {command(job) for job in jobs["data"]} == expected
+    assert len(jobs["data"]) == len(expected)
     assert {ask[:1] for job in jobs["data"] for ask in asks(job)} == {(4000,)}
 
 
-def test_budget_job_gets_the_whole_configuration(jobs, study) -> None:
+def test_plan_job_gets_the_whole_configuration(jobs, study) -> None:
     job = only(jobs, "plan")
     given = json.loads(job["params"]["config"])
     assert parse_config(given, "the job's") == study
+    assert command(job).endswith(f"' | oso plan --config - --output {PLAN}")
     assert asks(job) == [(1500, 30, None), (3000, 60, None)]
 
 
-def test_collect_job_gets_every_part(jobs, study, planned) -> None:
+def test_collect_job_waits_for_every_part(jobs, study, planned) -> None:
     job = only(jobs, "collect")
-    assert job["params"] == {
-        "parts": all_parts(study, planned),
-        "store": "kept",
-        "data": ["--data=build/data/ag_news_partial-25.npz"],
-    }
-    assert f"--store kept --plan {PLAN} --data=" in job["shell"]
+    parts = [
+        f"{PARTS}/{name}/shard{shard}"
+        for name, cohort in planned.items()
+        for shard in range(len(cohort.shards(study.runs_per_job)))
+    ]
+    data = "build/data/ag_news_partial-25.npz"
+    tables = [f"{part}/{kind}.parquet" for part in parts for kind in ("runs", "evaluations")]
+    assert job["input"] == sorted([*tables, PLAN, data])
+    collect = f"oso collect {' '.join(parts)} --store kept --plan {PLAN} --data={data} > {BUILD}"
+    assert command(job).startswith(collect)
     assert asks(job) == [(3000, 60, None), (6000, 120, None)]
 
 
+@pytest.fixture(scope="module")
+def rules(repo) -> dict[str, str]:
+    """The text of each rule, by its name."""
+    found = {}
+    for path in sorted((repo / "workflow/rules").glob("*.smk")):
+        for text in re.split(r"^(?=rule )", path.read_text(), flags=re.M)[1:]:
+            found[re.match(r"rule (\w+):", text)[1]] = text
+    return found
+
+
+def part(rule: str, name: str) -> str:
+    found = re.search(rf"^    {name}:\n((?:        .*\n)+)", rule, re.M)
+    return found[1] if found else ""
+
+
+def test_no_command_forgives_an_error(repo, rules) -> None:
+    for name, rule in rules.items():
+        assert not re.search(r"\|\||; |\btrue\b|set \+", part(rule, "shell")), name
+    common = (repo / "workflow/rules/common.smk").read_text()
+    assert 'shell.prefix(\n    "set -euo pipefail; "' in common
+
+
+@pytest.fixture
+def common(repo):
+    """The functions that the rules share, with a study of two jobs per cohort; by name."""
+    study = parse_config({**BASE, "values_per_axis": [5, 9], "runs_per_job": 7}, "x")
+    every = {cohort.name: cohort for cohort in make_cohorts(study)}
+    text = (repo / "workflow/rules/common.smk").read_text()
+    names = {"Path": Path, "STUDY": study, "COHORTS": every, "STORED_RUNS": set()}
+    names |= {"BUILD": Path("build/test"), "LOGS": Path("build/test/logs"), "STORE": Path("kept")}
+    for function in re.findall(r"^def .*?(?=^\S|\Z)", text, flags=re.M | re.S):
+        exec(function, names)
+    return SimpleNamespace(names=names, **{key: names[key] for key in ("STUDY", "COHORTS")})
+
+
+def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None:
+    asked = []
+
+    def minutes(study, cohort, runs):
+        asked.append((study, cohort.name, [run.run_id for run in runs]))
+        return 5
+
+    common.names["estimate_minutes"] = minutes
+    name, cohort = next(iter(common.COHORTS.items()))
+    ids = [run.run_id for run in cohort.shards(7)[1]]
+    common.names["STORED_RUNS"].add(ids[0])
+    assert common.names["job_minutes"](SimpleNamespace(cohort=name, shard="1")) == 5
+    assert asked == [(common.STUDY, name, ids[1:])]
+
+
+def shell_commands(path: Path) -> str:
+    return "".join(re.findall(r"^    shell:\n((?:        .*\n)+)", path.read_text(), re.MULTILINE))
+
+
+def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
+    values = [
+        value
+        for path in sorted((repo / "workflow/rules").glob("*.smk"))
+        for value in re.findall(r"\{([^{}]+)\}", shell_commands(path))
+    ]
+    assert len(values) > 30
+    assert [value for value in values if not value.endswith(":q")] == []
+
+
+@pytest.mark.parametrize("key", ["results", "report", "data_dir"])
 @pytest.mark.parametrize(
-    ("rule", "params", "threads", "needs"),
+    ("value", "says"),
     [
-        ("account", {}, 1, (2000, 60, None)),
-        ("report_page", {"folder": "build/whole/report"}, 4, (3000, 60, None)),
+        ("", "must name a folder"),
+        ("--plan", "not begin with '-'"),
+        ("a{b}", "must not contain {, } or"),
+        ("~nobody-of-this-name/x", "no such user"),
     ],
 )
-def test_jobs_over_the_store_get_both_plans(jobs, rule, params, threads, needs) -> None:
-    job = only(jobs, rule)
-    both = ["--plan=kept/plan.json", f"--plan={PLAN}"]
-    assert job["params"] == {**params, "store": "kept", "plans": both}
-    assert job["threads"] == threads
-    assert asks(job) == [needs, (2 * needs[0], 2 * needs[1], None)]
+def test_what_is_no_folder_is_refused(repo, key, value, says) -> None:
+    values = load_config(repo / "config/ci/smoke.yaml").model_dump(mode="json")
+    with pytest.raises(OsoError, match=rf"^mine: {key}: .*{says}") as error:
+        parse_config({**values, key: value}, "mine")
+    assert "\n" not in str(error.value)
 
 
-def test_publish_job_gets_both_folders(jobs) -> None:
-    job = only(jobs, "publish")
-    assert job["params"] == {"source": "build/whole/report", "target": "page"}
-
-
-@pytest.mark.parametrize(
-    ("rule", "params"),
-    [
-        ("cosine", {"cohort": "mnist.online.k5.eps9"}),
-        (
-            "signs",
-            {
-                "mnist": "mnist.online.k5.eps9",
-                "fashion_mnist": "fashion_mnist.online.k5.eps3",
-                "steps": 250,
-            },
-        ),
-    ],
-)
-def test_probe_jobs_get_onlines_largest(jobs, study, planned, rule, params) -> None:
-    job = only(jobs, rule)
-    assert job["params"] == params
-    assert job["threads"] == 3
-    cohort = planned["mnist.online.k5.eps9"]
-    assert asks(job) == [(estimate_memory_mb(study, cohort, n), 120 * n, 1) for n in (1, 2)]
+def test_results_and_report_are_two_folders(repo) -> None:
+    values = load_config(repo / "config/ci/smoke.yaml").model_dump(mode="json")
+    with pytest.raises(OsoError, match=r"report: x; must be another folder than results"):
+        parse_config({**values, "report": "./x", "results": "x"}, "mine")

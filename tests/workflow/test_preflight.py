@@ -75,7 +75,6 @@ def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
 
 @pytest.mark.parametrize("host", ["elsewhere", None])
 def test_the_locks_of_another_machine_stay(study, host) -> None:
-    """None: of before there was a note of it."""
     build, store, locks = study
     if host is not None:
         (build / ".leader-host").write_text(host)
@@ -104,7 +103,6 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["mine2", "mine_again", "mine.old", "not/mine2"])
 def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
-    """Its snakemake is at work, and would not be alone any more."""
     build, store, locks = study
     check_before_start(build, store, locks, ["snakemake"]).release()
     other = locks / "0.output.lock"
@@ -115,7 +113,6 @@ def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> 
 
 @pytest.mark.parametrize("before", ["elsewhere", None, "here"])
 def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
-    """Also where it was begun on another one: else a killed snakemake's locks would be that's."""
     build, store, locks = study
     if before is not None:
         (build / ".leader-host").write_text(before.replace("here", platform.node()))
@@ -128,11 +125,8 @@ def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
 
 
 @pytest.mark.parametrize("kind", ["results", "report"])
-@pytest.mark.parametrize(
-    "place", ["build/mine/parts", "build/mine/logs/x", "build/mine/report", "build/data", "link"]
-)
+@pytest.mark.parametrize("place", ["build/mine/parts", "build/data", "link"])
 def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypatch) -> None:
-    """Before anything is trained: a report there would be refused after all of it."""
     monkeypatch.chdir(tmp_path)
     Path("build/mine/benchmarks").mkdir(parents=True)
     Path("link").symlink_to("build/mine/benchmarks")
@@ -145,9 +139,7 @@ def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypa
     ("results", "report", "held"),
     [
         ("reports/x", "reports", "reports/x"),
-        ("a/b/c", "a", "a/b/c"),
         ("kept", "build/mine", "build/mine/parts"),
-        ("kept", "build", "build/mine/parts"),
         ("kept", ".", "kept"),
     ],
 )
@@ -171,9 +163,3 @@ def test_check_folders_report_around_others_is_refused(
 def test_check_folders_apart_passes(results, report, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_folders(Path("build/mine"), Path(results), Path(report))
-
-
-@pytest.mark.parametrize("table", ["runs.parquet", "evaluations.parquet/x"])
-def test_check_folders_report_in_table_is_refused(table, tmp_path) -> None:
-    with pytest.raises(OsoError, match="where the study writes other files"):
-        check_folders(tmp_path / "build/mine", tmp_path / "kept", tmp_path / "kept" / table)

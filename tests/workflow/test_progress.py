@@ -53,10 +53,6 @@ def test_a_jobs_share(job, log, done: bool, share: float) -> None:
 
 @pytest.mark.parametrize("jump", [-86_400, -1, 0, 3600])
 def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
-    """A part and a log from before: the job trains other runs, and has not begun.
-
-    What it writes counts, whatever the clock says by then.
-    """
     made = job("one", 1.0, said(1, 4, 50, 100), done=True)
     ahead = Job.pending(made.hours, made.output, made.log)
     assert ahead.fraction_done() == 0.0
@@ -71,7 +67,6 @@ def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
 
 
 def test_hours_left_are_at_the_speed_so_far(job) -> None:
-    """Jobs count by their hours, and what was done before the watch began is not its speed."""
     now = 0.0
     lines: list[str] = []
     watch = ProgressReporter(
@@ -95,19 +90,3 @@ def test_hours_left_are_at_the_speed_so_far(job) -> None:
     job("short", 10.0, done=True)
     watch.poll()
     assert lines[-1] == "paper: 100.0 % of the training done"
-
-
-@pytest.mark.parametrize("passed", [60.0, 3600.0, 10**6])
-@pytest.mark.parametrize("now_said", [said(1, 4, 50, 100), said(1, 4, 20, 100), ""])
-def test_where_nothing_is_done_since_there_are_no_hours(job, passed, now_said) -> None:
-    """Nor where less is, as of a job that begins anew."""
-    now = 0.0
-    made = job("one", 10.0, said(1, 4, 50, 100))
-    watch = ProgressReporter("paper", [made], print, clock=lambda: now)
-    job("one", 10.0, now_said)
-    now = passed
-    assert watch.line() == f"paper: {100 * made.fraction_done():.1f} % of the training done"
-
-
-def test_a_study_of_stored_runs_is_done() -> None:
-    assert ProgressReporter("paper", [], print).line() == "paper: 100.0 % of the training done"

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
 from oso_dp.analysis import search_costs
 from oso_dp.results.read import read_results
@@ -41,11 +40,7 @@ def snakemake(repo, tmp_path):
     return run
 
 
-def our_lines(process) -> list[str]:
-    return [line for line in process.stdout.splitlines() if line.startswith("oso: error:")]
-
-
-def said(process) -> list[str]:
+def lines_of(process) -> list[str]:
     """The lines of a process, without Snakemake's own about the profile that it reads."""
     lines = process.stdout.splitlines()
     profile = [line for line in lines if line.startswith("Using workflow specific profile")]
@@ -76,8 +71,6 @@ def made_up_prices(config: StudyConfig, folder: Path, monkeypatch) -> Path:
 
 
 RESULTS = "a  b $(touch ran) `touch ran` ; touch ran & 'x' \"y\" --plan *"
-
-
 REPORT = "my $HOME report's"  # in the home folder
 
 
@@ -90,7 +83,6 @@ def prices(repo, tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("further", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch, further) -> None:
-    """In folders named with blanks, quotes, commands, options; and ~ is home to everybody."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     store, page = tmp_path / RESULTS, tmp_path / "home" / REPORT / "index.html"
     store.mkdir()
@@ -110,7 +102,7 @@ def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch,
     assert first.returncode == 0, output
     # A second one on the same study is refused.
     assert second.returncode == 1, second.stdout
-    assert len(said(second)) == 1
+    assert len(lines_of(second)) == 1
     assert "build/smoke: another snakemake works on" in second.stdout
     # Looking is allowed meanwhile, also while a job's files are half-written.
     assert looked.returncode == 0, looked.stdout
@@ -147,8 +139,8 @@ def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch,
     assert set(read_results(parts).runs["seed"]) == {1}
 
 
+@pytest.mark.nightly
 def test_papers_study_is_counted_in_seconds(snakemake) -> None:
-    """Of a processor, since other work may run beside it."""
     before = os.times()
     ahead = snakemake("paper", "--dry-run", "--quiet")
     after = os.times()
@@ -158,107 +150,36 @@ def test_papers_study_is_counted_in_seconds(snakemake) -> None:
     assert used - before.children_user - before.children_system < 30  # 4 to 8 s
 
 
-@pytest.mark.nightly
-def test_a_spot_check_is_one_point_per_cell(snakemake) -> None:
-    """On each data set four epsilons, four methods, three k, five seeds; and NoDP's three.
-
-    Less FixedQuantile's three cells on Fashion-MNIST that the paper prints as "-".
-    """
-    ahead = snakemake("paper/best_points", "--dry-run", "--quiet")
-    assert "705 private runs in 141 cohorts and 45 NoDP runs in 9" in ahead.stdout
-
-
-@pytest.mark.nightly
-def test_texts_have_a_file_for_each_way_of_preparing_them(snakemake) -> None:
-    """Two studies with different words must not train on one file."""
-    model = "datasets={ag_news_partial: {model: bag_of_words_25}}"
-    ahead = snakemake("paper/ag_news_subset", "-np", "--until", "data", "--config", model).stdout
-    assert "oso data ag_news_partial --words=25 --oov-words=zeros --output" in ahead
-    assert "build/data/ag_news_partial-25.npz" in ahead
+NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
-    ("change", "parts"),
+    ("change", "said"),
     [
-        pytest.param(
-            *("epochs=0", ["epochs: 0;", "greater than or equal to 1"]), marks=pytest.mark.nightly
-        ),
-        ("methods={onlin: {}}", ["onlin", "adam_wosm"]),
+        ("methods={onlin: {}}", "--config: .*onlin.*adam_wosm"),
+        pytest.param("report=taken/below", "report: taken/below; ", marks=NIGHTLY),
+        pytest.param("results=cut", ".*runs.parquet: not a readable Parquet file", marks=NIGHTLY),
     ],
 )
-def test_bad_configuration_stops_in_one_line(snakemake, tmp_path, change, parts) -> None:
+def test_mistake_stops_in_one_line_before_any_work(snakemake, tmp_path, change, said) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut/runs.parquet").write_bytes(b"PAR1 and no more")
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     done = snakemake("ci/smoke", "--config", change)
     assert done.returncode == 1
-    assert len(said(done)) == 1
-    assert said(done)[0].startswith("oso: error: --config: ")  # not the file's fault
-    for part in parts:
-        assert part in done.stdout
-    assert files(tmp_path) == []
+    (line,) = lines_of(done)
+    assert re.match(f"oso: error: {said}", line), line
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
 
 
+@NIGHTLY
 def test_missing_data_are_named_at_the_end(snakemake, tmp_path) -> None:
     done = snakemake("headline", "--config", f"data_dir={tmp_path}/nowhere", "--until", "data")
     assert done.returncode == 1
-    assert our_lines(done)[-1].startswith(f"oso: error: data_dir: {tmp_path}/nowhere")
+    error = [line for line in done.stdout.splitlines() if line.startswith("oso: error:")][-1]
+    assert error.startswith(f"oso: error: data_dir: {tmp_path}/nowhere")
     assert "Traceback" not in done.stdout
-
-
-def test_results_cut_in_half_stop_everything(snakemake, tmp_path) -> None:
-    store = tmp_path / "build/smoke/results"
-    store.mkdir(parents=True)
-    (store / "runs.parquet").write_bytes(b"PAR1 and no more")
-    done = snakemake("ci/smoke")
-    assert done.returncode == 1
-    assert len(said(done)) == 1
-    assert "runs.parquet: not a readable Parquet file" in done.stdout
-    assert (store / "runs.parquet").read_bytes() == b"PAR1 and no more"
-
-
-@pytest.mark.parametrize("key", ["results", pytest.param("report", marks=pytest.mark.nightly)])
-def test_a_folder_that_cannot_be_one_is_named_before_any_work(snakemake, tmp_path, key) -> None:
-    (tmp_path / "taken").write_text("a file, not a folder")
-    done = snakemake("ci/smoke", "--config", f"{key}=taken/below")
-    assert done.returncode == 1
-    assert len(said(done)) == 1
-    assert said(done)[0].startswith(f"oso: error: {key}: taken/below; ")
-    assert files(tmp_path) == ["taken"]
-    assert (tmp_path / "taken").read_text() == "a file, not a folder"
-
-
-FEWER = {"values_per_axis": [2], "seeds": [0], "epochs": 1}
-
-
-@pytest.mark.nightly
-def test_the_demos_commands_go_from_nothing_to_its_table(repo, tmp_path, monkeypatch) -> None:
-    recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (repo / "Makefile").read_text(), re.MULTILINE)
-    assert recipe is not None
-    study, summary = recipe[1].splitlines()
-    assert study == "\t$(STUDY) --configfile config/demo.yaml"
-    config = yaml.safe_load((repo / "config/demo.yaml").read_text())
-    config["datasets"]["glyphs"]["epsilons"] = [9]
-    config["methods"] = {name: config["methods"][name] for name in ("online", "no_dp")}
-    (tmp_path / "demo.yaml").write_text(yaml.safe_dump({**config, **FEWER}))
-    # Half a minute's work that is no command of the demo, and has tests of its own.
-    prices = made_up_prices(load_config(tmp_path / "demo.yaml"), tmp_path / "prices", monkeypatch)
-    (tmp_path / config["results"]).mkdir(parents=True)
-    shutil.move(prices, tmp_path / config["results"])
-
-    def done(*command: str) -> str:
-        scripts = Path(sys.executable).parent
-        environment = os.environ | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-        process = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert process.returncode == 0, process.stdout + process.stderr
-        return process.stdout
-
-    where = ["--snakefile", str(repo / "Snakefile"), "--configfile", "demo.yaml"]
-    done("snakemake", "--cores", "2", *where)
-    assert "glyphs" in (tmp_path / "reports/demo/index.html").read_text()
-    said = done(*summary.removeprefix("\t@$(IN_VENV) ").split())
-    for method in ("Online", "NoDP"):
-        assert method in said
-    assert "reports/demo/index.html" in said
 
 
 # Long enough to be interrupted; its jobs keep what they have at each fifth step.
@@ -323,38 +244,18 @@ rule everything:
 """
 
 
-@pytest.fixture
-def other(repo, tmp_path):
-    """Somebody's workflow of ten lines, with a configuration of the study: its dry run."""
-    (tmp_path / "config").mkdir()
-    smoke = (repo / "config/ci/smoke.yaml").read_text()
-    (tmp_path / "config/config.yaml").write_text(smoke)
-
-    def run(snakefile: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "Snakefile").write_text(snakefile)
-        command = [str(Path(sys.executable).parent / "snakemake"), "--cores", "1", "-n"]
-        return subprocess.run(command, cwd=tmp_path, check=False, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-
-    return run
-
-
-def test_a_workflow_of_ten_lines_uses_the_study(other, repo) -> None:
+@pytest.mark.nightly
+def test_workflow_of_ten_lines_uses_the_study(repo, tmp_path) -> None:
     assert len([line for line in SNAKEFILE.splitlines() if line]) < 10
-    done = other(SNAKEFILE.format(repo=repo))
+    (tmp_path / "config").mkdir()
+    shutil.copy(repo / "config/ci/smoke.yaml", tmp_path / "config/config.yaml")
+    (tmp_path / "Snakefile").write_text(SNAKEFILE.format(repo=repo))
+    done = subprocess.run([BIN / "snakemake", "--cores", "1", "-n"], cwd=tmp_path, check=False,
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0, done.stdout
     jobs = dict(line.split() for line in done.stdout.splitlines() if line.startswith("oso_"))
     assert jobs["oso_train"] == "2"
     assert {"oso_plan", "oso_data", "oso_collect", "oso_report_page"} <= {*jobs}
-
-
-@pytest.mark.nightly
-def test_the_studys_own_target_is_the_default(other, repo) -> None:
-    """As snakedeploy writes it: all rules, under their names."""
-    plain = SNAKEFILE.partition("rule everything")[0].replace(" as oso_*", "")
-    done = other(plain.format(repo=repo))
-    assert done.returncode == 0, done.stdout
-    assert "publish            1" in done.stdout
 
 
 STUDY = """\
@@ -408,12 +309,10 @@ def test_user_data_study_shares_one_epsilon(offer, repo, tmp_path, monkeypatch) 
     assert part.read_bytes() == before
 
 
-@pytest.mark.parametrize("uncommented", [pytest.param(False, marks=pytest.mark.nightly), True])
-def test_the_slurm_profile_is_read(repo, tmp_path, uncommented: bool) -> None:
+def test_slurm_profile_with_its_comments_is_read(repo, tmp_path) -> None:
     profile = (repo / "workflow/profiles/slurm/config.yaml").read_text()
-    if uncommented:
-        profile = re.sub(r"^# ((?:default|set)-resources:|  .*)$", r"\1", profile, flags=re.M)
-        assert profile.count("\n  ") == 4
+    profile = re.sub(r"^# ((?:default|set)-resources:|  .*)$", r"\1", profile, flags=re.M)
+    assert profile.count("\n  ") == 4
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm/config.yaml").write_text(profile)
     done = subprocess.run(
@@ -426,5 +325,5 @@ def test_the_slurm_profile_is_read(repo, tmp_path, uncommented: bool) -> None:
     asked = re.findall(r"^ +resources: (.*runtime.*)$", done.stdout, flags=re.M)
     # Two jobs train; the data are fetched, and the report copied, where Snakemake runs.
     assert len(asked) == 6
-    assert sum("gpu=1" in line for line in asked) == 2 * uncommented
-    assert sum("slurm_partition=gpu" in line for line in asked) == len(asked) * uncommented
+    assert sum("gpu=1" in line for line in asked) == 2
+    assert sum("slurm_partition=gpu" in line for line in asked) == len(asked)
