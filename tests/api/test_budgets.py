@@ -1,7 +1,6 @@
 """A budget covers all that is released: planned steps, what was spent before, what is resumed."""
 
 import signal
-from dataclasses import replace
 
 import pytest
 import torch
@@ -24,16 +23,14 @@ SPENT = [Ledger(WHOLE, [((SumQuery("step", 8.0),), 5)])]
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-@pytest.mark.parametrize("share", [0.5, 0.999, 0.9995, 0.99999, 1.0])
+@pytest.mark.parametrize("share", [0.5, 0.9995, 1.0])
 def test_budget_below_spent_refused(accountant: str, share: float) -> None:
     budget = share * compute_epsilon(SPENT, DELTA, accountant)
     with pytest.raises(OsoError, match="nothing is left for 3 more steps"):
         remaining_noise_multiplier(WHOLE, 3, budget, DELTA, accountant, SPENT)
 
 
-@pytest.mark.parametrize(
-    ("accountant", "share"), [("rdp", 1.001), ("rdp", 4.0), ("pld", 1.01), ("pld", 1.5)]
-)
+@pytest.mark.parametrize(("accountant", "share"), [("rdp", 1.001), ("rdp", 4.0), ("pld", 1.01)])
 def test_budget_left_never_exceeded(accountant: str, share: float) -> None:
     budget = share * compute_epsilon(SPENT, DELTA, accountant)
     noise = remaining_noise_multiplier(WHOLE, 3, budget, DELTA, accountant, SPENT)
@@ -78,8 +75,8 @@ def test_a_search_that_stops_at_random_keeps_and_uses_its_budgets(search, data, 
 SMALL = {"batch_size": 400, "epochs": 1}
 
 
-@pytest.mark.parametrize("odd", [1.2345678e-7, 0.00123456789])
-def test_statement_says_delta_unrounded(train, search, data, odd) -> None:
+def test_statement_says_delta_unrounded(train, search, data) -> None:
+    odd = 1.2345678e-7
     made = train(delta=odd, **SMALL)
     best = search({"learning_rate": [0.1]}, delta=odd, epochs=1, validation=data).best
     for one, times in ((made, 1), (best, 2)):
@@ -102,7 +99,6 @@ def test_pld_needs_no_more_noise(train, epsilon, delta) -> None:
     [
         (0.0024, None, None),
         (0.0025, None, "1 / 400"),
-        (0.3, None, "1 / 400"),
         (0.0024, 100, None),
         (0.0024, 500, "1 / 500"),
     ],
@@ -150,8 +146,8 @@ def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None
     assert "Epsilon counts" not in str(finished.statement)
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_steps_made_are_priced_by_named_accountant(train, accountant, capsys) -> None:
+def test_steps_made_are_priced_by_named_accountant(train, capsys) -> None:
+    accountant = "pld"
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant, "progress": True}
     made = train(**HOW["interrupted"], **whole)
     cost = format_spent_epsilon(compute_epsilon([made.ledger], 1e-5, accountant))
@@ -217,13 +213,6 @@ def test_a_search_that_was_stopped_counts_what_it_never_began(search, train) -> 
     assert 2.99 < more.epsilon <= 3.0
 
 
-def test_what_diverged_in_a_search_counts_for_good(search, train) -> None:
-    grid = {"learning_rate": [0.1, 1e38]}
-    best = search(grid, epochs=3, epsilon=2.0, **BREAKS).best
-    more = train(resume_from=best, batch_size=400, epochs=3, **BREAKS)
-    assert [ledger.step_count for ledger in more.privacy_cost.ledgers()] == [6, 3]
-
-
 def test_every_candidates_score_counts(search, data) -> None:
     """That one has none depends on a training that may have seen the same people."""
     grid = {"learning_rate": [0.1, 1e38]}
@@ -237,14 +226,6 @@ def saved(train, model, tmp_path):
     made = train(**HOW["interrupted"], batch_size=400, epochs=4)
     made.save(tmp_path / "a model")
     return made, tmp_path / "a model"
-
-
-def test_it_is_saved_and_held_against_the_ledger(saved, model) -> None:
-    made, path = saved
-    back = load_private(path, model)
-    assert (back.statement, back.privacy_cost) == (made.statement, made.privacy_cost)
-    assert not replace(made.statement, unused_steps=0).describes(made.privacy_cost)
-    assert not made.statement.describes(replace(made.privacy_cost, unused_steps=None))
 
 
 SEEDED = {"randomness": "seeded", "seed": 3}
@@ -287,8 +268,7 @@ RESUMED = {"momentum": 0.3, "schedule": "linear", "averaging": 0.5, "query_noise
 MORE = {"epochs": 4, "batch_size": 400, **SEEDED}
 
 
-@pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize("method", ["online", None])
+@pytest.mark.parametrize(("saved", "method"), [(False, "online"), (True, None)])
 def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> None:
     first = train(method="online", learning_rate=0.5, **RESUMED, **MORE)
     if saved:
@@ -302,12 +282,6 @@ def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> 
     for name, other in (("momentum", 0.8), ("schedule", "constant"), ("query_noise_ratio", 9.0)):
         said = train(method="online", **MORE, resume_from=first, epsilon=9.0, **{name: other})
         assert kept(said)["weights"] != kept(again)["weights"], name
-
-
-def test_a_threshold_need_not_be_said_again(train) -> None:
-    first = train(method="fixed_threshold", threshold=0.2, momentum=0.0, **MORE)
-    unsaid = train(method=None, **MORE, resume_from=first, epsilon=9.0)
-    assert unsaid.history.threshold == pytest.approx([0.2] * 8)
 
 
 def test_what_goes_on_from_a_search_is_trained_as_its_best(search, train) -> None:

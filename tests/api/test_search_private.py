@@ -79,12 +79,6 @@ def test_a_score_that_is_no_number_never_wins(search) -> None:
     assert made.point == {"learning_rate": 0.5}
 
 
-def test_constants_of_the_method_are_searched(search) -> None:
-    made = search({"threshold_rate": [0.0, 0.5]}, learning_rate=0.3, epochs=4)
-    moved = [len(set(tried.history.threshold)) > 1 for tried in made.trials]
-    assert moved == [False, True]
-
-
 def test_noisy_scores_protect_the_validation_examples(search, other_data) -> None:
     made = search(validation=other_data)
     statement = made.best.statement
@@ -155,16 +149,16 @@ def test_drawn_trainings_share_no_noise(search, monkeypatch) -> None:
         return train(self, *given)
 
     monkeypatch.setattr(Trainer, "__call__", spy)
-    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 70)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 20)
     search({"learning_rate": [0.5, 1.0]}, **RANDOM, **SEEDED, epochs=1)
-    assert len(names) == len(set(names)) == 70
+    assert len(names) == len(set(names)) == 20
 
 
 def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_path) -> None:
-    """Of 40 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
+    """Of 12 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
     began = spied(monkeypatch)
     size, left = {}, []
-    for count in (2, 40):
+    for count in (2, 12):
         monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked, k=count: k)
         del began[:]
         scores = [*[0.2] * (count - 1), 0.9]  # the last is the best: its place is a secret, too
@@ -178,7 +172,7 @@ def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_pa
         made.best.save(tmp_path / "model")
         size[count] = (tmp_path / "model").stat().st_size
     assert set(began) == {0.1, 0.5, 1.0}
-    assert size[2] == size[40]
+    assert size[2] == size[12]
     assert left[0] == left[1]
     assert "".join(capsys.readouterr()) == ""
 
@@ -190,21 +184,6 @@ def test_random_stopping_shows_no_training(terminal, search, monkeypatch, capsys
     monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
     search(**RANDOM, **SEEDED, progress=True)
     assert "".join(capsys.readouterr()) == ""
-
-
-def test_equal_draws_are_other_trainings(search, monkeypatch) -> None:
-    """A candidate that is drawn twice is trained twice, with other noise."""
-    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 4)
-    made = []
-    search(
-        {"learning_rate": [0.5]},
-        **RANDOM,
-        **SEEDED,
-        mean_runs=4,
-        score=lambda model: made.append(next(model.parameters()).clone()) or 0.0,
-    )
-    assert len(made) == 4
-    assert not any(torch.equal(made[0], other) for other in made[1:])
 
 
 def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:
@@ -304,13 +283,6 @@ def test_interrupted_random_stopping_releases_nothing(search) -> None:
     assert len(steps) <= 2
 
 
-@pytest.mark.parametrize("how", [{}, RANDOM])
-def test_where_no_training_has_a_score_it_is_said(search, how) -> None:
-    with pytest.warns(UserWarning, match="score: no training of this search has one"):
-        found = search(score=lambda model: math.nan, **how)
-    assert found.score == -math.inf
-
-
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_a_grid_may_hold_arrays(search, kind) -> None:
     values = [0.125, 0.5]  # the same in float32
@@ -318,7 +290,7 @@ def test_a_grid_may_hold_arrays(search, kind) -> None:
     assert [one.point for one in found.trials] == [{"learning_rate": value} for value in values]
 
 
-@pytest.mark.parametrize("gave", [None, "high", [1, 2]])
+@pytest.mark.parametrize("gave", [None, [1, 2]])
 def test_score_must_be_a_number(search, gave) -> None:
     with pytest.raises(OsoError, match=r"score: returned .*; must be a number") as error:
         search(score=lambda model: gave)
@@ -357,18 +329,13 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({**PRIVATE, "metric": lambda outputs, targets: None}, "the model or metric fails on an"),
         ({"grid": {"learning_rate": []}}, "must be a list of values"),
         ({"grid": {"learning_rate": 0.1}}, "must be a list of values"),
-        ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate: a value appears twice"),
         ({"grid": {"learning_rate": [0.1, -1]}}, "learning_rate: -1; must be a number > 0"),
         ({"grid": {"learning_rate": [1, 1.0]}}, "grid: learning_rate: a value appears twice"),
         ({"grid": {"threshold_rate": [0.0, -0.0]}}, "grid: threshold_rate: a value appears twice"),
         ({"grid": {"learning_rate": [None, 0.1]}}, "grid: learning_rate contains None"),
-        ({"method": []}, "method: []; must be a string"),
         ({"learning_rate": 0.1}, "grid: learning_rate is also given as an argument"),
         ({"grid": {"threshold_rate": ["x"]}}, "threshold_rate: 'x'; must be a number"),
         ({"method": "fixed_threshold"}, "threshold: not set; method 'fixed_threshold' needs it"),
-        ({"epochs": 0}, "epochs: 0; must be a number > 0"),
-        ({"colour": 1.0}, "unknown argument 'colour'"),
-        ({"epsilon": 0}, "epsilon: 0; must be a number > 0"),
         ({"epsilon": 1e-9}, "epsilon: 1e-09; no noise multiplier"),
         (
             {"search_accounting": "luck"},
@@ -379,7 +346,6 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),
         ({"mean_runs": 4}, "mean_runs: 4; needs search_accounting='random_stopping'"),
         ({**RANDOM, "mean_runs": 1}, "mean_runs: 1; must be an integer >= 2"),
-        ({**RANDOM, "mean_runs": 0}, "mean_runs: 0; must be an integer >= 2"),
         ({**RANDOM, "grid": {"momentum": [0.9]}}, "mean_runs: 1; must be an integer >= 2"),
         (
             {**RANDOM, "stopping_distribution": "poisson"},

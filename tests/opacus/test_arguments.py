@@ -21,7 +21,7 @@ from tests.opacus.helpers import (
     network,
     refused,
 )
-from tests.opacus.test_models_and_criteria import MIXES, Arrays, Mixing
+from tests.opacus.test_model_refused import MIXES, Arrays, Mixing
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
@@ -56,18 +56,13 @@ def with_batches(**arguments: Any) -> DataLoader:
 
 ARGUMENTS = [
     ({"mode": "no_op"}, "grad_sample_mode: 'no_op'.*hooks, functorch, ghost"),
-    ({"mode": "ghost_fsdp"}, "grad_sample_mode: 'ghost_fsdp'"),
-    ({"mode": "ew"}, "grad_sample_mode: 'ew'"),
     ({"clipping": "per_layer"}, "clipping: 'per_layer'"),
-    ({"clipping": "adaptive"}, "clipping: 'adaptive'"),
     ({"loss_reduction": "none"}, "loss_reduction: 'none'.*mean, sum"),
     ({"poisson_sampling": False}, "poisson_sampling: False"),
     ({"rand_on_empty": True}, "rand_on_empty: True"),
     ({"noise_generator": 7}, "noise_generator: 7; must be a torch.Generator"),
     ({"max_grad_norm": [1.0, 2.0]}, "max_grad_norm: \\[1.0, 2.0\\]"),
     ({"max_grad_norm": 0.0}, "max_grad_norm: 0.0; must be a number > 0"),
-    ({"max_grad_norm": float("inf")}, "max_grad_norm: inf"),
-    ({"noise_multiplier": 0.0}, "noise_multiplier: 0.0"),
     ({"noise_multiplier": 1e-300}, "noise_multiplier: 1e-300; .*>= 1e-20"),
     ({"noise_multiplier": 1e300}, "noise_multiplier: 1e\\+300; .*<= 1e\\+20"),
     ({"noise_multiplier": "1"}, "noise_multiplier: '1'"),
@@ -76,7 +71,6 @@ ARGUMENTS = [
     ({"query_noise_ratio": 1.0}, "query_noise_ratio: 1.0; must be a number > 1"),
     ({"threshold_rate": -0.1}, "threshold_rate: -0.1; must be a number >= 0"),
     ({"threshold_rate": True}, "threshold_rate: True"),
-    ({"quantile": 0.5}, "unknown argument 'quantile'"),
     ({"method": "fixed_quantile", "quantile": 1.0}, "quantile: 1.0; .*> 0 and < 1"),
     ({"method": "fixed_quantile", "count_noise": 1e-3}, "query_noise_multiplier: 0.024; must"),
     ({"method": "auto_s", "stabiliser": 0.0}, "stabiliser: 0.0; .*>= 1e-06"),
@@ -225,7 +219,7 @@ def test_optimizer_is_refused() -> None:
         return lambda: make(model=model, optimizer=optimizer)
 
     refused(run(sgd(other.parameters(), lr=0.1)), "has parameters that do not belong to the module")
-    both = sgd([*model.parameters(), *other.parameters()], lr=0.1)
+    both = sgd([{"params": [*one.parameters()]} for one in (model, other)], lr=0.1)
     refused(run(both), "has parameters that do not belong to the module")
     refused(run(torch.optim.LBFGS(model.parameters())), "LBFGS; its closures")
     refused(run("sgd"), "str; must be a torch optimizer")
@@ -276,8 +270,7 @@ def test_scheduler_of_the_threshold_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_engine_that_cannot_be_is_refused(mode) -> None:
+def test_engine_that_cannot_be_is_refused() -> None:
     refused(lambda: OnlinePrivacyEngine(accountant="gdp"), "accountant: 'gdp'.*prv, rdp")
     refused(lambda: OnlinePrivacyEngine(accountant=3), "accountant: 3")
     if "torchcsprng" not in sys.modules:
@@ -297,35 +290,27 @@ def test_seed_under_secure_mode_is_refused() -> None:
     )
 
 
-class Averages:
+class Unreduced(nn.Module):
     """Says that it heeds its reduction, and does not."""
 
-    reduction = "mean"
+    def __init__(self, losses: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.reduction, self.losses = "mean", losses
 
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs, targets)
-
-
-class PerPixel(Averages):
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs - targets[:, None]
-
-
-class TooMany(Averages):
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs.flatten()
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.losses(outputs, targets)
 
 
 @pytest.mark.parametrize(
-    ("criterion", "message"),
+    ("losses", "message"),
     [
-        (Averages(), r"returned losses of shape \(\)"),
-        (PerPixel(), r"returned losses of shape \(4, 3\)"),
-        (TooMany(), "returned 12 losses for a batch of 4 examples"),
+        (nn.functional.cross_entropy, r"returned losses of shape \(\)"),
+        (lambda outputs, targets: outputs - targets[:, None], r"losses of shape \(4, 3\)"),
+        (lambda outputs, targets: outputs.flatten(), "12 losses for a batch of 4 examples"),
     ],
 )
-def test_criterion_without_loss_per_example_is_refused(criterion, message) -> None:
-    made = make(mode="ghost", criterion=criterion)
+def test_criterion_without_loss_per_example_is_refused(losses, message) -> None:
+    made = make(mode="ghost", criterion=Unreduced(losses))
     refused(lambda: made.step(*examples(count=4)), message, made)
 
 
@@ -350,25 +335,14 @@ def test_parameters_of_several_types_are_refused() -> None:
 
 
 class Consenting(SequentialSampler):
-    """The first half."""
+    """The first half, which its length does not tell."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(60))
 
-    def __len__(self) -> int:
-        return 60
-
-
-class Unsaid(Consenting):
-    """The same, which its length does not tell."""
-
-    def __len__(self) -> int:
-        return 120
-
 
 class Doubled(RandomSampler):
-    def __iter__(self) -> Iterator[int]:
-        return iter([*range(60)] * 2)
+    pass
 
 
 class Dealt(DistributedSampler):
@@ -413,7 +387,6 @@ REPLACED = "would be replaced by Poisson sampling"
 
 LOADERS = [
     (with_sampler(Consenting(DATA)), f"Consenting {REPLACED}"),
-    (with_sampler(Unsaid(DATA)), f"Unsaid {REPLACED}"),
     (with_sampler(Doubled(DATA)), f"Doubled {REPLACED}"),
     (with_sampler(Dealt(DATA, 1, 0)), f"Dealt {REPLACED}"),
     (with_sampler(SubsetRandomSampler(range(60))), f"SubsetRandomSampler {REPLACED}"),
@@ -515,10 +488,6 @@ def test_c_follows_the_quantile_that_was_given(quantile: float) -> None:
         assert moved == pytest.approx(-0.3 * (0.5 - quantile), rel=1e-3, abs=1e-5)
 
 
-def test_where_no_quantile_is_said_c_follows_the_median() -> None:
-    assert float(make("fixed_quantile", count_noise=0.3).optimizer.driver.state.quantile) == 0.5
-
-
 UNHELD = (
     "optimizer: lacks parameter '{}', which requires a gradient and would be trained without noise"
 )
@@ -617,17 +586,6 @@ def sgd(model: nn.Module, layers: list[nn.Module], **changed: dict) -> torch.opt
 def test_mixing_layer_is_refused_in_any_group(mixing, mode) -> None:
     model = Branches(mixing)
     refused(lambda: make(mode=mode, model=model, optimizer=sgd(model, list(model.layers))), MIXES)
-
-
-@pytest.mark.parametrize("place", range(GROUPS))
-def test_foreign_parameter_is_refused_in_any_group(place) -> None:
-    model = Branches(-1)
-    layers = [*model.layers]
-    layers[place] = nn.Linear(6, 3)
-    refused(
-        lambda: make(model=model, optimizer=sgd(model, layers)),
-        "optimizer: has parameters that do not belong to the module",
-    )
 
 
 @pytest.mark.parametrize("how", [{"weight_decay": 0.01}, {"momentum": 0.9, "nesterov": True}])

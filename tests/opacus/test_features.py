@@ -1,7 +1,6 @@
 """What stands around a step: pieces of batches, schedulers, optimizers, checkpoints."""
 
 import io
-from itertools import pairwise
 
 import pytest
 import torch
@@ -59,17 +58,6 @@ def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
         assert made.engine.accountant.history == [(1.0, 0.1, 10)]
         outcomes.append(state_of(made))
     torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_gradients_accumulate_over_pieces_that_the_script_makes(mode) -> None:
-    inputs, targets = examples(double=True, count=12)
-    whole, pieces = double(mode=mode), double(mode=mode)
-    whole.step(inputs, targets)
-    for first, last in pairwise((0, 5, 5, 12)):  # also an empty piece
-        pieces.optimizer.signal_skip_step(do_skip=last < 12)
-        pieces.step(inputs[first:last], targets[first:last])
-    torch.testing.assert_close(state_of(whole), state_of(pieces), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -269,12 +257,3 @@ def test_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
     content = make(loader=loader_of(*examples(), batch_size=there)).optimizer.state_dict()
     other = make(loader=loader_of(*examples(), batch_size=here))
     refused(lambda: other.optimizer.load_state_dict(content), r"sampling rate 0.1\d*; must be 0.1")
-
-
-def test_clearing_gradients_does_not_clear_what_the_method_remembers() -> None:
-    made = double()
-    made.step(*examples(double=True, count=7))
-    kept = made.optimizer.driver.state.buffers["gradient"].clone()
-    made.optimizer.zero_grad(set_to_none=False)
-    assert torch.equal(kept, made.optimizer.driver.state.buffers["gradient"])
-    assert float(kept.norm()) > 0

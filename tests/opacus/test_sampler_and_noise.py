@@ -32,7 +32,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 pytestmark = [pytest.mark.filterwarnings(line) for line in QUIET]
 
 
-@pytest.mark.parametrize(("examples", "batch"), [(49, 1), (98, 2), (103, 1), (100, 12), (214, 2)])
+@pytest.mark.parametrize(("examples", "batch"), [(49, 1), (100, 12)])
 def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
     """1 / 49 is a little less than that: 49 times it is below 1."""
     model = nn.Linear(3, 2)

@@ -103,16 +103,12 @@ def again(loader: DataLoader) -> Batches:
     return first, first, second
 
 
-def views_again(loader: DataLoader) -> Batches:
-    return ((inputs.view_as(inputs), targets) for inputs, targets in again(loader))
-
-
 def pieces_again(loader: DataLoader) -> Batches:
     return ((inputs[1:], targets[1:]) for inputs, targets in again(loader))
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
+@pytest.mark.parametrize("replayed", [again, pieces_again])
 def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
     made = make(mode=mode)
     made.loader.batch_sampler.sample_rate = 1.0  # both are as large
@@ -145,10 +141,6 @@ def some_are_skipped(loader: DataLoader) -> Batches:
     return (batch for place, batch in enumerate(loader) if place % 2)
 
 
-def backwards(loader: DataLoader) -> Batches:
-    return list(loader)[::-1]
-
-
 def side_by_side(loader: DataLoader) -> Batches:
     return (batch for pair in zip(loader, loader, strict=True) for batch in pair)
 
@@ -168,10 +160,10 @@ def in_one_buffer(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
         yield part, targets
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.02, 1.0])
+@pytest.mark.parametrize("rate", [0.0, 1.0])
 @pytest.mark.parametrize(
     "drawn",
-    [loops, first_batches, some_are_skipped, backwards, side_by_side, by_indices, in_one_buffer],
+    [loops, first_batches, some_are_skipped, side_by_side, by_indices, in_one_buffer],
 )
 def test_step_for_each_batch_is_taken(drawn, rate) -> None:
     """Also of batches that are empty, and of those that all examples are in."""
@@ -296,16 +288,6 @@ def test_batches_as_they_come_are_taken(workers: int, most) -> None:
     assert made.optimizer.ledger.step_count == 200
 
 
-def test_loop_may_begin_while_another_ones_batches_wait() -> None:
-    made = make(loader=loader_of(*examples()))
-    waiting = list(made.loader)
-    made.loader.batch_sampler.sample_rate = 0.0
-    assert all(len(inputs) == 0 for inputs, _ in made.loader)
-    for batch in waiting:
-        made.step(*batch)
-    assert made.optimizer.ledger.step_count == 10
-
-
 def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
     """Nor those from before a state was loaded."""
     made = make(loader=loader_of(*examples(count=12), batch_size=12))  # all are in each batch
@@ -319,33 +301,6 @@ def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
         leave()
         made.step(inputs.clone(), targets)
     assert made.optimizer.ledger.step_count == 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
-    """One example doubled, of a batch as large as any."""
-    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
-    ((inputs, targets),) = made.loader
-    refused(
-        lambda: made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]]),
-        "13 rows; the largest unused batch has 12",
-        made,
-    )
-    made.model.zero_grad()
-    made.step(inputs, targets)
-    assert made.optimizer.ledger.step_count == 1
-
-
-def test_two_small_batches_are_not_one_step() -> None:
-    """Though a larger one was drawn before, and has had its step."""
-    made = make(loader=loader_of(*examples(count=40), batch_size=10))
-    made.loader.batch_sampler.sample_rate = 1.0
-    made.step(*next(iter(made.loader)))
-    made.loader.batch_sampler.sample_rate = 0.2
-    first, second = itertools.islice(made.loader, 2)
-    made.optimizer.signal_skip_step(True)
-    made.step(*first)
-    refused(lambda: made.step(*second), ROWS)
 
 
 def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
