@@ -11,7 +11,7 @@ from oso_dp.gradients import check_independence
 from oso_dp.gradients.conv import ConvGradients
 from oso_dp.gradients.forward_backward import find_rule
 from oso_dp.gradients.layer_gradients import CHUNK_BYTES
-from oso_dp.gradients.linear import SequenceFactors, SequenceKernels
+from oso_dp.gradients.linear import LinearGradients, SequenceFactors, SequenceKernels
 from oso_dp.gradients.other_layers import (
     EmbeddingGradients,
     FunctionalGradients,
@@ -28,7 +28,12 @@ TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
 @pytest.mark.parametrize(
     ("layer", "shape", "rule"),
     [
+        (nn.Linear(3, 2), (4, 3), LinearGradients),
         (nn.Linear(3, 2), (4, 5, 3), SequenceKernels),
+        (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(2, 2, 3, groups=2), (4, 2, 5, 5), FunctionalGradients),
+        (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(1, 2, 3, padding="same"), (4, 1, 5, 5), FunctionalGradients),
         (nn.Linear(30, 20), (4, 5, 30), SequenceFactors),
         (nn.Linear(30, 20), (4, 2, 3, 30), SequenceKernels),
         (nn.Embedding(3, 2), (4, 5), EmbeddingGradients),
@@ -47,9 +52,7 @@ def test_each_layer_has_its_rule(layer, shape, rule) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    ("runs", "length", "chunk"), [(1, 1, None), (1, 7, None), (3, 7, None), (3, 7, 1)]
-)
+@pytest.mark.parametrize(("runs", "length", "chunk"), [(1, 1, None), (3, 7, None), (3, 7, 1)])
 @pytest.mark.parametrize("name", CASES)
 def test_norms_and_sums_are_those_of_each_example_alone(
     name, runs, length, chunk, dtype, monkeypatch

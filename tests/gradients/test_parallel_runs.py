@@ -15,7 +15,7 @@ SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
-@pytest.mark.parametrize("at", [(0, 0), (0, 3), (1, 1), (2, 0), (2, 3)])
+@pytest.mark.parametrize("at", [(0, 3), (1, 1), (2, 0)])
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, poison) -> None:
     """Wherever it stands among three runs' examples; nobody's sum carries its NaN on."""

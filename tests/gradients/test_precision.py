@@ -61,7 +61,7 @@ def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
     assert UnclippedCount(1.0, thresholds).weights(norms, runs).abs().max() == 0.5
 
 
-SIZES = [3, 41, 65, 129]
+SIZES = [3, 65, 129]
 # The large one takes ten seconds for each size where a processor has no bfloat16 of its own.
 OF_LARGE = [65]
 
@@ -149,18 +149,6 @@ def test_sums_are_not_rounded_to_bfloat16(name) -> None:
     assert not torch.equal(found, found.bfloat16().float())
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "bag_of_words", "own layer"])
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
-def test_an_example_that_is_not_finite_counts_for_nothing_in_bfloat16(name, poison) -> None:
-    code, flats, inputs, targets = prepare(name, "bfloat16", batch=5)
-    clean = each_one(code, flats, inputs, targets)[0]
-    inputs[0, 0] = poison
-    mine = code(flats, inputs, targets)
-    assert mine.norms()[0, 0] == torch.inf
-    weights = torch.tensor([[[0.0, 1.0, 0.0, 0.0, 0.0]]])
-    assert torch.equal(mine.weighted_sums(weights)[0, 0], clean[1])
-
-
 class Upright(nn.Module):
     """Not defined at zero: what fills up a chunk has no finite gradient."""
 
@@ -176,18 +164,6 @@ def test_what_fills_up_a_chunk_does_not_count() -> None:
     assert found.norms().isfinite().all()
     assert found.weighted_sums(torch.ones(1, 3)).isfinite().all()
     assert found.weighted_sums(torch.ones(1, 3)).any()
-
-
-@pytest.mark.parametrize("precision", HERE)
-def test_inputs_may_be_whole_numbers(precision) -> None:
-    """Words by their places in a vocabulary: outputs are numbers all the same."""
-    model = nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(24, 3))
-    code = GradientEngine(model, cross_entropy, PRECISIONS[precision])
-    torch.manual_seed(0)
-    flat, inputs = torch.randn(code.size), torch.randint(20, (5, 4))
-    found = OneRun(code, flat, inputs, torch.tensor([0, 1, 2, 1, 0]))
-    assert found.norms().isfinite().all()
-    assert found.norms().min() > 0
 
 
 def test_plain_sums_and_outputs_have_the_precision_too() -> None:

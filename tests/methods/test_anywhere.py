@@ -50,7 +50,7 @@ def test_a_step_is_what_it_is_however_late_it_comes(name: str) -> None:
             assert torch.equal(found, right), step
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.95, 0.999])
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.999])
 def test_any_momentum_is_that_of_a_heavy_ball(momentum: float) -> None:
     mine, random = state(), torch.Generator().manual_seed(3)
     theirs = torch.nn.Parameter(torch.zeros(P))
@@ -63,7 +63,7 @@ def test_any_momentum_is_that_of_a_heavy_ball(momentum: float) -> None:
     torch.testing.assert_close(mine.parameters[1], theirs.detach())
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 33, 101, 513, 60_000])
+@pytest.mark.parametrize("size", [1, 2, 513, 60_000])
 def test_noise_that_a_rule_knows_is_that_of_the_batch_size(size: int) -> None:
     """nu C over the expected size, odd or even; a count's noise is a share of it."""
     sigma = 2.0 * torch.tensor([1.0, 2.0, 3.0]).double() / size
@@ -109,7 +109,7 @@ def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> N
     assert (alone[0] != state().threshold).all()
 
 
-@pytest.mark.parametrize("scale", [1e-15, 1e-9, 1e-4, 1.0, 1e5, 1e12])
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e12])
 def test_a_cosine_does_not_know_how_long_its_vectors_are(scale: float) -> None:
     one, other = torch.tensor([[3.0, 4.0]]).expand(R, 2), torch.tensor([[4.0, 3.0]]).expand(R, 2)
     vectors = [scale * one, scale * other]
@@ -136,8 +136,8 @@ def test_nothing_ends_c_or_rho_where_they_move_by_additive_steps() -> None:
     torch.testing.assert_close(mine.threshold, BEFORE - 10.0 * (0.5 - mine.quantile))
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.2, 3.0, 20.0])
-@pytest.mark.parametrize("unclipped", [-1.0, 0.0, 1.0, 2.0])
+@pytest.mark.parametrize("rate", [0.01, 20.0])
+@pytest.mark.parametrize("unclipped", [-1.0, 2.0])
 def test_c_moves_as_far_as_its_rate_says(rate: float, unclipped: float) -> None:
     mine, method = state(), make("fixed_quantile", quantile_rate=rate)
     votes = torch.full((R,), unclipped - 0.5)
@@ -147,7 +147,7 @@ def test_c_moves_as_far_as_its_rate_says(rate: float, unclipped: float) -> None:
         assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e4, 1e9])
+@pytest.mark.parametrize("size", [1e-6, 1e9])
 @pytest.mark.parametrize(
     ("name", "query"), [("no_dp", PlainGradient), ("dp_adam", ClippedGradient)]
 )

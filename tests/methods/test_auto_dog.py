@@ -44,23 +44,6 @@ def test_asks_for_normalised_gradients_and_searches_nothing() -> None:
     assert not method.uses_momentum
 
 
-def test_almost_without_noise_it_is_distance_over_weighted_gradients_by_hand() -> None:
-    torch.manual_seed(1)
-    first = torch.randn(7)
-    gradients = [torch.randn(R, 7) for _ in range(40)]
-    mine = state(first, noise_multiplier=1e-9)
-    rates = steps(make("auto_dog", scale=0.7, first_distance=0.1), mine, gradients)
-    for run in range(R):
-        theta, r, total = first.double().clone(), 0.1 * float(first.norm()), 0.0
-        for t, gradient in enumerate(gradients):
-            r = max(r, float((theta - first.double()).norm()))
-            total += r**2 * float(gradient[run].double().norm()) ** 2
-            rho = 0.7 * r**2 / math.sqrt(total)
-            assert rates[t, run].item() == pytest.approx(rho, rel=1e-4)
-            theta -= rho * gradient[run].double()
-        torch.testing.assert_close(mine.parameters[run].double(), theta, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 2000)])
 def test_noise_alone_never_drives_the_distance(nu, size) -> None:
     """Over 3,000 steps. Without what is taken off, it would grow a hundredfold."""
@@ -115,19 +98,6 @@ def test_a_run_is_the_same_at_another_scale_of_its_gradients(factor) -> None:
         steps(make("auto_dog"), mine, [by * 0.01 * (signal + one) for one in noise])
     torch.testing.assert_close(other.parameters, plain.parameters, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(scaled.parameters, plain.parameters, rtol=1e-3, atol=1e-4)
-
-
-def test_each_run_has_a_rate_of_its_own() -> None:
-    torch.manual_seed(5)
-    first = torch.randn(R, 20)
-    gradients = [torch.randn(R, 20) * torch.tensor([[0.1], [1.0], [5.0]]) for _ in range(20)]
-    together = state(first)
-    rates = steps(make("auto_dog"), together, gradients)
-    for run in range(R):
-        alone = state(first[run])
-        own = steps(make("auto_dog"), alone, [one[run].expand(R, -1) for one in gradients])
-        torch.testing.assert_close(own[:, 0], rates[:, run])
-    assert len(set(rates[-1].tolist())) == R
 
 
 def test_noise_that_changes_on_the_way_is_taken_off_as_it_was() -> None:

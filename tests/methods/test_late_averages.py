@@ -12,7 +12,7 @@ from tests.methods.test_methods import P, R, make, state
 from oso_dp.methods import State
 from oso_dp.privacy.queries import AutomaticGradient, ClippedGradient, PlainGradient
 
-STEPS = [1, 2, 30, 99, 100, 101, 200, 201, 1000, 1001, 5000, 100_000]
+STEPS = [1, 2, 101, 1001, 100_000]
 GRADIENT = torch.tensor([0.5, -2.0, 1.0, 3.0, -0.25], dtype=torch.float64).expand(R, P)
 
 
@@ -25,7 +25,7 @@ def at(step: int, **memory: torch.Tensor) -> State:
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("beta", [0.0, 0.9, 0.999, 0.9999])
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.9999])
 @pytest.mark.parametrize(
     ("name", "query"),
     [("no_dp", PlainGradient), ("dp_adam", ClippedGradient), ("adam_wosm", ClippedGradient)],

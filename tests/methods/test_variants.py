@@ -7,7 +7,6 @@ import torch
 from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.noise_composition import LayerGroup
 from oso_dp.privacy.queries import (
     SMALLEST_THRESHOLD,
     AdaptiveGradient,
@@ -88,28 +87,6 @@ class TestAutoWOSM:
             expected = (mine.learning_rate / deviation)[:, None] * gradient * sum(weights)
             torch.testing.assert_close(before - mine.parameters, expected)
 
-    @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 100), (1.0, 5000)])
-    def test_noise_moves_a_parameter_by_alpha_whatever_there_is_of_it(self, nu, size) -> None:
-        """In each of 3,000 steps of noise alone, also the first."""
-        torch.manual_seed(0)
-        method, mine = make("auto_wosm"), state(nu)
-        mine.batch_size, mine.threshold = size, torch.ones(R)
-        mine.learning_rate = torch.full((R,), 1e-3)
-        moves = []
-        for mine.step in range(1, 3001):
-            before = mine.parameters.clone()
-            method.update(mine, {AutomaticGradient: nu / size * torch.randn(R, P)})
-            moves.append(mine.parameters - before)
-        assert torch.stack(moves).std().item() == pytest.approx(1e-3, rel=0.03)
-        firsts = []
-        for _ in range(300):
-            fresh = state(nu)
-            fresh.batch_size, fresh.threshold = size, torch.ones(R)
-            fresh.learning_rate = torch.full((R,), 1e-3)
-            method.update(fresh, {AutomaticGradient: nu / size * torch.randn(R, P)})
-            firsts.append(fresh.parameters)
-        assert torch.stack(firsts).std().item() == pytest.approx(1e-3, rel=0.05)
-
 
 class TestFixedQuantileLinear:
     def test_moves_by_the_difference_to_the_quantile(self) -> None:
@@ -136,23 +113,6 @@ class TestFixedQuantilePerLayer:
         return {(ClippedGradient, layer): part for layer, part in parts.items()} | {
             (UnclippedCount, layer): vote for layer, vote in votes.items()
         }
-
-    def test_asks_for_each_layers_sum_and_count(self) -> None:
-        asked = make("fixed_quantile_per_layer").queries(state())
-        assert [query.name for query in asked] == [
-            f"{kind}/{layer}"
-            for kind in ("clipped_gradient", "unclipped_count")
-            for layer in LAYERS
-        ]
-        assert [query.group for query in asked[:2]] == [LayerGroup(n, (n,)) for n in LAYERS]
-
-    def test_layers_start_alike_and_bound_the_gradient_by_the_runs_threshold(self) -> None:
-        asked = make("fixed_quantile_per_layer").queries(state())
-        for run, threshold in enumerate([1.0, 2.0, 3.0]):
-            one = slice(run, run + 1)
-            bounds = [float(query.sensitivity(one)) for query in asked[:2]]
-            assert bounds == pytest.approx([threshold / math.sqrt(2)] * 2)
-            assert math.hypot(*bounds) == pytest.approx(threshold)
 
     def test_each_layer_follows_its_own_share(self) -> None:
         method, mine = make("fixed_quantile_per_layer"), state()

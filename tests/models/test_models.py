@@ -28,39 +28,6 @@ def test_the_texts_25_words_do_not_give_table_1s_count() -> None:
     assert parameter_count(build_model("bag_of_words_25")) == 177_156
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "output"),
-    [
-        ("cnn", (1, 28, 28), (10,)),
-        ("autoencoder", (1, 28, 28), (1, 28, 28)),
-        ("autoencoder_strided", (1, 28, 28), (1, 28, 28)),
-        ("bag_of_words", (750,), (4,)),
-        ("bag_of_words_25", (1250,), (4,)),
-        ("small_cnn", (1, 14, 14), (10,)),
-        ("linear", (4096,), (2,)),
-    ],
-)
-def test_shapes(name: str, shape: tuple[int, ...], output: tuple[int, ...]) -> None:
-    assert build_model(name)(torch.rand(2, *shape)).shape == (2, *output)
-
-
-@pytest.mark.parametrize(
-    ("name", "sides"),
-    [
-        ("autoencoder", [26, 24, 22, 20, 22, 24, 26, 28]),
-        ("autoencoder_strided", [14, 7, 7, 7, 7, 7, 14, 28]),
-    ],
-)
-def test_the_autoencoders_images_on_their_way(name: str, sides: list[int]) -> None:
-    network, image, seen = build_model(name), torch.rand(2, 1, 28, 28), []
-    for layer in network:
-        image = layer(image)
-        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
-            seen.append(image.shape[-1])
-    assert seen == sides
-    assert [type(layer) for layer in network[1::2]] == [nn.LeakyReLU] * 7 + [nn.Sigmoid]
-
-
 def test_the_papers_last_nonlinearity_is_an_option() -> None:
     assert isinstance(build_model("cnn", True)[-1], nn.ReLU)
     assert isinstance(build_model("bag_of_words", True)[-1], nn.LeakyReLU)
@@ -74,7 +41,9 @@ def test_the_linear_model_is_a_matrix_that_starts_at_zero() -> None:
     model = build_model("linear")
     assert [name for name, _ in model.named_parameters()] == ["weight"]
     assert parameter_count(model) == 8192
-    assert not model(torch.rand(3, 4096)).any()
+    outputs = model(torch.rand(3, 4096))
+    assert outputs.shape == (3, 2)
+    assert not outputs.any()
 
 
 def test_an_unknown_model_is_refused() -> None:
@@ -107,7 +76,7 @@ def test_correct_counts_the_largest_output() -> None:
     assert correct(outputs, torch.tensor([1, 1])).tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("apart", [1.0, 40.0, 60.0, 1e3, 1e6])
+@pytest.mark.parametrize("apart", [1.0, 60.0, 1e6])
 def test_a_loss_grows_with_its_logits_without_end(apart: float) -> None:
     """Cut off somewhere, the worst examples would have no gradient."""
     outputs = torch.tensor([[apart, 0.0]], requires_grad=True)

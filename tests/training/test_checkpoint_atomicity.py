@@ -68,13 +68,3 @@ def test_what_is_wrong_somewhere_is_taken_nowhere(method, how, arrays, make_task
         each.take_step()
     assert torch.equal(training.state.parameters, untouched.state.parameters)
     assert [ledger.step_count for ledger in training.mechanism.ledgers] == [1] * RUNS
-
-
-def test_one_that_is_right_is_taken(arrays, make_task, make_run) -> None:
-    runs = [make_run(f"run {number}") for number in range(RUNS)]
-    task = make_task("online", steps=9, evaluate_every=9)
-    before, training = (study_training(task, runs, arrays) for _ in "ab")
-    for _ in range(STEPS):
-        before.take_step()
-    training.restore(everything(before))
-    assert repr(everything(training)) == repr(everything(before))

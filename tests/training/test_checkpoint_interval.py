@@ -7,7 +7,7 @@ from oso_dp.training import loop
 from oso_dp.training.loop import train
 
 
-@pytest.mark.parametrize("name", ["online", "adam_wosm", "fixed_quantile"])
+@pytest.mark.parametrize("name", ["online", "adam_wosm"])
 def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
     name, arrays, make_task, make_run, tmp_path
 ) -> None:
@@ -31,7 +31,7 @@ def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
         assert one.ledger == other.ledger
 
 
-@pytest.mark.parametrize("interrupted", [(), (3,), (3, 7), (1, 2, 11)])
+@pytest.mark.parametrize("interrupted", [(), (1, 2, 11)])
 def test_a_runs_time_is_that_of_all_its_steps_however_often_it_was_interrupted(
     interrupted, arrays, make_task, make_run, tmp_path
 ) -> None:

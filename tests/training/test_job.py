@@ -64,17 +64,6 @@ def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
     assert rows.runs[0]["query_noise_multiplier"] == pytest.approx(7.124 * 1.5)
 
 
-def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> None:
-    cohort = study(methods={"no_dp": {}})
-    row = run_job(cohort, cohort.runs[:1], glyphs, tmp_path, parallel_runs=2).runs[0]
-    assert [row[name] for name in ("epsilon", "delta", "noise_multiplier", "momentum")] == [
-        None,
-        None,
-        None,
-        None,
-    ]
-
-
 def test_parallel_runs_changes_time_only(glyphs, tmp_path) -> None:
     outcomes = []
     for together in (1, 4):
@@ -105,28 +94,6 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> N
     assert resumed.evaluations == whole.evaluations
 
 
-def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
-    cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    steps: list[tuple[int, int]] = []
-    rows = run_job(
-        study(noise=2.5),
-        cohort.runs,
-        glyphs,
-        tmp_path,
-        parallel_runs=2,
-        on_progress=noted(steps),
-    )
-    assert steps[0] == (0, 1)
-    assert rows.runs[0]["noise_multiplier"] == 2.5
-
-
-def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, tmp_path) -> None:
-    cohort = study()
-    with pytest.raises(OsoError, match="must be 6000, as planned"):
-        run_job(cohort, cohort.runs, arrays, tmp_path, parallel_runs=2)
-
-
 @pytest.mark.parametrize("more", [1, 200])
 def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path) -> None:
     """They would train at another rate than the row says."""
@@ -139,25 +106,6 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
     cohort = study()
     with pytest.raises(OsoError, match=f"data have {6000 + more} training examples; must be 6000"):
         run_job(cohort, cohort.runs, larger, tmp_path)
-
-
-def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
-    """The same noise on two data sets would give their difference away."""
-    cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    other = Arrays(
-        1 - glyphs.train_inputs, glyphs.train_targets, glyphs.test_inputs, glyphs.test_targets
-    )
-    steps: list[tuple[int, int]] = []
-    run_job(
-        cohort,
-        cohort.runs,
-        other,
-        tmp_path,
-        parallel_runs=2,
-        on_progress=noted(steps),
-    )
-    assert steps[0] == (0, 1)
 
 
 def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
@@ -204,11 +152,3 @@ def test_another_number_of_parallel_runs_after_a_kill(glyphs, tmp_path) -> None:
         run_job(cohort, cohort.runs, glyphs, folder, on_progress=kill)
     resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2)
     assert without_time(resumed.runs) == without_time(whole.runs)
-
-
-def test_a_row_says_how_its_search_is_priced(glyphs, tmp_path) -> None:
-    for search_accounting in ("composition", "random_stopping"):
-        cohort = study(search_accounting=search_accounting)
-        folder = tmp_path / search_accounting
-        (row,) = run_job(cohort, cohort.runs[:1], glyphs, folder, parallel_runs=2).runs
-        assert row["search_accounting"] == cohort.search_accounting == search_accounting

@@ -1,7 +1,6 @@
 """A learning rate that falls, and an average of the iterates: laid over any method's steps."""
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -56,7 +55,7 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
     assert 1 - weight == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.5, 0.99, 0.999, 0.9999, 0.999999])
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.999, 0.999999])
 def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: float) -> None:
     zeros, ones = (torch.full((2, 3), number, dtype=torch.float64) for number in (0.0, 1.0))
     for step in (1, 10, 1000, 10_000, 10**6, 10**9):
@@ -102,21 +101,10 @@ def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task
     assert torch.equal(training.state.eval_parameters, expected)
 
 
-def test_a_run_that_ends_takes_its_average_with_it(arrays, make_task, make_run) -> None:
-    task = make_task("fixed_threshold", averaging=0.9)
-    training = study_training(task, [make_run(), make_run("b", 1), make_run("c", 2)], arrays)
-    training.take_step()
-    kept = training.state.average[[0, 2]].clone()
-    training.state.parameters[1] = math.nan
-    training._drop_diverged(torch.tensor([True, False, True]))
-    assert torch.equal(training.state.average, kept)
-
-
-@pytest.mark.parametrize("choice", [{"schedule": "linear"}, {"averaging": 0.9}])
 def test_an_interrupted_training_ends_as_one_in_one_piece(
-    choice, arrays, make_task, make_run, tmp_path
+    arrays, make_task, make_run, tmp_path
 ) -> None:
-    task = make_task("online", **choice)
+    task = make_task("online", schedule="linear", averaging=0.9)
     runs = [make_run(), make_run("b", 1)]
     whole = train(task, runs, arrays)
     at = {"checkpoint": tmp_path / "state.pt", "fingerprint": "x"}
