@@ -9,7 +9,6 @@ from torch import nn
 from oso_dp import load_private
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.api.statement import Statement
 from oso_dp.errors import OsoError
@@ -41,35 +40,13 @@ def test_budget_left_never_exceeded(accountant: str, share: float) -> None:
 ALL_EXAMPLES = {"batch_size": 400}  # all examples: priced in no time
 
 
-@pytest.fixture(params=[1e-2, 1e-9])
-def delta(request) -> float:
-    return request.param
-
-
+@pytest.mark.parametrize("delta", [1e-2, 1e-9])
 def test_a_training_keeps_and_uses_its_budget(train, delta) -> None:
     made = train(delta=delta, epochs=3, **ALL_EXAMPLES)
     assert 2.99 < compute_epsilon([made.ledger], delta) <= 3.0
     assert (made.delta, made.epsilon) == (delta, compute_epsilon([made.ledger], delta))
     more = train(resume_from=made, delta=delta, epsilon=4.0, epochs=2, **ALL_EXAMPLES)
     assert 3.99 < compute_epsilon([more.ledger], delta) <= 4.0
-
-
-def test_a_search_keeps_and_uses_its_budgets(search, data, delta) -> None:
-    """That of the training examples, and that of the validation examples."""
-    best = search(delta=delta, validation=data).best
-    assert 2.99 < compute_epsilon(best.privacy_cost.ledgers(), delta) <= 3.0
-    assert 2.99 < compute_epsilon([best.privacy_cost.scores], delta) <= 3.0
-    assert best.epsilon == compute_epsilon(best.privacy_cost.ledgers(), delta)
-    assert best.statement.validation_epsilon == compute_epsilon([best.privacy_cost.scores], delta)
-
-
-def test_a_search_that_stops_at_random_keeps_and_uses_its_budgets(search, data, delta) -> None:
-    how = {"search_accounting": RANDOM_STOPPING, "mean_runs": 3, "validation": data}
-    best = search({"learning_rate": [0.1, 0.5]}, delta=delta, epochs=1, **how).best
-    stopping = best.privacy_cost.stopping
-    assert 2.99 < stopping.epsilon(stopping.candidate, delta) <= 3.0
-    assert 2.99 < stopping.epsilon(best.privacy_cost.scores, delta) <= 3.0
-    assert best.epsilon == stopping.epsilon(stopping.candidate, delta)
 
 
 SMALL = {"batch_size": 400, "epochs": 1}

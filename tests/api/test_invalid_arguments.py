@@ -378,10 +378,3 @@ def test_data(train, data, message) -> None:
 )
 def test_validation_data_are_called_so(search, scored_on) -> None:
     assert refusal(search, validation=scored_on).startswith("validation: ")
-
-
-@pytest.mark.parametrize("targets", [8, 10])
-def test_inputs_without_targets_and_the_other_way_around_are_refused(train, targets: int) -> None:
-    assert f"data: 9 inputs and {targets} targets" in refusal(
-        train, data=(X, np.zeros(targets, int))
-    )

@@ -241,18 +241,9 @@ def chances(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy(outputs[:, 0].sigmoid(), targets.float(), reduction="none")
 
 
-def gathered(outputs: Tensor, targets: Tensor) -> Tensor:
-    return -outputs.gather(1, targets[:, None])[:, 0]
-
-
 def by_parity(outputs: Tensor, targets: Tensor) -> Tensor:
     """Keys that float32 does not have are other ones there."""
     return outputs[:, 0] * (targets % 2)
-
-
-class Floats(nn.Linear):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs.float() / 255)
 
 
 class WordBag(nn.Module):
@@ -273,19 +264,15 @@ class Keys(nn.Linear):
     ("model", "loss", "first", "inputs", "targets"),
     [
         (nn.Linear(4, 2), squared, (ROW, 1), torch.float32, torch.float32),
-        (nn.Linear(4, 2), logits, (ROW, 1), torch.float32, torch.float32),
         (nn.Linear(4, 2), squared, (ROW, True), torch.float32, torch.float32),
         (nn.Linear(4, 2), chances, (ROW, 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), cross_entropy, (ROW, 1), torch.float32, torch.int64),
-        (nn.Linear(4, 2), gathered, (ROW, 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), by_parity, (ROW, 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), cross_entropy, (ROW.long(), 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), squared, (ROW.long(), 1), torch.float32, torch.float32),
-        (Floats(4, 2), cross_entropy, (ROW.long(), 1), torch.float32, torch.int64),
         (WordBag(), cross_entropy, (ROW.long(), 1), torch.int64, torch.int64),
         (WordBag(), squared, (ROW.long(), 1), torch.int64, torch.float32),
         (Keys(4, 2), squared, (ROW.long(), 1), torch.int64, torch.float32),
-        (nn.Linear(4, 2), squared, (ROW, 1.0), torch.float32, torch.float32),
     ],
 )
 def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets) -> None:

@@ -125,7 +125,6 @@ def ledger_of(noise: float, count: int) -> str:
 @pytest.mark.parametrize(
     "paid",
     [
-        {"scores": ledger_of(1.0, 3)},
         {"other_trainings": [ledger_of(1.0, 3)]},
         {
             "stopping": {
@@ -135,13 +134,6 @@ def ledger_of(noise: float, count: int) -> str:
             }
         },
         {"stopping": {"mean_runs": 4, "distribution": "none", "candidate": ledger_of(0.1, 99)}},
-        {
-            "stopping": {
-                "mean_runs": "4",
-                "distribution": "geometric",
-                "candidate": ledger_of(0.1, 99),
-            }
-        },
         {"ledger": "{}"},
     ],
 )
@@ -229,8 +221,6 @@ class Bare(nn.Module):
 @pytest.mark.parametrize(
     ("kept", "more", "named"),
     [
-        ((), False, "features.bias"),
-        (("features",), False, "scale"),
         (("features", "scale"), False, "table"),
         (("scale", "table"), False, "features.bias"),
         (("features", "scale", "table"), True, "further"),

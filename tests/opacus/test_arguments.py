@@ -1,17 +1,14 @@
 """What make_private takes, and what it refuses in one line that names what is allowed."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from opacus import GradSampleModule
-from opacus.data_loader import DPDataLoader
 from opacus.schedulers import ExponentialGradClip
-from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from tests.opacus.helpers import (
-    MODES,
     QUIET,
     Recorded,
     examples,
@@ -24,22 +21,14 @@ from tests.opacus.helpers import (
 from tests.opacus.test_model_refused import MIXES, Arrays, Mixing
 from torch import Tensor, nn
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
-    DistributedSampler,
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    SubsetRandomSampler,
     TensorDataset,
-    WeightedRandomSampler,
 )
 
 from oso_dp.opacus import OnlinePrivacyEngine, validation
 from oso_dp.opacus.model_hooks import accumulation_dtype
 from oso_dp.opacus.per_sample_gradients import Dense, LinearFactors
-from oso_dp.opacus.validation import check_loader
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]
 DATA = TensorDataset(*examples())
@@ -175,7 +164,6 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("build", "message"), MODELS)
 def test_model_is_refused(build, message, mode) -> None:
     if "padding_mode" in message and mode == "functorch":
@@ -190,7 +178,6 @@ def test_model_is_refused(build, message, mode) -> None:
     refused(lambda: make(mode=mode, **build()), message)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout1d, nn.AlphaDropout])
 def test_model_with_dropout_is_tried_without_it(kind, mode) -> None:
     """As one that draws random numbers, only its outputs would be looked at."""
@@ -199,7 +186,6 @@ def test_model_with_dropout_is_tried_without_it(kind, mode) -> None:
     assert model.dropout.training
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [LinearFactors, Dense])
 def test_norm_that_is_too_short_is_refused(kind, mode, monkeypatch) -> None:
     """Though each sum is right: its clip would let an example through."""
@@ -238,7 +224,6 @@ def test_closure_is_refused() -> None:
     assert made.optimizer.ledger.step_count == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unscaled", [False, True])
 def test_scaled_loss_is_refused(unscaled, mode) -> None:
     made = make(mode=mode)
@@ -334,133 +319,6 @@ def test_parameters_of_several_types_are_refused() -> None:
     )
 
 
-class Consenting(SequentialSampler):
-    """The first half, which its length does not tell."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(60))
-
-
-class Doubled(RandomSampler):
-    pass
-
-
-class Dealt(DistributedSampler):
-    pass
-
-
-class Twice(BatchSampler):
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter([[0, 0]] * 60)
-
-
-class Filtered(DataLoader):
-    """Leaves out what its script leaves out."""
-
-    def __iter__(self) -> Any:
-        return (batch for batch in super().__iter__() if len(batch[0]) > 5)
-
-
-class Short(DataLoader):
-    def __len__(self) -> int:
-        return 3
-
-
-class Poisson(UniformWithReplacementSampler):
-    """Of the first half."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return ([i for i in batch if i < 60] for batch in super().__iter__())
-
-
-def with_sampler(sampler: Any) -> DataLoader:
-    return DataLoader(DATA, batch_size=12, sampler=sampler)
-
-
-def poisson(examples: int = 120, rate: float = 0.1, **more: int) -> DataLoader:
-    batches = UniformWithReplacementSampler(num_samples=examples, sample_rate=rate, **more)
-    return DataLoader(DATA, batch_sampler=batches)
-
-
-REPLACED = "would be replaced by Poisson sampling"
-
-
-LOADERS = [
-    (with_sampler(Consenting(DATA)), f"Consenting {REPLACED}"),
-    (with_sampler(Doubled(DATA)), f"Doubled {REPLACED}"),
-    (with_sampler(Dealt(DATA, 1, 0)), f"Dealt {REPLACED}"),
-    (with_sampler(SubsetRandomSampler(range(60))), f"SubsetRandomSampler {REPLACED}"),
-    (
-        with_sampler(WeightedRandomSampler(torch.ones(120), 120)),
-        f"WeightedRandomSampler {REPLACED}",
-    ),
-    (with_sampler([*range(60)]), f"list {REPLACED}"),
-    (
-        with_sampler(RandomSampler(DATA, replacement=True, num_samples=120)),
-        f"RandomSampler {REPLACED}",
-    ),
-    (with_sampler(RandomSampler(DATA, num_samples=50)), f"RandomSampler of 50.*{REPLACED}"),
-    (with_sampler(RandomSampler(DATA, num_samples=240)), f"RandomSampler of 240.*{REPLACED}"),
-    (
-        with_sampler(SequentialSampler(range(60))),
-        "SequentialSampler of 60 examples would be replaced by Poisson sampling of all 120; use a",
-    ),
-    (with_sampler(DistributedSampler(range(60), 1, 0)), "DistributedSampler of 60 examples"),
-    (
-        with_sampler(DistributedSampler(DATA, num_replicas=4, rank=0)),
-        "DistributedSampler for 4 replicas, but the module has 1",
-    ),
-    (DataLoader(DATA, batch_sampler=Twice(range(120), 2, False)), "no user-defined batch sampler"),
-    (
-        DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(range(60)), 12, False)),
-        "SequentialSampler of 60 examples",
-    ),
-    (DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]), "no user-defined batch sampler"),
-    (Filtered(DATA, 12), "Filtered overrides __iter__"),
-    (Short(DATA, 12), "Short overrides __len__"),
-    (poisson(60), "UniformWithReplacementSampler of 60 examples"),
-    (poisson(steps=1000), "1000 batches at sampling rate 0.1; must be 10 batches"),
-    (
-        DataLoader(DATA, batch_sampler=Poisson(num_samples=120, sample_rate=0.1)),
-        f"Poisson {REPLACED}",
-    ),
-]
-
-
-@pytest.mark.parametrize(("loader", "message"), LOADERS)
-def test_loader_of_other_examples_is_refused(loader, message) -> None:
-    refused(lambda: check_loader(loader, nn.Linear(6, 3)), f"data_loader: .*{message}")
-
-
-class Renamed(DataLoader):
-    """Differs in nothing that is replaced."""
-
-
-ALLOWED = {
-    "in order": DataLoader(DATA, 12),
-    "shuffled": DataLoader(DATA, 12, shuffle=True, drop_last=True),
-    "subclass": Renamed(DATA, 12),
-    "batch sampler": DataLoader(DATA, batch_sampler=BatchSampler(RandomSampler(DATA), 12, False)),
-    "one worker": with_sampler(DistributedSampler(DATA, 1, 0)),
-    "Poisson": DPDataLoader(DATA, sample_rate=0.1),
-    "Poisson of a rate that rounds": DPDataLoader(DATA, sample_rate=1 / 49),
-    "part": DataLoader(Subset(DATA, range(60)), 12),
-}
-
-
-@pytest.mark.parametrize("name", ALLOWED)
-def test_loader_of_all_examples_is_taken(name) -> None:
-    made = make(loader=ALLOWED[name])
-    make(loader=made.loader)  # as it came back
-
-
-def test_repeated_example_is_refused_by_make_private() -> None:
-    refused(
-        lambda: make(loader=DataLoader(Subset(DATA, [0, *range(120)]), 12)),
-        "data_loader: an example appears twice",
-    )
-
-
 GIVEN = {
     "online": {"threshold_rate": 0.03, "learning_rate_rate": 0.07, "query_noise_ratio": 3.0},
     "fixed_quantile": {"quantile_rate": 0.9, "count_noise": 0.4},
@@ -505,7 +363,6 @@ class Beside(nn.Sequential):
         self.scale = nn.Parameter(torch.ones(()))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("model", "held", "missing"),
     [
@@ -532,7 +389,6 @@ def add_parameter(model: nn.Module) -> None:
     model.scale = nn.Parameter(torch.ones(3))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize(
     ("change", "missing"),
@@ -581,7 +437,6 @@ def sgd(model: nn.Module, layers: list[nn.Module], **changed: dict) -> torch.opt
     return torch.optim.SGD(groups, lr=0.1)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mixing", range(GROUPS))
 def test_mixing_layer_is_refused_in_any_group(mixing, mode) -> None:
     model = Branches(mixing)
@@ -600,7 +455,6 @@ def test_one_other_group_stops_adapting_rate(place, how) -> None:
     assert made.optimizer.max_grad_norm != 0.5
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_factor_multiplies_rate_of_every_group(mode) -> None:
     """And leaves the script's rates as they are."""
     model, rates = Branches(-1).double(), (0.1, 0.01, 3.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.opacus.helpers import MODES, QUIET, Made, examples, make, network, parameters_of, refused
+from tests.opacus.helpers import QUIET, Made, examples, make, network, parameters_of, refused
 
 FORKS = "ignore:This process"  # has threads, which the forked one does not use
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, FORKS)]
@@ -36,7 +36,6 @@ def load(made: Made, file: io.BytesIO) -> None:
     made.engine.load_checkpoint(path=file, module=made.model, optimizer=made.optimizer)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by", ["optimizer", "engine"])
 def test_earlier_state_is_refused_and_changes_nothing(by: str, mode: str) -> None:
     made = trained(2, mode)
@@ -177,7 +176,6 @@ def save(value: Any) -> None:
     torch.save(value, io.BytesIO())
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by", [copy.deepcopy, copy.copy, pickle.dumps, save])
 def test_copy_is_refused_and_breaks_nothing(by, mode) -> None:
     made = make(mode=mode)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from tests.opacus.helpers import (
-    MODES,
     NOT_TRIED,
     QUIET,
     Made,
@@ -218,7 +217,6 @@ def on_its_own(made: Made, model: nn.Module, penalty: Callable, batch: Any) -> N
     penalty(model).backward()
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("penalty", "backward"),
     [
@@ -238,7 +236,6 @@ def test_penalty_is_refused(penalty, backward, mode) -> None:
     assert made.optimizer.ledger.step_count == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_penalty_that_begins_later_is_refused(mode) -> None:
     """In the call behind 1, 2, 4, 8, ..."""
     model = network()
@@ -267,7 +264,6 @@ class Angles(nn.CrossEntropyLoss):
         return super().forward(self.scale * outputs, targets)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_criterion_that_learns_is_refused(mode) -> None:
     refused(
         lambda: make(mode=mode, criterion=Angles()),
@@ -276,7 +272,6 @@ def test_criterion_that_learns_is_refused(mode) -> None:
     make(mode=mode, criterion=Angles().requires_grad_(False)).step(*examples(count=5))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize("body", [nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.Tanh())])
 def test_inputs_that_a_part_outside_computed_are_refused(body, wrapped, mode) -> None:
@@ -308,7 +303,6 @@ def test_parameter_behind_inputs_found(form) -> None:
     assert not depend_on_parameters([None, form(inputs), form(inputs.clone().requires_grad_() * 2)])
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CASES)
 def test_no_layer_of_ours_is_taken_for_a_penalty(name, mode) -> None:
     """Nor a batch without examples, nor one of numbers that are none."""

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from tests.opacus.helpers import (
-    MODES,
     NOT_TRIED,
     QUIET,
     examples,
@@ -162,7 +161,6 @@ class Turned(nn.Module):
         return self.last(self.second(hidden.roll(1, 0)).tanh().roll(-1, 0))
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_layers_of_zeros_hide_nothing(mode: str) -> None:
     """No gradient reaches what stands before them, in the first step: a head, LoRA's B."""
     refused(lambda: make(mode=mode, model=Turned()), MIXES)
@@ -181,7 +179,6 @@ class Half(nn.Module):
         return self.end(hidden)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_call_without_its_backward_pass_is_told(mode: str) -> None:
     """Else the layer's gradient would be missing, and it would move by noise alone."""
     loader = untried_loader(*examples())
@@ -228,7 +225,6 @@ def nested(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Identity(), nn.Sequential(nn.Sequential(layer)))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("trained", "depth"), [(True, 0), (False, 1)])
 @pytest.mark.parametrize("write", [limited_rows, added, through_data])
 def test_forward_that_changes_parameters_is_refused(write, depth, trained, mode) -> None:
@@ -241,7 +237,6 @@ def test_forward_that_changes_parameters_is_refused(write, depth, trained, mode)
     assert torch.equal(table, next(p for p in model.parameters() if len(p) == 20))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("write", [limited_rows, added])
 def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode) -> None:
@@ -255,7 +250,6 @@ def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode
     assert made.optimizer.ledger.step_count == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 def test_nested_max_norm_is_refused(kind, mode) -> None:
     """By its layer's name, also where nothing is tried."""

@@ -7,7 +7,6 @@ import pytest
 import torch
 from opacus.data_loader import DPDataLoader
 from tests.opacus.helpers import (
-    MODES,
     NOT_TRIED,
     QUIET,
     Made,
@@ -104,7 +103,6 @@ def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
 @pytest.mark.parametrize(
     ("frozen", "wrap_model"), [(None, True), (None, False), (0, True), (2, True)]
 )
-@pytest.mark.parametrize("mode", MODES)
 def test_losses_of_two_calls_are_refused(mode, frozen, wrap_model) -> None:
     """Row i would be of example i of both calls: its clip would bound neither."""
     model = network()
@@ -120,7 +118,6 @@ def test_losses_of_two_calls_are_refused(mode, frozen, wrap_model) -> None:
     refused(add_up, "training mode has no backward pass; call the model once per", made)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -164,7 +161,6 @@ def test_call_of_part_of_model_is_refused(steps: int) -> None:
     refused(made.optimizer.step, "call the model itself", made, steps)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_loop_left_early_leaves_nothing_behind(mode) -> None:
     """With every example in each batch, a piece that counts twice is one too many; what was said
     of a piece that was fetched and not taken would end the next batch a piece too late."""

@@ -9,7 +9,6 @@ import torch
 from opacus.data_loader import DPDataLoader
 from tests.opacus.helpers import (
     ENGINES,
-    MODES,
     QUIET,
     OnlinePrivacyEngine,
     examples,
@@ -174,7 +173,6 @@ def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypa
     assert len(set(drawn)) == len(drawn) == 32
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", ENGINES)
 def test_every_sum_has_secure_noise(method, mode, monkeypatch) -> None:
     drawn, real = [], mechanism._generate_noise

@@ -4,8 +4,10 @@ import copy
 import json
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from tests.gradients.one_run import OneRun
@@ -320,3 +322,47 @@ def test_finite_parameters_are_told_from_others() -> None:
     for parameters, expected in rows:
         assert are_finite(torch.tensor([parameters])).tolist() == [expected]
     assert are_finite(torch.tensor([row for row, _ in rows])).tolist() == [each for _, each in rows]
+
+
+@pytest.mark.parametrize("lacks", range(3))
+def test_no_run_clips_without_a_threshold(lacks, arrays, make_task, make_run) -> None:
+    runs = [make_run(f"run {number}") for number in range(3)]
+    runs[lacks] = replace(runs[lacks], threshold=None)
+    with pytest.raises(
+        OsoError, match="method 'fixed_threshold': clips at a threshold, but a run has none"
+    ):
+        study_training(make_task("fixed_threshold"), runs, arrays)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_the_usual_company_changes_no_bit(name, make_task, make_run) -> None:
+    """Of runs whose batches need different widths: what a shared job stores comes out alone."""
+    random = np.random.default_rng(0)
+    words = (random.random((640, 750)) < 0.05).astype(np.float32)
+    classes = random.integers(4, size=640)
+    arrays = Arrays(words[:600], classes[:600], words[600:], classes[600:])
+    starts = [make_run(f"r{i}", i, 0.2 + 0.05 * i, 0.3 + i % 2) for i in range(5)]
+    task = make_task(name, model="bag_of_words", batch_size=192, steps=8)
+    together = train(task, starts, arrays)
+    for start, one in zip(starts, together, strict=True):
+        (other,) = train(task, [start], arrays)
+        assert one.evaluations == other.evaluations != []
+        assert one.ledger == other.ledger
+
+
+def test_runs_that_end_one_after_the_other_are_themselves(arrays, make_task, make_run) -> None:
+    runs = [make_run(name, seed) for seed, name in enumerate("abcde")]
+    training = study_training(make_task("online"), runs, arrays)
+    for ending in ([1], [0, 2], []):  # places among those that go on
+        training.state.parameters[ending] = torch.nan
+        training.take_step()
+    assert training.alive == [2, 4]
+    assert training.mechanism.run_ids == ["c", "e"]
+    assert [one.diverged_at for one in training.outcomes] == [2, 1, None, 2, None]
+    books = [training.ledger(place) for place in range(5)]
+    assert [one.step_count for one in books] == [2, 1, 3, 2, 3]
+    kept = training.mechanism.ledgers  # alike, and each one's own
+    assert [books[2] is kept[0], books[4] is kept[1]] == [True, True]
+    training.end(range(2), "finished")
+    ended = ["diverged", "diverged", "finished", "diverged", "finished"]
+    assert [one.status for one in training.outcomes] == ended

@@ -1,11 +1,13 @@
-"""A data set that returns its examples in one buffer is refused."""
+"""Which data loaders are taken: all examples, each once, and no two in one buffer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from opacus.data_loader import DPDataLoader
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from tests.opacus.helpers import (
     NOT_TRIED,
     QUIET,
@@ -14,8 +16,21 @@ from tests.opacus.helpers import (
     make,
     refused,
 )
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from oso_dp.opacus.validation import check_loader
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
@@ -175,3 +190,133 @@ def test_looking_at_examples_leaves_the_scripts_random_numbers() -> None:
     torch.manual_seed(3)
     _ = data[0], data[0]
     assert torch.equal(drawn, torch.rand(3))
+
+
+DATA = TensorDataset(*examples())
+
+
+class Consenting(SequentialSampler):
+    """The first half, which its length does not tell."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(60))
+
+
+class Doubled(RandomSampler):
+    pass
+
+
+class Dealt(DistributedSampler):
+    pass
+
+
+class Twice(BatchSampler):
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 0]] * 60)
+
+
+class Filtered(DataLoader):
+    """Leaves out what its script leaves out."""
+
+    def __iter__(self) -> Any:
+        return (batch for batch in super().__iter__() if len(batch[0]) > 5)
+
+
+class Short(DataLoader):
+    def __len__(self) -> int:
+        return 3
+
+
+class Poisson(UniformWithReplacementSampler):
+    """Of the first half."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return ([i for i in batch if i < 60] for batch in super().__iter__())
+
+
+def with_sampler(sampler: Any) -> DataLoader:
+    return DataLoader(DATA, batch_size=12, sampler=sampler)
+
+
+def poisson(examples: int = 120, rate: float = 0.1, **more: int) -> DataLoader:
+    batches = UniformWithReplacementSampler(num_samples=examples, sample_rate=rate, **more)
+    return DataLoader(DATA, batch_sampler=batches)
+
+
+REPLACED = "would be replaced by Poisson sampling"
+
+
+LOADERS = [
+    (with_sampler(Consenting(DATA)), f"Consenting {REPLACED}"),
+    (with_sampler(Doubled(DATA)), f"Doubled {REPLACED}"),
+    (with_sampler(Dealt(DATA, 1, 0)), f"Dealt {REPLACED}"),
+    (with_sampler(SubsetRandomSampler(range(60))), f"SubsetRandomSampler {REPLACED}"),
+    (
+        with_sampler(WeightedRandomSampler(torch.ones(120), 120)),
+        f"WeightedRandomSampler {REPLACED}",
+    ),
+    (with_sampler([*range(60)]), f"list {REPLACED}"),
+    (
+        with_sampler(RandomSampler(DATA, replacement=True, num_samples=120)),
+        f"RandomSampler {REPLACED}",
+    ),
+    (with_sampler(RandomSampler(DATA, num_samples=50)), f"RandomSampler of 50.*{REPLACED}"),
+    (with_sampler(RandomSampler(DATA, num_samples=240)), f"RandomSampler of 240.*{REPLACED}"),
+    (
+        with_sampler(SequentialSampler(range(60))),
+        "SequentialSampler of 60 examples would be replaced by Poisson sampling of all 120; use a",
+    ),
+    (with_sampler(DistributedSampler(range(60), 1, 0)), "DistributedSampler of 60 examples"),
+    (
+        with_sampler(DistributedSampler(DATA, num_replicas=4, rank=0)),
+        "DistributedSampler for 4 replicas, but the module has 1",
+    ),
+    (DataLoader(DATA, batch_sampler=Twice(range(120), 2, False)), "no user-defined batch sampler"),
+    (
+        DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(range(60)), 12, False)),
+        "SequentialSampler of 60 examples",
+    ),
+    (DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]), "no user-defined batch sampler"),
+    (Filtered(DATA, 12), "Filtered overrides __iter__"),
+    (Short(DATA, 12), "Short overrides __len__"),
+    (poisson(60), "UniformWithReplacementSampler of 60 examples"),
+    (poisson(steps=1000), "1000 batches at sampling rate 0.1; must be 10 batches"),
+    (
+        DataLoader(DATA, batch_sampler=Poisson(num_samples=120, sample_rate=0.1)),
+        f"Poisson {REPLACED}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("loader", "message"), LOADERS)
+def test_loader_of_other_examples_is_refused(loader, message) -> None:
+    refused(lambda: check_loader(loader, nn.Linear(6, 3)), f"data_loader: .*{message}")
+
+
+class Renamed(DataLoader):
+    """Differs in nothing that is replaced."""
+
+
+ALLOWED = {
+    "in order": DataLoader(DATA, 12),
+    "shuffled": DataLoader(DATA, 12, shuffle=True, drop_last=True),
+    "subclass": Renamed(DATA, 12),
+    "batch sampler": DataLoader(DATA, batch_sampler=BatchSampler(RandomSampler(DATA), 12, False)),
+    "one worker": with_sampler(DistributedSampler(DATA, 1, 0)),
+    "Poisson": DPDataLoader(DATA, sample_rate=0.1),
+    "Poisson of a rate that rounds": DPDataLoader(DATA, sample_rate=1 / 49),
+    "part": DataLoader(Subset(DATA, range(60)), 12),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_loader_of_all_examples_is_taken(name) -> None:
+    made = make(loader=ALLOWED[name])
+    make(loader=made.loader)  # as it came back
+
+
+def test_repeated_example_is_refused_by_make_private() -> None:
+    refused(
+        lambda: make(loader=DataLoader(Subset(DATA, [0, *range(120)]), 12)),
+        "data_loader: an example appears twice",
+    )
