@@ -149,9 +149,9 @@ def test_drawn_trainings_share_no_noise(search, monkeypatch) -> None:
         return train(self, *given)
 
     monkeypatch.setattr(Trainer, "__call__", spy)
-    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 20)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 40)
     search({"learning_rate": [0.5, 1.0]}, **RANDOM, **SEEDED, epochs=1)
-    assert len(names) == len(set(names)) == 20
+    assert len(names) == len(set(names)) == 40
 
 
 def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_path) -> None:

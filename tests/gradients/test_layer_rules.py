@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 from tests.gradients.layer_cases import CASES, WORDS, Given, alone, prepare
-from tests.gradients.one_run import OneRun
+from tests.gradients.one_run import BOUND, OneRun, check_contributions
 from tests.gradients.test_against_loop import oracle
 from torch import Tensor, nn
 
@@ -22,9 +22,7 @@ from oso_dp.gradients.other_layers import (
     LayerNormGradients,
 )
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
-BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
 TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
 
 
@@ -92,19 +90,8 @@ def endless(outputs: Tensor, targets: Tensor) -> Tensor:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
-    """Of three runs with thresholds of their own: all clipped, half of them, none."""
     given = prepare(name, torch.float32, runs=3, batch=3, precision=precision)
-    mine = given.code(*given[1:])
-    norms = mine.norms()
-    exact = mine.weighted_sums(torch.eye(3).expand(3, -1, -1)).double().norm(dim=2)
-    torch.testing.assert_close(norms.double(), exact, rtol=BOUND, atol=0.0)
-    thresholds = torch.stack([norms[0].min() / 100, norms[1].median(), norms[2].max() * 100])
-    for query in (ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)):
-        weights = query.weights(norms, slice(0, 3))
-        lengths = mine.weighted_sums(torch.diag_embed(weights)).double().norm(dim=2)
-        sensitivity = torch.as_tensor(query.sensitivity(slice(0, 3))).expand(3)
-        assert (lengths <= sensitivity[:, None].double() * (1 + BOUND)).all()
-        assert (lengths[0] > sensitivity[0] * (1 - BOUND)).all()  # it is reached
+    check_contributions(given.code(*given[1:]), 3)
 
 
 @pytest.mark.parametrize("name", CASES)

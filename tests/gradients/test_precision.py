@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.gradients.one_run import OneRun
+from tests.gradients.one_run import BOUND, OneRun, check_contributions
 from tests.gradients.test_against_loop import MODELS
 from torch import nn
 
@@ -15,7 +15,6 @@ from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, UnclippedC
 from oso_dp.training.loop import train
 
 HERE = ["float32", "bfloat16"]  # those of a CPU
-BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
 
 ONE = slice(0, 1)
 
@@ -42,23 +41,8 @@ def each_one(code, flats, inputs, targets) -> torch.Tensor:
 @pytest.mark.parametrize("precision", HERE)
 @pytest.mark.parametrize("name", MODELS)
 def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
-    """Of three runs with thresholds of their own: all clipped, half of them, none."""
     code, flats, inputs, targets = prepare(name, precision, batch=12, runs=3)
-    batch = code(flats, inputs, targets)
-    norms = batch.norms()
-    gradients = batch.weighted_sums(torch.eye(12).expand(3, -1, -1))
-    exact = gradients.double().norm(dim=2)
-    torch.testing.assert_close(norms.double(), exact, rtol=BOUND, atol=0.0)
-    thresholds = torch.stack([norms[0].min() / 100, norms[1].median(), norms[2].max() * 100])
-    runs = slice(0, 3)
-    for query in (ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)):
-        weights = query.weights(norms, runs)
-        lengths = batch.weighted_sums(torch.diag_embed(weights)).double().norm(dim=2)
-        sensitivity = torch.as_tensor(query.sensitivity(runs)).expand(3)
-        assert (lengths <= sensitivity[:, None].double() * (1 + BOUND)).all()
-        # and it is reached: a bound that nothing comes near would not have been tried
-        assert (lengths[0] > sensitivity[0] * (1 - BOUND)).all()
-    assert UnclippedCount(1.0, thresholds).weights(norms, runs).abs().max() == 0.5
+    check_contributions(code(flats, inputs, targets), 12)
 
 
 SIZES = [3, 65, 129]

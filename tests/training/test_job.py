@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise
 from oso_dp.training import job
 from oso_dp.training.evaluate import Outcome
-from oso_dp.training.job import make_task, run_job
+from oso_dp.training.job import ResultRows, make_task, run_job
 
 
 def study(noise: float = 1.5, **other) -> PlannedCohort:
@@ -36,18 +37,6 @@ def study(noise: float = 1.5, **other) -> PlannedCohort:
     return make_plan_with_noise(config, defaultdict(lambda: noise)).cohorts[0]
 
 
-@pytest.fixture(scope="module")
-def glyphs(arrays) -> Arrays:
-    """As many examples as the catalogue says."""
-    tiles = (30, 1, 1, 1)
-    return Arrays(
-        np.tile(arrays.train_inputs, tiles),
-        np.tile(arrays.train_targets, 30),
-        arrays.test_inputs,
-        arrays.test_targets,
-    )
-
-
 class KilledError(Exception):
     pass
 
@@ -60,44 +49,67 @@ def without_time(rows: list[dict]) -> list[dict]:
     return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows]
 
 
-def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
+def run(arrays: Arrays, folder: Path, runs: int = 4, **how: Any) -> ResultRows:
+    """The study's first so many runs."""
     cohort = study()
-    rows = run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    assert [row["run_id"] for row in rows.runs] == [run.run_id for run in cohort.runs]
-    assert all(row.keys() == set(RUNS.names) for row in rows.runs)
-    assert all(row.keys() == set(EVALUATIONS.names) for row in rows.evaluations)
-    assert all(row["wall_seconds"] > 0 for row in rows.runs)
-    assert rows.runs[0]["query_noise_multiplier"] == pytest.approx(7.124 * 1.5)
+    return run_job(cohort, cohort.runs[:runs], arrays, folder, **{"parallel_runs": 2, **how})
 
 
-def test_parallel_runs_changes_time_only(glyphs, tmp_path) -> None:
-    outcomes = []
-    for together in (1, 4):
-        cohort, folder = study(), tmp_path / str(together)
-        outcomes.append(run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=together))
-    one, four = outcomes
-    assert without_time(one.runs) == without_time(four.runs)
-    assert one.evaluations == four.evaluations
+@pytest.fixture(scope="module")
+def whole(glyphs, tmp_path_factory) -> ResultRows:
+    """Of a job that nothing interrupts."""
+    return run(glyphs, tmp_path_factory.mktemp("whole"))
+
+
+def kill_at(*at: int) -> Callable[[int, int], None]:
+    def kill(done: int, step: int) -> None:
+        if (done, step) == at:
+            raise KilledError
+
+    return kill
+
+
+def test_rows_have_the_columns_of_the_format(whole) -> None:
+    assert [row["run_id"] for row in whole.runs] == [run.run_id for run in study().runs]
+    assert all(row.keys() == set(RUNS.names) for row in whole.runs)
+    assert all(row.keys() == set(EVALUATIONS.names) for row in whole.evaluations)
+    assert all(row["wall_seconds"] > 0 for row in whole.runs)
+    assert whole.runs[0]["query_noise_multiplier"] == pytest.approx(7.124 * 1.5)
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_parallel_runs_changes_time_only(together, whole, glyphs, tmp_path) -> None:
+    other = run(glyphs, tmp_path, parallel_runs=together)
+    assert without_time(other.runs) == without_time(whole.runs)
+    assert other.evaluations == whole.evaluations
 
 
 @pytest.mark.parametrize("killed_at", [(0, 7), (2, 1), (2, 6)])
-def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> None:
-    cohort = study()
-    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole", parallel_runs=2)
-
-    def kill(done: int, step: int) -> None:
-        if (done, step) == killed_at:
-            raise KilledError
-
-    folder = tmp_path / "killed"
+def test_a_killed_job_resumes_to_the_same_rows(killed_at, whole, glyphs, tmp_path) -> None:
     with pytest.raises(KilledError):
-        run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2, on_progress=kill)
+        run(glyphs, tmp_path, on_progress=kill_at(*killed_at))
     seen: list[tuple[int, int]] = []
-    resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2, on_progress=noted(seen))
+    resumed = run(glyphs, tmp_path, on_progress=noted(seen))
     assert min(seen) > (killed_at[0], 0)
     assert seen[0] == (killed_at[0], killed_at[1] // 5 * 5 + 1)
     assert without_time(resumed.runs) == without_time(whole.runs)
     assert resumed.evaluations == whole.evaluations
+
+
+def test_another_number_of_parallel_runs_after_a_kill(whole, glyphs, tmp_path) -> None:
+    """What was half done is done again, with the same noise; nothing is mixed up."""
+    with pytest.raises(KilledError):
+        run(glyphs, tmp_path, parallel_runs=1, on_progress=kill_at(1, 6))
+    assert without_time(run(glyphs, tmp_path).runs) == without_time(whole.runs)
+
+
+def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
+    run(glyphs, tmp_path, runs=1)
+    monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
+    steps: list[tuple[int, int]] = []
+    run(glyphs, tmp_path, runs=1, on_progress=noted(steps))
+    assert steps[0] == (0, 1)
+    assert not list(tmp_path.glob("*damaged*"))  # it is another code's, and whole
 
 
 @pytest.mark.parametrize("more", [1, 200])
@@ -114,23 +126,6 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
         run_job(cohort, cohort.runs, larger, tmp_path)
 
 
-def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
-    cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
-    steps: list[tuple[int, int]] = []
-    run_job(
-        cohort,
-        cohort.runs,
-        glyphs,
-        tmp_path,
-        parallel_runs=2,
-        on_progress=noted(steps),
-    )
-    assert steps[0] == (0, 1)
-    assert not list(tmp_path.glob("*damaged*"))  # it is another code's, and whole
-
-
 def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
     """The same runs twice: the same books, other noise; and no identity shared with seeded runs."""
     cohort = study(randomness="system")
@@ -142,22 +137,6 @@ def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> No
     assert first.runs[0]["ledger"] == second.runs[0]["ledger"]
     losses = [[row["loss"] for row in rows.evaluations] for rows in (first, second)]
     assert not set(losses[0]) & set(losses[1])
-
-
-def test_another_number_of_parallel_runs_after_a_kill(glyphs, tmp_path) -> None:
-    """What was half done is done again, with the same noise; nothing is mixed up."""
-    cohort = study()
-    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole")
-
-    def kill(done: int, step: int) -> None:
-        if (done, step) == (1, 6):
-            raise KilledError
-
-    folder = tmp_path / "killed"
-    with pytest.raises(KilledError):
-        run_job(cohort, cohort.runs, glyphs, folder, on_progress=kill)
-    resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2)
-    assert without_time(resumed.runs) == without_time(whole.runs)
 
 
 CHOICES: dict[str, dict[str, Any]] = {

@@ -342,7 +342,7 @@ def test_the_usual_company_changes_no_bit(name, make_task, make_run) -> None:
     classes = random.integers(4, size=640)
     arrays = Arrays(words[:600], classes[:600], words[600:], classes[600:])
     starts = [make_run(f"r{i}", i, 0.2 + 0.05 * i, 0.3 + i % 2) for i in range(5)]
-    task = make_task(name, model="bag_of_words", batch_size=192, steps=8)
+    task = make_task(name, model="bag_of_words", batch_size=192, steps=4)
     together = train(task, starts, arrays)
     for start, one in zip(starts, together, strict=True):
         (other,) = train(task, [start], arrays)

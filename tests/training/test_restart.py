@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 from tests.training.test_job import study
 
-from oso_dp.data.arrays import Arrays
 from oso_dp.training import job
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.job import make_task, run_job
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
-
-
-@pytest.fixture(scope="module")
-def glyphs(arrays) -> Arrays:
-    """As many examples as the catalogue says."""
-    train = np.tile(arrays.train_inputs, (30, 1, 1, 1)), np.tile(arrays.train_targets, 30)
-    return Arrays(*train, arrays.test_inputs, arrays.test_targets)
 
 
 @pytest.fixture(scope="module")
