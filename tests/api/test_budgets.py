@@ -107,7 +107,6 @@ HOW = {
 @pytest.mark.parametrize("status", HOW)
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None:
-    """The same whenever it ended, and within the budget to the last digit."""
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant}
     made = train(**HOW[status], **whole)
     assert made.status == status
@@ -262,7 +261,6 @@ def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> 
 
 
 def test_what_goes_on_from_a_search_is_trained_as_its_best(search, train) -> None:
-    """Not as the first point of the grid was, nor as is usual."""
     scores = iter([0.1, 0.9, 0.5])
     more = {"method": "online", "epochs": 3, "schedule": "linear", **SEEDED}
     grid = {"momentum": [0.9, 0.2, 0.5], "threshold_rate": [0.01]}

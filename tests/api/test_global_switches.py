@@ -157,7 +157,6 @@ def test_trained_model_is_exported(train, data) -> None:
 
 
 def test_noisy_scores_are_taken_in_float32(search, data) -> None:
-    """Whatever the script allows: as the model was trained."""
     loosened()
     seen = set()
 

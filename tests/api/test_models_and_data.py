@@ -285,7 +285,6 @@ def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets)
 
 
 def test_types_depend_on_first_example_only() -> None:
-    """What the others hold decides nothing."""
     found = [
         widen(DatasetExamples([(ROW, 1), other], CPU), UserModel(nn.Linear(4, 2)).losses_by(loss))
         for other in [(ROW, 0.5), (ROW, 2), (ROW, "cat")]

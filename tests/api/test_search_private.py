@@ -49,7 +49,6 @@ def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
 
 
 def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
-    """Each candidate trains at its own point, and what diverged never wins."""
     rates = [0.2, 0.4, 1e38]
     wanted = []
 
@@ -369,7 +368,6 @@ PART = {"batch_size": 100, "epochs": 1.5}  # six steps at a rate of a quarter
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])
 @pytest.mark.parametrize("how", [{}, {"search_accounting": RANDOM_STOPPING, "mean_runs": 3}])
 def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how, delta) -> None:
-    """Of the examples that train, and of those that the models are scored on."""
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 2)
     given = {"validation": data, "delta": delta, **PART, **how}
     best = search({"learning_rate": [0.1, 0.5]}, **given).best

@@ -44,7 +44,6 @@ def failing_at(count: int):
     ("mistake", "steps"), [({"score": failing_at(3)}, [6]), ({"evaluate": failing_at(3)}, [2, 4])]
 )
 def test_an_error_says_what_all_trainings_released_before(search, mistake, steps) -> None:
-    """In the third of three trainings of two steps: all six are somewhere."""
     with pytest.raises(KeyError) as error:
         search(**mistake)
     assert [int(note.split()[0]) for note in error.value.__notes__] == steps
@@ -52,7 +51,6 @@ def test_an_error_says_what_all_trainings_released_before(search, mistake, steps
 
 @pytest.mark.parametrize("place", [1, 3])
 def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place: int) -> None:
-    """It is in the last of these, which counts: it was begun."""
     calls = []
 
     def right(outputs, target) -> float:
@@ -101,7 +99,6 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
 
 
 def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
-    """Also one that a method keeps among its constants."""
     grid = {"threshold": [1.0, 2.0], "learning_rate": [0.1, 0.5]}
     made = search(grid, method="adam_wosm")
     points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.trials]
@@ -170,7 +167,6 @@ def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -
 
 @pytest.mark.parametrize("delta", [1e-12, 0.02])
 def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta) -> None:
-    """The training examples', and the validation examples', of one score on all of them."""
     scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
     of_candidate, of_score = (
         compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta)

@@ -58,7 +58,6 @@ def test_each_layer_has_its_rule(layer, shape, rule) -> None:
 def test_norms_and_sums_are_those_of_each_example_alone(
     name, runs, length, chunk, dtype, monkeypatch
 ) -> None:
-    """Also one example after the other, as where they are too large to be laid out together."""
     if chunk is not None:
         monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
     given = prepare(name, dtype, runs, length=length)
@@ -77,7 +76,6 @@ def test_norms_and_sums_are_those_of_each_example_alone(
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_may_begin(name) -> None:
-    """The look at independence, on made-up words, too."""
     given = prepare(name)
     check_independence(given.code, given.flats[0], given.inputs[0][:0], given.targets[0][:0])
 
@@ -171,7 +169,6 @@ def test_an_embedding_never_lays_out_a_table_per_example() -> None:
     "layer", [lambda eps: nn.LayerNorm(4, eps=eps), lambda eps: nn.GroupNorm(2, 4, eps=eps)]
 )
 def test_normalisation_has_its_layers_own_stabiliser(layer, eps: float) -> None:
-    """As ordinary differentiation finds it, one example at a time."""
     torch.manual_seed(0)
     one, inputs, errors = layer(eps), 0.3 * torch.randn(5, 4), torch.randn(5, 4)
     rule = find_rule(one, inputs)(one, inputs, errors)
@@ -334,7 +331,6 @@ def test_group_norm_has_any_number_of_places_and_groups(groups, places) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 50])
 def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatch) -> None:
-    """Also where the chunks after the first hold what pads a batch."""
     monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: size)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()

@@ -83,7 +83,6 @@ def learned(name: str, gradients: list[Tensor], directions: list[Tensor]) -> tup
 @pytest.mark.parametrize("name", ["online", "online_additive", "online_scale_invariant"])
 @pytest.mark.parametrize("width", [1, 5, 300, 5000, 70_000, 600_000])  # MNIST's has 551,322
 def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> None:
-    """In whichever the vectors agree or differ: the first, the last, one in between."""
     signs = torch.tensor([[1.0], [-1.0], [0.5]])
     alone = learned(name, [torch.ones(R, 1), signs], [torch.ones(R, 1), signs])
     for place in {0, width // 2, width - 1}:
@@ -141,7 +140,6 @@ def at(step: int, **memory: torch.Tensor) -> State:
     [("no_dp", PlainGradient), ("dp_adam", ClippedGradient), ("adam_wosm", ClippedGradient)],
 )
 def test_a_gradient_that_stays_is_its_own_average(name, query, beta, step) -> None:
-    """Of both averages, at one decay or two."""
     second = {"beta2": 0.9999} if name != "adam_wosm" else {}
     method = make(name, beta1=beta, stabiliser=1e-12, **second)
     before = step - 1

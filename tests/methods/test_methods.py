@@ -157,7 +157,6 @@ def test_parameters_move_as_torchs_sgd(name: str, query: type, momentum: float) 
     ("name", "query"), [("no_dp", PlainGradient), ("dp_adam", ClippedGradient)]
 )
 def test_adam_is_torchs(name: str, query: type) -> None:
-    """Run by run, each at its own rate, with every constant at another value than the default."""
     method, mine = make(name, beta1=0.8, beta2=0.9, stabiliser=0.01), state()
     theirs = [torch.nn.Parameter(torch.zeros(P)) for _ in range(R)]
     optimizers = [
@@ -185,7 +184,6 @@ class TestOnline:
         assert together == pytest.approx(2.0**-2)
 
     def test_follows_equations_20_and_21(self) -> None:
-        """Signs of g~_t . q~_{t-1} for C and of g~_t . g~_{t-1} for rho, run by run."""
         method, mine = make("online"), state()
         past_g = torch.eye(R, P)
         past_q = torch.eye(R, P).roll(1, dims=1)

@@ -39,7 +39,6 @@ def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, st
     ],
 )
 def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
-    """Same sums, same noise, same steps; one of the two values stays where it was."""
     online, control = make("online", 0.9), make(name, 0.9)
     theirs, mine = state(), state()
     asked = [(q.name, q.noise_multiplier) for q in online.queries(theirs)]
@@ -215,7 +214,6 @@ def test_all_layers_together_are_bounded_by_c_and_cost_a_step(layers: dict[str, 
 
 @pytest.mark.parametrize("layers", MODELS, ids=len)
 def test_each_layers_part_moves_that_layer(layers: dict[str, int]) -> None:
-    """And its own share of unclipped examples moves its threshold."""
     mine, method = layered(layers), make("fixed_quantile_per_layer")
     gradient = torch.randn(mine.parameters.shape)
     parts = gradient.split(list(layers.values()), dim=1)

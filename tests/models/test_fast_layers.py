@@ -42,7 +42,6 @@ def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
-    """Also which of equal values has the gradient: after a ReLU, many are equal."""
     torch.manual_seed(0)
     values = torch.randn(3, 2, 7, 6, dtype=torch.double)
     if ties:
@@ -59,7 +58,6 @@ def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
 
 
 def test_an_evaluation_gives_the_same_values() -> None:
-    """Where nothing is to be differentiated, another and shorter way is taken."""
     values = torch.randn(3, 2, 7, 6)
     with torch.inference_mode():
         evaluated = StrideOneMaxPool()(values)

@@ -456,7 +456,6 @@ def test_one_other_group_stops_adapting_rate(place, how) -> None:
 
 
 def test_factor_multiplies_rate_of_every_group(mode) -> None:
-    """And leaves the script's rates as they are."""
     model, rates = Branches(-1).double(), (0.1, 0.01, 3.0)
     made = make(
         mode=mode, model=model, noise=Recorded(), learning_rate_rate=0.5,

@@ -163,7 +163,6 @@ def load_and_step(made: Made) -> object:
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("act", [draw, fetch, step, load_and_step])
 def test_forked_process_repeats_nothing(act, own) -> None:
-    """With generators of the script's, too."""
     made = make(noise_generator=torch.Generator() if own else None)
     made.backward(*examples(count=5))
     what = "data_loader" if act in (draw, fetch) else "optimizer.step"

@@ -305,7 +305,6 @@ def test_parameter_behind_inputs_found(form) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_layer_of_ours_is_taken_for_a_penalty(name, mode) -> None:
-    """Nor a batch without examples, nor one of numbers that are none."""
     case = CASES[name]
     inputs, targets = case.examples(9)
     made = make(mode=mode, model=case.model(), loader=loader_of(inputs, targets), noise=Recorded())

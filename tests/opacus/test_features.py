@@ -38,7 +38,6 @@ def double(method: str = "online", mode: str = "hooks", **arguments) -> Made:
     [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
 )
 def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
-    """BatchMemoryManager's pieces of Poisson batches, against the same batches in one piece."""
     outcomes = []
     for pieces in (False, True):
         made = double(method, mode, loader=loader_of(*examples(double=True), seed=4))
@@ -184,7 +183,6 @@ def test_rate_adapts_for_plain_sgd_only(build, moves) -> None:
     [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
 )
 def test_checkpoint_brings_everything_back(method, mode) -> None:
-    """Opacus's own checkpoint of model, optimizer and accountant, through a file."""
     inputs, targets = examples(double=True)
     momentum = 0.9
 
@@ -244,7 +242,6 @@ def test_other_checkpoint_is_refused(spoil, message) -> None:
 
 @pytest.mark.parametrize(("here", "there"), [(20, 12), (12, 20)])
 def test_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
-    """A lower one, and a higher one, which would be booked as this one."""
     content = make(loader=loader_of(*examples(), batch_size=there)).optimizer.state_dict()
     other = make(loader=loader_of(*examples(), batch_size=here))
     refused(lambda: other.optimizer.load_state_dict(content), r"sampling rate 0.1\d*; must be 0.1")

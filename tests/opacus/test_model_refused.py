@@ -86,7 +86,6 @@ class Packed(nn.Module):
 
 @pytest.mark.parametrize("lengths", [[3, 2, 1], [9, 1], [1, 1, 1, 1], [2, 2, 2, 1, 1, 1]])
 def test_packed_sequences_are_counted(lengths) -> None:
-    """As many as that, rows i must be: the number of places is another."""
     made = make(model=Packed(), loader=DataLoader(Named(), batch_size=4))
     sequences = [torch.randn(length, 6) for length in lengths]
     outputs = made.model(pack_sequence(sequences))
@@ -240,7 +239,6 @@ def test_forward_that_changes_parameters_is_refused(write, depth, trained, mode)
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("write", [limited_rows, added])
 def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode) -> None:
-    """In its first call, by how often each parameter was written to."""
     made = make(
         mode=mode,
         model=nested(Words(write, trained)),
@@ -252,7 +250,6 @@ def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 def test_nested_max_norm_is_refused(kind, mode) -> None:
-    """By its layer's name, also where nothing is tried."""
     model = nn.Sequential(nn.ModuleList([nested(kind(20, 4, max_norm=1.0))]), nn.Linear(4, 3))
     refused(
         lambda: make(mode=mode, model=model, loader=untried_loader(WORDS, CLASSES, batch_size=8)),

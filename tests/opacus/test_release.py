@@ -103,7 +103,6 @@ def test_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
 
 @pytest.mark.parametrize(("method", "second"), [("online", 1.0), ("fixed_quantile", 0.5)])
 def test_example_moves_the_sums_by_their_sensitivities(method, second, mode, monkeypatch) -> None:
-    """Exactly: of two neighbouring batches, with one clipped example more and less."""
     threshold = 0.5
     inputs, targets = examples(double=True, count=6)
     inputs = inputs * torch.logspace(-3, 6, 6, dtype=torch.double)[:, None]

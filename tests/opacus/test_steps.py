@@ -112,7 +112,6 @@ def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_any_earlier_piece_again_refused(place) -> None:
-    """Each of a logical batch's pieces is of that step, while another batch waits."""
     made = make()
     made.loader.batch_sampler.sample_rate = 1.0
     (inputs, targets), _ = itertools.islice(made.loader, 2)
@@ -161,7 +160,6 @@ def in_one_buffer(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
     [loops, first_batches, some_are_skipped, side_by_side, by_indices, in_one_buffer],
 )
 def test_step_for_each_batch_is_taken(drawn, rate) -> None:
-    """Also of batches that are empty, and of those that all examples are in."""
     made = make()
     made.loader.batch_sampler.sample_rate = rate
     train(made, drawn(made.loader))
@@ -198,7 +196,6 @@ def test_resumed_run_takes_its_own_batches() -> None:
 
 
 def test_step_takes_the_smallest_batch_possible() -> None:
-    """A larger one stays, for a step that may need it."""
     batches = make().loader.batch_sampler
     assert isinstance(batches, PoissonSampler)
     for size in (5, 2, 9):
@@ -264,7 +261,6 @@ def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
 
 @pytest.mark.parametrize(("workers", "most"), [(0, None), (0, 3), (2, 3)])
 def test_batches_as_they_come_are_taken(workers: int, most) -> None:
-    """Also from workers who fetch ahead, in pieces, in loops that are left or begin in between."""
     data = TensorDataset(*examples(count=400))
     made = make(loader=DataLoader(data, batch_size=4, num_workers=workers))
 
@@ -282,7 +278,6 @@ def test_batches_as_they_come_are_taken(workers: int, most) -> None:
 
 
 def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
-    """Nor those from before a state was loaded."""
     made = make(loader=loader_of(*examples(count=12), batch_size=12))  # all are in each batch
     ((inputs, targets),) = made.loader
     for leave in (
@@ -368,7 +363,6 @@ class Wrapper(nn.Module):
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("inner", [nn.Linear(6, 3), Scaled()])
 def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
-    """Also after a forward pass that had no step, whose traces are at the inner layer alone."""
     inner, plain = copy.deepcopy(inner), copy.deepcopy(inner)
     model = Wrapper(Wrapper(inner)) if twice else Wrapper(inner)
     made = make(mode=mode, model=model, noise=Recorded())

@@ -262,7 +262,6 @@ def test_cancelling_places_stay_within_threshold(
 
 @pytest.mark.parametrize("words", [False, True])
 def test_whole_step_adds_no_more_than_the_threshold(words: bool, mode: str) -> None:
-    """The same through make_private: targets above and below the outputs, by as much."""
     random = torch.Generator().manual_seed(0)
     layer, inputs, errors = (a_text if words else a_wide_sequence)(1e7, random)
     targets = (layer(inputs) + errors).detach()
@@ -364,7 +363,6 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("count", [1, 9, 70, 300])
 def test_every_parameter_is_measured_and_summed(count: int) -> None:
-    """Whole gradients and factors in turn; one that no example reached is nothing."""
     torch.manual_seed(0)
     held: list = []
     for number in range(count):

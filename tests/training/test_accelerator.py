@@ -31,7 +31,6 @@ def shape_of(name: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("count", [1, 2, 7, 100_001])
 @pytest.mark.parametrize("step", [1, 3000, 2**31 - 1])
 def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> None:
-    """Box and Muller's functions up to their last digits."""
     noise = philox.normals(["a", "b"], "x", step, count, device)
     assert (noise.device.type, noise.dtype) == (device.type, torch.float64)
     torch.testing.assert_close(

@@ -127,7 +127,6 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
 
 
 def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
-    """The same runs twice: the same books, other noise; and no identity shared with seeded runs."""
     cohort = study(randomness="system")
     seeded = study()
     assert not {run.run_id for run in cohort.runs} & {run.run_id for run in seeded.runs}

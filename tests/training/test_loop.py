@@ -100,7 +100,6 @@ class KilledError(Exception):
 def test_a_killed_run_resumes_to_the_same_result(
     name, arrays, make_task, make_run, tmp_path
 ) -> None:
-    """Killed before the first checkpoint, after it, at one, and again before the next."""
     task, starts = make_task(name), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
     path, kept = tmp_path / "state.pt", 0
@@ -247,7 +246,6 @@ def test_time_is_shared_by_the_runs_that_still_train(arrays, make_task, make_run
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_who_diverges_is_charged_to_the_end(arrays, make_task, make_run, others) -> None:
-    """Also before the first evaluation, and where nobody is left; each step takes a second."""
     now = [0.0]
     task = make_task("fixed_threshold")
     runs = [make_run("gone", 0, math.inf), *(make_run(f"{n}", 1) for n in range(others))]
@@ -309,7 +307,6 @@ def test_a_checkpoint_without_a_fingerprint_is_refused(
 
 
 def test_finite_parameters_are_told_from_others() -> None:
-    """Also where their sum is not finite though each of them is, and where two infinities meet."""
     large = torch.finfo(torch.float32).max
     rows = [
         ([1.0, 2.0], True),

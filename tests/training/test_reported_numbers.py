@@ -62,7 +62,6 @@ def test_a_reported_rate_is_without_the_schedules_factor(rate, arrays, make_task
 def test_a_test_loss_that_is_not_finite_ends_its_run_alone(
     loss, place, arrays, make_task, make_run
 ) -> None:
-    """At that step, of which it has no row."""
     task = make_task("fixed_threshold", steps=6, evaluate_every=2)
     training = study_training(task, [make_run(f"r{n}", n, 0.1, 0.5) for n in range(3)], arrays)
     scores, calls = training.problem.scores, []

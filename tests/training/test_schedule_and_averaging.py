@@ -27,7 +27,6 @@ def test_a_linear_schedule_falls_in_equal_parts_from_one_towards_zero(steps) -> 
 
 @pytest.mark.parametrize("name", method_names())
 def test_every_methods_step_shrinks_by_the_factor(name, arrays, make_task, make_run) -> None:
-    """At the first step nothing; at the second of four the same answers move theta 3/4 as far."""
     moved = []
     for schedule in (None, "linear"):
         task = make_task(name, steps=4, evaluate_every=4, schedule=schedule)
@@ -67,7 +66,6 @@ def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: floa
 def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
     schedule, arrays, make_task, make_run
 ) -> None:
-    """Of the weights where the steps end, however long a schedule lets them be."""
     task = make_task("online", averaging=0.9, schedule=schedule)
     runs = [make_run(), make_run("b", 1)]
     plain = study_training(replace(task, averaging=None), runs, arrays)
@@ -87,7 +85,6 @@ def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
 
 @pytest.mark.parametrize("late", [999, 5000, 19_999])
 def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task, make_run) -> None:
-    """The average keeps its long memory, and the schedule its short steps."""
     task = make_task("online", steps=20_000, averaging=0.9995, schedule="linear")
     plain = replace(task, averaging=None, schedule=None)
     other, training = (study_training(one, [make_run()], arrays) for one in (plain, task))

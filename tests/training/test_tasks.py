@@ -124,7 +124,6 @@ LOSSES = {"mean": squared_error, "sum": summed_squared_error}
 def test_the_loss_over_pixels_is_that_which_was_said(
     loss: str, own, make_task, make_run, arrays, rows
 ) -> None:
-    """What is scored is the mean in either case."""
     images = Arrays(*(np.tile(x, (1, 1, 2, 2)) if x.ndim == 4 else x for x in _parts(arrays)))
     task = make_task("online", model="autoencoder_strided", metric="mse", loss=loss)
     study = make_user_problem(task, [make_run()], images)
