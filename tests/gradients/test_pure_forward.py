@@ -25,6 +25,7 @@ class Table(nn.Module):
         self.table = nn.Parameter(torch.randn(20, 4), requires_grad=trained)
         self.head, self.calls = nn.Linear(4, 3), []
         self.plain, self.register = torch.randn(20, 4), nn.Linear(2, 2)
+        self.register_buffer("still", torch.zeros(3))
         self.register_buffer("fixed", torch.randn(20, 4))
 
     def forward(self, words: Tensor) -> Tensor:

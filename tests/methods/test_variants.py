@@ -217,7 +217,7 @@ def test_each_layers_part_moves_that_layer(layers: dict[str, int]) -> None:
     mine, method = layered(layers), make("fixed_quantile_per_layer")
     gradient = torch.randn(mine.parameters.shape)
     parts = gradient.split(list(layers.values()), dim=1)
-    unclipped = torch.rand(len(layers), R)
+    unclipped = 3 * torch.rand(len(layers), R) - 1  # noise may bring a share below 0 or above 1
     answers = {(ClippedGradient, name): part for name, part in zip(layers, parts, strict=True)}
     votes = unclipped - 0.5
     answers |= {(UnclippedCount, name): vote for name, vote in zip(layers, votes, strict=True)}
@@ -228,3 +228,4 @@ def test_each_layers_part_moves_that_layer(layers: dict[str, int]) -> None:
     for query, thresholds in zip(method.queries(mine), expected, strict=False):
         torch.testing.assert_close(query.threshold, thresholds)
     torch.testing.assert_close(mine.threshold, expected.norm(dim=0))
+    torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped.mean(dim=0))

@@ -182,3 +182,16 @@ def test_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(privacy_engine, "get_noise_multiplier", too_low)
     said = "target_epsilon: 2; The privacy budget is too low"
     refused(lambda: make_with_epsilon(make_engine()), said)
+
+
+def test_noise_for_epsilon_keeps_it() -> None:
+    """Of 93 batches, where int(1 / (1 / 93)) is 92."""
+    engine, loader = make_engine(), loader_of(*examples(count=186), batch_size=2)
+    _, optimizer, private = make_with_epsilon(
+        engine, data_loader=loader, target_delta=1e-3, epochs=2, threshold_rate=0.01,
+        epsilon_tolerance=0.1,
+    )  # fmt: skip
+    assert len(private) == len(loader) == 93
+    assert private.sample_rate == optimizer.ledger.sampling.rate == 1 / 93
+    engine.accountant.history = [(optimizer.noise_multiplier, 1 / 93, 2 * 93)]
+    assert 1.9 < engine.get_epsilon(1e-3) <= 2.0

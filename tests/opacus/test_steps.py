@@ -99,11 +99,15 @@ def again(loader: DataLoader) -> Batches:
     return first, first, second
 
 
+def views_again(loader: DataLoader) -> Batches:
+    return ((inputs.view_as(inputs), targets) for inputs, targets in again(loader))
+
+
 def pieces_again(loader: DataLoader) -> Batches:
     return ((inputs[1:], targets[1:]) for inputs, targets in again(loader))
 
 
-@pytest.mark.parametrize("replayed", [again, pieces_again])
+@pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
 def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
     made = make(mode=mode)
     made.loader.batch_sampler.sample_rate = 1.0  # both are as large
@@ -373,3 +377,31 @@ def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
         for _ in range(2):
             one.step(*examples(count=5))
     assert torch.equal(parameters_of(made.optimizer), parameters_of(other.optimizer))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_what_is_computed_without_hooks_is_no_call_of_training(mode) -> None:
+    made = make(mode=mode)
+    inputs, targets = examples()
+    made.model.disable_hooks()
+    made.model(inputs)
+    made.model.enable_hooks()
+    outputs = inputs
+    for part in made.model._module:
+        outputs = part(outputs)
+    made.criterion(outputs, targets).backward()
+    refused(lambda: made.optimizer.step(), "call the model itself")
+
+
+def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
+    """One example doubled, of a batch as large as any."""
+    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
+    ((inputs, targets),) = made.loader
+    refused(
+        lambda: made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]]),
+        "13 rows; the largest unused batch has 12",
+        made,
+    )
+    made.model.zero_grad()
+    made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 1

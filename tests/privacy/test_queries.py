@@ -399,3 +399,8 @@ def test_an_example_that_is_not_finite_counts_in_no_group() -> None:
     expected = sums_of_one(queries, gradients_at(code, flat, inputs[keep], targets[keep]))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_the_plain_sum_claims_no_privacy() -> None:
+    assert PlainGradient().sensitivity(ONE) == math.inf
+    assert PlainGradient().noise_multiplier == 0

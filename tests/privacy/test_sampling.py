@@ -459,3 +459,13 @@ def test_a_million_indices_take_seconds() -> None:
     with pytest.raises(OsoError):
         check_no_repeats(data, "data")
     assert time.perf_counter() - begin < 5
+
+
+def test_a_batch_is_as_long_in_company_as_alone(draws: BatchRNG) -> None:
+    """Also an empty one beside others: what pads it is nobody's."""
+    draws.sampling = PoissonSampling(1e-3)  # of 1,000 examples: about a third are empty
+    names = [f"run {i}" for i in range(40)]
+    present = draws.batches(names, 1)[1].sum(dim=1).tolist()
+    assert present == [len(batch_of(draws, name, 1)) for name in names]
+    assert 0 in present
+    assert max(present) > 1
