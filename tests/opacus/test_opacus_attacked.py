@@ -18,6 +18,7 @@ from tests.opacus.helpers import (
     network,
     parameters_of,
     refused,
+    untried_loader,
 )
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -326,3 +327,20 @@ def test_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> No
     batches.sample_rate = 2**-24 * (1 - 1 / 8)
     assert list(batches) == [[]]
     assert seen == [torch.float64]
+
+
+class Places(nn.Module):
+    """Takes each number of an example for an example of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs.reshape(-1, 1)).view(len(inputs), -1, 3).mean(dim=1)
+
+
+def test_places_are_not_taken_for_examples(mode) -> None:
+    made = make(mode=mode, model=Places(), loader=untried_loader(*examples()))
+    words = "see 24 examples in a batch of 4|4 losses for a batch of 24 examples"
+    refused(lambda: made.step(*examples(count=4)), words, made)
