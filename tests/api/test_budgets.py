@@ -1,7 +1,6 @@
 """A budget covers all that is released: planned steps, what was spent before, what is resumed."""
 
 import signal
-from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch import nn
 from oso_dp import load_private
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.api.statement import Statement
 from oso_dp.errors import OsoError
@@ -24,16 +22,14 @@ SPENT = [Ledger(WHOLE, [((SumQuery("step", 8.0),), 5)])]
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-@pytest.mark.parametrize("share", [0.5, 0.999, 0.9995, 0.99999, 1.0])
+@pytest.mark.parametrize("share", [0.5, 0.9995, 1.0])
 def test_budget_below_spent_refused(accountant: str, share: float) -> None:
     budget = share * compute_epsilon(SPENT, DELTA, accountant)
     with pytest.raises(OsoError, match="nothing is left for 3 more steps"):
         remaining_noise_multiplier(WHOLE, 3, budget, DELTA, accountant, SPENT)
 
 
-@pytest.mark.parametrize(
-    ("accountant", "share"), [("rdp", 1.001), ("rdp", 4.0), ("pld", 1.01), ("pld", 1.5)]
-)
+@pytest.mark.parametrize(("accountant", "share"), [("rdp", 1.001), ("rdp", 4.0), ("pld", 1.01)])
 def test_budget_left_never_exceeded(accountant: str, share: float) -> None:
     budget = share * compute_epsilon(SPENT, DELTA, accountant)
     noise = remaining_noise_multiplier(WHOLE, 3, budget, DELTA, accountant, SPENT)
@@ -44,11 +40,7 @@ def test_budget_left_never_exceeded(accountant: str, share: float) -> None:
 ALL_EXAMPLES = {"batch_size": 400}  # all examples: priced in no time
 
 
-@pytest.fixture(params=[1e-2, 1e-9])
-def delta(request) -> float:
-    return request.param
-
-
+@pytest.mark.parametrize("delta", [1e-2, 1e-9])
 def test_a_training_keeps_and_uses_its_budget(train, delta) -> None:
     made = train(delta=delta, epochs=3, **ALL_EXAMPLES)
     assert 2.99 < compute_epsilon([made.ledger], delta) <= 3.0
@@ -57,29 +49,11 @@ def test_a_training_keeps_and_uses_its_budget(train, delta) -> None:
     assert 3.99 < compute_epsilon([more.ledger], delta) <= 4.0
 
 
-def test_a_search_keeps_and_uses_its_budgets(search, data, delta) -> None:
-    """That of the training examples, and that of the validation examples."""
-    best = search(delta=delta, validation=data).best
-    assert 2.99 < compute_epsilon(best.privacy_cost.ledgers(), delta) <= 3.0
-    assert 2.99 < compute_epsilon([best.privacy_cost.scores], delta) <= 3.0
-    assert best.epsilon == compute_epsilon(best.privacy_cost.ledgers(), delta)
-    assert best.statement.validation_epsilon == compute_epsilon([best.privacy_cost.scores], delta)
-
-
-def test_a_search_that_stops_at_random_keeps_and_uses_its_budgets(search, data, delta) -> None:
-    how = {"search_accounting": RANDOM_STOPPING, "mean_runs": 3, "validation": data}
-    best = search({"learning_rate": [0.1, 0.5]}, delta=delta, epochs=1, **how).best
-    stopping = best.privacy_cost.stopping
-    assert 2.99 < stopping.epsilon(stopping.candidate, delta) <= 3.0
-    assert 2.99 < stopping.epsilon(best.privacy_cost.scores, delta) <= 3.0
-    assert best.epsilon == stopping.epsilon(stopping.candidate, delta)
-
-
 SMALL = {"batch_size": 400, "epochs": 1}
 
 
-@pytest.mark.parametrize("odd", [1.2345678e-7, 0.00123456789])
-def test_statement_says_delta_unrounded(train, search, data, odd) -> None:
+def test_statement_says_delta_unrounded(train, search, data) -> None:
+    odd = 1.2345678e-7
     made = train(delta=odd, **SMALL)
     best = search({"learning_rate": [0.1]}, delta=odd, epochs=1, validation=data).best
     for one, times in ((made, 1), (best, 2)):
@@ -102,7 +76,6 @@ def test_pld_needs_no_more_noise(train, epsilon, delta) -> None:
     [
         (0.0024, None, None),
         (0.0025, None, "1 / 400"),
-        (0.3, None, "1 / 400"),
         (0.0024, 100, None),
         (0.0024, 500, "1 / 500"),
     ],
@@ -134,7 +107,6 @@ HOW = {
 @pytest.mark.parametrize("status", HOW)
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None:
-    """The same whenever it ended, and within the budget to the last digit."""
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant}
     made = train(**HOW[status], **whole)
     assert made.status == status
@@ -150,8 +122,8 @@ def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None
     assert "Epsilon counts" not in str(finished.statement)
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_steps_made_are_priced_by_named_accountant(train, accountant, capsys) -> None:
+def test_steps_made_are_priced_by_named_accountant(train, capsys) -> None:
+    accountant = "pld"
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant, "progress": True}
     made = train(**HOW["interrupted"], **whole)
     cost = format_spent_epsilon(compute_epsilon([made.ledger], 1e-5, accountant))
@@ -217,13 +189,6 @@ def test_a_search_that_was_stopped_counts_what_it_never_began(search, train) -> 
     assert 2.99 < more.epsilon <= 3.0
 
 
-def test_what_diverged_in_a_search_counts_for_good(search, train) -> None:
-    grid = {"learning_rate": [0.1, 1e38]}
-    best = search(grid, epochs=3, epsilon=2.0, **BREAKS).best
-    more = train(resume_from=best, batch_size=400, epochs=3, **BREAKS)
-    assert [ledger.step_count for ledger in more.privacy_cost.ledgers()] == [6, 3]
-
-
 def test_every_candidates_score_counts(search, data) -> None:
     """That one has none depends on a training that may have seen the same people."""
     grid = {"learning_rate": [0.1, 1e38]}
@@ -237,14 +202,6 @@ def saved(train, model, tmp_path):
     made = train(**HOW["interrupted"], batch_size=400, epochs=4)
     made.save(tmp_path / "a model")
     return made, tmp_path / "a model"
-
-
-def test_it_is_saved_and_held_against_the_ledger(saved, model) -> None:
-    made, path = saved
-    back = load_private(path, model)
-    assert (back.statement, back.privacy_cost) == (made.statement, made.privacy_cost)
-    assert not replace(made.statement, unused_steps=0).describes(made.privacy_cost)
-    assert not made.statement.describes(replace(made.privacy_cost, unused_steps=None))
 
 
 SEEDED = {"randomness": "seeded", "seed": 3}
@@ -287,8 +244,7 @@ RESUMED = {"momentum": 0.3, "schedule": "linear", "averaging": 0.5, "query_noise
 MORE = {"epochs": 4, "batch_size": 400, **SEEDED}
 
 
-@pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize("method", ["online", None])
+@pytest.mark.parametrize(("saved", "method"), [(False, "online"), (True, None)])
 def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> None:
     first = train(method="online", learning_rate=0.5, **RESUMED, **MORE)
     if saved:
@@ -304,14 +260,7 @@ def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> 
         assert kept(said)["weights"] != kept(again)["weights"], name
 
 
-def test_a_threshold_need_not_be_said_again(train) -> None:
-    first = train(method="fixed_threshold", threshold=0.2, momentum=0.0, **MORE)
-    unsaid = train(method=None, **MORE, resume_from=first, epsilon=9.0)
-    assert unsaid.history.threshold == pytest.approx([0.2] * 8)
-
-
 def test_what_goes_on_from_a_search_is_trained_as_its_best(search, train) -> None:
-    """Not as the first point of the grid was, nor as is usual."""
     scores = iter([0.1, 0.9, 0.5])
     more = {"method": "online", "epochs": 3, "schedule": "linear", **SEEDED}
     grid = {"momentum": [0.9, 0.2, 0.5], "threshold_rate": [0.01]}

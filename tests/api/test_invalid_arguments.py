@@ -69,10 +69,8 @@ def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
     ("loss", "message"),
     [
         (nn.CrossEntropyLoss(), "loss: reduction 'mean'"),
-        (nn.CrossEntropyLoss(reduction="sum"), "loss: reduction 'sum'"),
         (nn.functional.cross_entropy, "loss: returns [] for three examples"),
         (lambda outputs, targets: outputs, "loss: returns [3, 2] for three examples"),
-        (lambda outputs, targets: 1.0, "loss: returns float for three examples"),
         (lambda outputs: outputs, "model: fails on three examples"),
         ("cross entropy", "loss: str; must be callable"),
         (
@@ -173,7 +171,6 @@ def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
             "model: parameter 'weight' is not initialised (lazy); call the model once",
         ),
         (spoilt(torch.nan), "model: parameter '0.weight' contains NaN or infinity"),
-        (spoilt(torch.inf), "model: parameter '0.weight' contains NaN or infinity"),
         (Rooted(), "model: its output on a made-up example is NaN or infinite"),
         (Dropping(), "model: its output for an example differs between calls"),
         (Centred(), "model: its output for an example"),
@@ -188,12 +185,10 @@ def test_model(train, model, message) -> None:
     ("changed", "message"),
     [
         ({"epsilon": 0}, "epsilon: 0; must be a number > 0"),
-        ({"epsilon": float("inf")}, "epsilon: inf; must be a number > 0"),
         ({"epsilon": 1e-9}, "epsilon: 1e-09; no noise multiplier from"),
         ({"delta": 1.0}, "delta: 1.0; must be a number > 0 and < 1"),
         ({"epochs": -1}, "epochs: -1; must be a number > 0"),
         ({"batch_size": 401}, "batch_size: 401; must be <= the number of examples, 400"),
-        ({"batch_size": 0}, "batch_size: 0; must be an integer >= 1"),
         ({"batch_size": 2.5}, "batch_size: 2.5; must be an integer >= 1"),
         ({"microbatch_size": -4}, "microbatch_size: -4; must be an integer >= 1"),
         ({"evaluate_every": 0}, "evaluate_every: 0; must be an integer >= 1"),
@@ -202,17 +197,13 @@ def test_model(train, model, message) -> None:
         ({"accountant": "gdp"}, "accountant: 'gdp'; must be one of rdp, pld"),
         ({"precision": "float16"}, "precision: 'float16'; must be one of float32"),
         ({"device": "tpu9"}, "device: 'tpu9'; must be cpu or cuda"),
-        ({"device": "mps"}, "device: 'mps'; must be cpu or cuda"),
-        ({"device": "meta"}, "device: 'meta'; must be cpu or cuda"),
         ({"evaluate": 0.5}, "evaluate: float; must be callable"),
         ({"resume_from": "model.oso"}, "resume_from: str; must be a result of train_private"),
         ({"randomness": "seeded"}, "set a seed if and only if randomness='seeded'"),
         ({"seed": 1}, "set a seed if and only if randomness='seeded'"),
         ({"randomness": "seeded", "seed": True}, "seed: True; must be an integer"),
-        ({"randomness": "seeded", "seed": "1"}, "seed: '1'; must be an integer"),
         ({"randomness": []}, "randomness: []; must be a string"),
         ({"method": ["online"]}, "method: ['online']; must be a string"),
-        ({"method": ""}, "method: ''; must be one of"),
         ({"device": 10**30}, "device: 1000000000000000000000000000000; must be cpu or cuda"),
         ({"randomness": "dice"}, "randomness: 'dice'; must be one of seeded, system"),
         ({"method": "onlin"}, "method: 'onlin'; must be one of"),
@@ -228,11 +219,9 @@ def test_model(train, model, message) -> None:
         ({"batchsize": 3}, "; did you mean batch_size?"),
         ({"method": None, "epoch": 3}, "unknown argument 'epoch'; did you mean epochs?"),
         ({"method": None, "lr": 3}, "unknown argument 'lr'; did you mean learning_rate?"),
-        ({"method": None, "colour": 3}, "train_private: unknown argument 'colour'"),
         ({"threshold_rate": -1.0}, "threshold_rate: -1.0; must be a number >= 0"),
         ({"schedule": "cosine"}, "schedule: 'cosine'; must be one of constant, linear"),
         ({"averaging": 1.0}, "averaging: 1.0; must be a number >= 0 and < 1"),
-        ({"averaging": -0.1}, "averaging: -0.1; must be a number >= 0 and < 1"),
         (
             {"method": None, "learning_rate": 1},
             "learning_rate: given without a method; set one, as method='on",
@@ -245,7 +234,6 @@ def test_model(train, model, message) -> None:
             {"method": None, "quantile": 0.5},
             "quantile: given without a method; set one, as method='fixed_q",
         ),
-        ({"method": None, "optimizer": "adam"}, "unknown argument 'optimizer'"),
         (
             {"method": None, "threshold_rate": 0.1},
             "threshold_rate: given without a method; set one, as",
@@ -307,11 +295,6 @@ class TestAfter:
         message = refusal(train, resume_from=seeded, epsilon=9.0)
         assert "randomness: 'system'; must be 'seeded', as in resume_from" in message
 
-    def test_one_that_diverged(self, train, earlier) -> None:
-        gone = copy.copy(earlier)
-        gone.status = "diverged"
-        assert "resume_from: a training that diverged; start" in refusal(train, resume_from=gone)
-
 
 class Stream(IterableDataset):
     def __iter__(self):
@@ -349,7 +332,6 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
     ("data", "message"),
     [
         ((X, Y[:8]), "data: 9 inputs and 8 targets"),
-        ((X,), "data: 1 elements; must be (inputs, targets)"),
         ((X, Y, Y), "data: 3 elements; must be (inputs, targets)"),
         ((X[:0], Y[:0]), "data: has no inputs; must have"),
         ((np.full((9, 6), np.nan), Y), "data: inputs contain NaN or infinity"),
@@ -362,7 +344,6 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
         ((X, np.array(["no", "yes", "no"] * 3)), "data: targets of type <U3; must be numbers"),
         (Stream(), "data: IterableDataset; must be a map-style data set"),
         (Of(), "data: has no examples; must have"),
-        (Subset(PAIRS, [0, *range(9)]), "data: an example appears twice in a Subset or Concat"),
         (Subset(Subset(PAIRS, [3, 3, 4]), [0, 1]), "data: an example appears twice in a Subset"),
         (ConcatDataset([PAIRS, PAIRS]), "data: an example appears twice in a Subset or Concat"),
         (Of(X[0], X[0]), "data: example of type ndarray; must be a pair"),
@@ -381,7 +362,6 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
             "data: targets contain 2; must be 0 to 1, for this model's 2 outputs",
         ),
         ((X, Y - 1), "data: targets contain -1; must be 0 to 1, for this model's 2 outputs"),
-        (42, "data: int; must be (inputs, targets) or a map-style data set"),
         ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
         (
             (X.astype(np.uint8), Y),
@@ -398,10 +378,3 @@ def test_data(train, data, message) -> None:
 )
 def test_validation_data_are_called_so(search, scored_on) -> None:
     assert refusal(search, validation=scored_on).startswith("validation: ")
-
-
-@pytest.mark.parametrize("targets", [8, 10])
-def test_inputs_without_targets_and_the_other_way_around_are_refused(train, targets: int) -> None:
-    assert f"data: 9 inputs and {targets} targets" in refusal(
-        train, data=(X, np.zeros(targets, int))
-    )

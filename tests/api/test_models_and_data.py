@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp import OsoError, train_private
-from oso_dp.api.datasets import DatasetExamples, format_types, make_examples, widen
+from oso_dp.api.datasets import DatasetExamples, widen
 from oso_dp.api.scoring import NoisyScorer, is_correct
 from oso_dp.gradients import find_precision
 from oso_dp.models.losses import cross_entropy
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)
 
 
-@pytest.mark.parametrize("share", [1e-6, 0.05, 0.5, 1.0])
+@pytest.mark.parametrize("share", [1e-6, 1.0])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -38,33 +38,12 @@ def test_whatever_drops_out_is_refused_by_name(kind: type[nn.Module], share: flo
     UserModel(nn.Sequential(nn.Linear(6, 2), kind(share).eval(), kind(0.0)))
 
 
-class Counting(nn.Linear):
-    """With three buffers, of which one counts."""
-
-    def __init__(self, counts: int) -> None:
-        super().__init__(6, 2)
-        self.counts = f"buffer{counts}"
-        for number in range(3):
-            self.register_buffer(f"buffer{number}", torch.zeros(2))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        getattr(self, self.counts)[1] += 1
-        return super().forward(inputs)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, on torch.jit
 @pytest.mark.parametrize("within", [False, True])
 def test_what_torch_jit_made_is_refused_by_name(within: bool) -> None:
     made = torch.jit.script(nn.Linear(6, 2))
     with pytest.raises(OsoError, match=r"is a torch\.jit module, which cannot be inspected"):
         UserModel(nn.Sequential(made) if within else made)
-
-
-@pytest.mark.parametrize("counts", range(3))
-def test_one_buffer_that_changes_among_others_that_do_not(counts: int) -> None:
-    own, examples = UserModel(Counting(counts)), TensorExamples(X, Y)
-    with pytest.raises(OsoError, match=f"model: its forward pass changes buffer 'buffer{counts}'"):
-        own.code(cross_entropy, examples, find_precision("float32", CPU), CPU)
 
 
 @pytest.mark.parametrize("wrong", [2, 40, -1])
@@ -213,17 +192,6 @@ def test_scalars_of_other_libraries_are_numbers(train, given) -> None:
     assert type(other.statement.epsilon) is float
 
 
-def test_a_grid_of_numpy_numbers_is_searched(search) -> None:
-    made = search({"learning_rate": list(np.array([0.1, 0.5], dtype=np.float32))})
-    assert [tried.status for tried in made.trials] == ["finished", "finished"]
-
-
-def test_a_list_of_pairs_is_a_data_set(train, data) -> None:
-    pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
-    first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, pairs))
-    torch.testing.assert_close(weights(other), weights(first), rtol=1e-5, atol=1e-6)
-
-
 def test_auto_dog_takes_no_schedule(train) -> None:
     with pytest.raises(
         OsoError, match="schedule: 'linear'; must be 'constant' for method 'auto_dog'"
@@ -231,31 +199,12 @@ def test_auto_dog_takes_no_schedule(train) -> None:
         train(method="auto_dog", schedule="linear")
 
 
-def test_inputs_that_ask_for_gradients_are_data(train, data) -> None:
-    inputs, targets = data
-    first, other = (
-        train(data=(form, targets), batch_size=400, **SEEDED)
-        for form in (inputs, inputs.clone().requires_grad_())
-    )
-    assert torch.equal(weights(other), weights(first))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_table_is_taken_without_a_warning(train, data, dtype) -> None:
+def test_a_table_is_taken_without_a_warning(train, data) -> None:
     """Its numbers are read only; torch warns of arrays that are, and pytest fails at a warning."""
     inputs, targets = data
-    table = pd.DataFrame(inputs.numpy().astype(dtype)), pd.Series(targets.numpy())
+    table = pd.DataFrame(inputs.numpy()), pd.Series(targets.numpy())
     first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, table))
     assert torch.equal(weights(first), weights(other))
-
-
-def test_nan_row_adds_nothing(train, data) -> None:
-    """Tensors are looked through before; a training that ended at a row would tell of the row."""
-    pairs = [(one, int(other)) for one, other in zip(*data, strict=True)]
-    pairs[7] = (pairs[7][0] * torch.nan, 1)
-    spoilt = train(data=pairs, batch_size=400, **SEEDED)
-    assert spoilt.status == "finished"
-    assert weights(spoilt).isfinite().all()
 
 
 def test_empty_batch_is_a_step(train, data) -> None:
@@ -292,18 +241,9 @@ def chances(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy(outputs[:, 0].sigmoid(), targets.float(), reduction="none")
 
 
-def gathered(outputs: Tensor, targets: Tensor) -> Tensor:
-    return -outputs.gather(1, targets[:, None])[:, 0]
-
-
 def by_parity(outputs: Tensor, targets: Tensor) -> Tensor:
     """Keys that float32 does not have are other ones there."""
     return outputs[:, 0] * (targets % 2)
-
-
-class Floats(nn.Linear):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs.float() / 255)
 
 
 class WordBag(nn.Module):
@@ -324,19 +264,15 @@ class Keys(nn.Linear):
     ("model", "loss", "first", "inputs", "targets"),
     [
         (nn.Linear(4, 2), squared, (ROW, 1), torch.float32, torch.float32),
-        (nn.Linear(4, 2), logits, (ROW, 1), torch.float32, torch.float32),
         (nn.Linear(4, 2), squared, (ROW, True), torch.float32, torch.float32),
         (nn.Linear(4, 2), chances, (ROW, 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), cross_entropy, (ROW, 1), torch.float32, torch.int64),
-        (nn.Linear(4, 2), gathered, (ROW, 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), by_parity, (ROW, 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), cross_entropy, (ROW.long(), 1), torch.float32, torch.int64),
         (nn.Linear(4, 2), squared, (ROW.long(), 1), torch.float32, torch.float32),
-        (Floats(4, 2), cross_entropy, (ROW.long(), 1), torch.float32, torch.int64),
         (WordBag(), cross_entropy, (ROW.long(), 1), torch.int64, torch.int64),
         (WordBag(), squared, (ROW.long(), 1), torch.int64, torch.float32),
         (Keys(4, 2), squared, (ROW.long(), 1), torch.int64, torch.float32),
-        (nn.Linear(4, 2), squared, (ROW, 1.0), torch.float32, torch.float32),
     ],
 )
 def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets) -> None:
@@ -349,7 +285,6 @@ def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets)
 
 
 def test_types_depend_on_first_example_only() -> None:
-    """What the others hold decides nothing."""
     found = [
         widen(DatasetExamples([(ROW, 1), other], CPU), UserModel(nn.Linear(4, 2)).losses_by(loss))
         for other in [(ROW, 0.5), (ROW, 2), (ROW, "cat")]
@@ -385,9 +320,3 @@ def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
     scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
     scores.check(nn.Linear(4, 2))
     assert scores.validation.empty()[1].dtype == dtype
-
-
-def test_statement_of_arrays_names_types() -> None:
-    examples = make_examples((torch.zeros(3, 4), torch.zeros(3).long()), CPU)
-    assert format_types(examples) == "inputs float32 [4], targets int64 []"
-    assert widen(examples, squared) is examples

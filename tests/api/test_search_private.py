@@ -51,7 +51,6 @@ def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
 
 
 def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
-    """Each candidate trains at its own point, and what diverged never wins."""
     rates = [0.2, 0.4, 1e38]
     wanted = []
 
@@ -79,12 +78,6 @@ def test_a_score_that_is_no_number_never_wins(search) -> None:
     scores = iter([math.nan, 0.1, math.nan])
     made = search(score=lambda model: next(scores))
     assert made.point == {"learning_rate": 0.5}
-
-
-def test_constants_of_the_method_are_searched(search) -> None:
-    made = search({"threshold_rate": [0.0, 0.5]}, learning_rate=0.3, epochs=4)
-    moved = [len(set(tried.history.threshold)) > 1 for tried in made.trials]
-    assert moved == [False, True]
 
 
 def test_noisy_scores_protect_the_validation_examples(search, other_data) -> None:
@@ -157,16 +150,16 @@ def test_drawn_trainings_share_no_noise(search, monkeypatch) -> None:
         return train(self, *given)
 
     monkeypatch.setattr(Trainer, "__call__", spy)
-    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 70)
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 40)
     search({"learning_rate": [0.5, 1.0]}, **RANDOM, **SEEDED, epochs=1)
-    assert len(names) == len(set(names)) == 70
+    assert len(names) == len(set(names)) == 40
 
 
 def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_path) -> None:
-    """Of 40 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
+    """Of 12 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
     began = spied(monkeypatch)
     size, left = {}, []
-    for count in (2, 40):
+    for count in (2, 12):
         monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked, k=count: k)
         del began[:]
         scores = [*[0.2] * (count - 1), 0.9]  # the last is the best: its place is a secret, too
@@ -180,7 +173,7 @@ def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_pa
         made.best.save(tmp_path / "model")
         size[count] = (tmp_path / "model").stat().st_size
     assert set(began) == {0.1, 0.5, 1.0}
-    assert size[2] == size[40]
+    assert size[2] == size[12]
     assert left[0] == left[1]
     assert "".join(capsys.readouterr()) == ""
 
@@ -192,21 +185,6 @@ def test_random_stopping_shows_no_training(terminal, search, monkeypatch, capsys
     monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
     search(**RANDOM, **SEEDED, progress=True)
     assert "".join(capsys.readouterr()) == ""
-
-
-def test_equal_draws_are_other_trainings(search, monkeypatch) -> None:
-    """A candidate that is drawn twice is trained twice, with other noise."""
-    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 4)
-    made = []
-    search(
-        {"learning_rate": [0.5]},
-        **RANDOM,
-        **SEEDED,
-        mean_runs=4,
-        score=lambda model: made.append(next(model.parameters()).clone()) or 0.0,
-    )
-    assert len(made) == 4
-    assert not any(torch.equal(made[0], other) for other in made[1:])
 
 
 def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:
@@ -306,13 +284,6 @@ def test_interrupted_random_stopping_releases_nothing(search) -> None:
     assert len(steps) <= 2
 
 
-@pytest.mark.parametrize("how", [{}, RANDOM])
-def test_where_no_training_has_a_score_it_is_said(search, how) -> None:
-    with pytest.warns(UserWarning, match="score: no training of this search has one"):
-        found = search(score=lambda model: math.nan, **how)
-    assert found.score == -math.inf
-
-
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_a_grid_may_hold_arrays(search, kind) -> None:
     values = [0.125, 0.5]  # the same in float32
@@ -320,7 +291,7 @@ def test_a_grid_may_hold_arrays(search, kind) -> None:
     assert [one.point for one in found.trials] == [{"learning_rate": value} for value in values]
 
 
-@pytest.mark.parametrize("gave", [None, "high", [1, 2]])
+@pytest.mark.parametrize("gave", [None, [1, 2]])
 def test_score_must_be_a_number(search, gave) -> None:
     with pytest.raises(OsoError, match=r"score: returned .*; must be a number") as error:
         search(score=lambda model: gave)
@@ -359,18 +330,13 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({**PRIVATE, "metric": lambda outputs, targets: None}, "the model or metric fails on an"),
         ({"grid": {"learning_rate": []}}, "must be a list of values"),
         ({"grid": {"learning_rate": 0.1}}, "must be a list of values"),
-        ({"grid": {"learning_rate": [0.1, 0.1]}}, "grid: learning_rate: a value appears twice"),
         ({"grid": {"learning_rate": [0.1, -1]}}, "learning_rate: -1; must be a number > 0"),
         ({"grid": {"learning_rate": [1, 1.0]}}, "grid: learning_rate: a value appears twice"),
         ({"grid": {"threshold_rate": [0.0, -0.0]}}, "grid: threshold_rate: a value appears twice"),
         ({"grid": {"learning_rate": [None, 0.1]}}, "grid: learning_rate contains None"),
-        ({"method": []}, "method: []; must be a string"),
         ({"learning_rate": 0.1}, "grid: learning_rate is also given as an argument"),
         ({"grid": {"threshold_rate": ["x"]}}, "threshold_rate: 'x'; must be a number"),
         ({"method": "fixed_threshold"}, "threshold: not set; method 'fixed_threshold' needs it"),
-        ({"epochs": 0}, "epochs: 0; must be a number > 0"),
-        ({"colour": 1.0}, "unknown argument 'colour'"),
-        ({"epsilon": 0}, "epsilon: 0; must be a number > 0"),
         ({"epsilon": 1e-9}, "epsilon: 1e-09; no noise multiplier"),
         (
             {"search_accounting": "luck"},
@@ -381,7 +347,6 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),
         ({"mean_runs": 4}, "mean_runs: 4; needs search_accounting='random_stopping'"),
         ({**RANDOM, "mean_runs": 1}, "mean_runs: 1; must be an integer >= 2"),
-        ({**RANDOM, "mean_runs": 0}, "mean_runs: 0; must be an integer >= 2"),
         ({**RANDOM, "grid": {"momentum": [0.9]}}, "mean_runs: 1; must be an integer >= 2"),
         (
             {**RANDOM, "stopping_distribution": "poisson"},
@@ -402,38 +367,23 @@ def test_what_does_not_fit_is_one_line_before_training(search, monkeypatch, chan
 PART = {"batch_size": 100, "epochs": 1.5}  # six steps at a rate of a quarter
 
 
+@pytest.mark.parametrize("delta", [1e-2, 1e-9])
 @pytest.mark.parametrize("how", [{}, {"search_accounting": RANDOM_STOPPING, "mean_runs": 3}])
-def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how) -> None:
-    """Of the examples that train, and of those that the models are scored on."""
+def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how, delta) -> None:
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 2)
-    best = search({"learning_rate": [0.1, 0.5]}, validation=data, **PART, **how).best
+    given = {"validation": data, "delta": delta, **PART, **how}
+    best = search({"learning_rate": [0.1, 0.5]}, **given).best
     statement = best.statement
     nu = best.ledger.releases()[0][0]
     (noise, _), *_ = best.privacy_cost.scores.releases()
     kind = (RANDOM_STOPPING, STOPPING_ETA["logarithmic"]) if how else ("composition",)
     runs = 3 if how else 2
-    spent = make_search(PoissonSampling(0.25), 6, runs, *kind).epsilon(nu, 1e-5)
-    seen = make_search(PoissonSampling(1.0), 1, runs, *kind).epsilon(noise, 1e-5)
+    spent = make_search(PoissonSampling(0.25), 6, runs, *kind).epsilon(nu, delta)
+    seen = make_search(PoissonSampling(1.0), 1, runs, *kind).epsilon(noise, delta)
     assert statement.epsilon == pytest.approx(spent, rel=1e-6)
     assert statement.validation_epsilon == pytest.approx(seen, rel=1e-6)
     for epsilon in (spent, seen):
         assert 2.99 < epsilon <= 3.0
-
-
-def test_what_was_never_begun_counts_with_all_its_steps(search) -> None:
-    """Of three trainings of six steps the third; somebody stops the second one's score."""
-    scores = iter([0.3])
-
-    def score(model) -> float:
-        try:
-            return next(scores)
-        except StopIteration:
-            raise KeyboardInterrupt from None
-
-    best = search(score=score, **PART).best
-    assert [ledger.step_count for ledger in best.privacy_cost.ledgers()] == [6, 6]
-    assert best.privacy_cost.unused_step_count == 6
-    assert 2.99 < best.epsilon <= 3.0
 
 
 @pytest.mark.filterwarnings("ignore:score. no training of this search has one")

@@ -20,7 +20,7 @@ from oso_dp.accounting.search_accounting.random_stopping import (
     compute_random_stopping_epsilon,
 )
 from oso_dp.api.privacy_cost import PrivacyCost
-from oso_dp.api.scoring import NoisyScorer, is_correct
+from oso_dp.api.scoring import NoisyScorer
 from oso_dp.api.search import draw_candidates
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
@@ -47,15 +47,13 @@ def failing_at(count: int):
     ("mistake", "steps"), [({"score": failing_at(3)}, [6]), ({"evaluate": failing_at(3)}, [2, 4])]
 )
 def test_an_error_says_what_all_trainings_released_before(search, mistake, steps) -> None:
-    """In the third of three trainings of two steps: all six are somewhere."""
     with pytest.raises(KeyError) as error:
         search(**mistake)
     assert [int(note.split()[0]) for note in error.value.__notes__] == steps
 
 
-@pytest.mark.parametrize("place", [1, 2, 3])
+@pytest.mark.parametrize("place", [1, 3])
 def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place: int) -> None:
-    """It is in the last of these, which counts: it was begun."""
     calls = []
 
     def right(outputs, target) -> float:
@@ -104,7 +102,6 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
 
 
 def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
-    """Also one that a method keeps among its constants."""
     grid = {"threshold": [1.0, 2.0], "learning_rate": [0.1, 0.5]}
     made = search(grid, method="adam_wosm")
     points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.trials]
@@ -151,8 +148,6 @@ def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
         {"scores": ledger(rate=0.01, count=1)},
         {"distribution": "poisson"},
         {"mean_runs": 1},
-        {"mean_runs": 0},
-        {"mean_runs": -3},
         {"mean_runs": 10**400},
         {"mean_runs": True},
     ],
@@ -173,9 +168,8 @@ def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -
         paid(ledger=more.to_json())
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-7, 1e-4, 0.02])
+@pytest.mark.parametrize("delta", [1e-12, 0.02])
 def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta) -> None:
-    """The training examples', and the validation examples', of one score on all of them."""
     scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
     of_candidate, of_score = (
         compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta)
@@ -241,17 +235,6 @@ def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None
         PrivacyCost.from_json(PrivacyCost(made, unused_steps=forged).to_json())
 
 
-MODES = []
-
-
-class Noting(nn.Tanh):
-    """Keeps in which mode it was last asked, the tests' eye on copies of a model."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        MODES[:] = [self.training]
-        return super().forward(inputs)
-
-
 SCORED: list = []
 
 
@@ -273,14 +256,6 @@ def test_what_the_validation_examples_paid_stays_when_training_goes_on(scored, t
     assert more.statement.planned_steps == more.ledger.step_count == 2 + 16 // 8
 
 
-def test_each_number_in_words_is_its_own(scored) -> None:
-    statement = replace(scored.best.statement, epsilon=1.25, validation_epsilon=1.75)
-    text = str(statement)
-    assert text.startswith("(1.25, 1e-05)-differential privacy")
-    assert "90 validation examples; each is protected by (1.75, 1e-05)" in text
-    assert f"noise of standard deviation {scored.score_std:.2g}." in text
-
-
 def test_no_number_in_words_is_a_rounder_one(scored) -> None:
     """Who computes epsilon from what is said finds no less, and no other delta."""
     numbers = {"epsilon": 1.25, "validation_epsilon": 1.75, "budget": 2.55}
@@ -290,11 +265,8 @@ def test_no_number_in_words_is_a_rounder_one(scored) -> None:
     assert "each is protected by (1.75, 1.4e-05)-differential privacy" in text
     assert "the budget was epsilon 2.55." in text
     assert "at sampling rate 0.0853333 of 400 examples" in text
-
-
-def test_it_is_said_that_other_trainings_come_on_top(scored, train) -> None:
-    for statement in (scored.best.statement, train(epochs=0.25).statement):
-        assert "their epsilons and deltas add up" in str(statement)
+    assert f"noise of standard deviation {scored.score_std:.2g}." in text
+    assert "their epsilons and deltas add up" in text
 
 
 @pytest.mark.parametrize(
@@ -320,31 +292,6 @@ def test_statement_a_little_off_is_refused(scored, name) -> None:
         assert not replace(best.statement, **said).describes(best.privacy_cost)
 
 
-def test_public_scores_have_no_noise(search) -> None:
-    made = search({"learning_rate": [0.1]}, initial_threshold=0.7)
-    assert (made.score, made.score_std) == (0.5, 0.0)
-    assert made.trials[0].history.threshold[0] == pytest.approx(0.7)  # given beside the grid
-
-
-def test_a_model_is_scored_at_rest_and_returned_as_it_was(search, data) -> None:
-    modes = set()
-
-    def right(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-        modes.update(MODES)
-        return 1.0
-
-    model = nn.Sequential(nn.Linear(6, 4), Noting(), nn.Linear(4, 2))
-    made = search({"learning_rate": [0.1]}, model=model, validation=data, metric=right)
-    assert modes == {False}
-    assert made.best.model.training
-
-
-def test_a_score_that_is_no_number_is_one_line_and_says_what_was_released(search) -> None:
-    with pytest.raises(OsoError, match="score: returned NoneType; must be a number") as error:
-        search({"learning_rate": [0.1, 0.5]}, score=lambda model: None)
-    assert "2 steps of 1 trainings" in error.value.__notes__[0]
-
-
 CPU = torch.device("cpu")
 
 
@@ -353,8 +300,8 @@ def scores_of(targets: Tensor, right, microbatch_size: int | None = None) -> Noi
     return NoisyScorer(examples, right, 1e-3, Seeded(), CPU, microbatch_size)
 
 
-@pytest.mark.parametrize("microbatch_size", [None, 1, 100, 256, 599, 5000])
-@pytest.mark.parametrize("examples", [1, 256, 257, 600])
+@pytest.mark.parametrize("microbatch_size", [None, 1, 100])
+@pytest.mark.parametrize("examples", [1, 256, 257])
 def test_every_example_counts_once(examples: int, microbatch_size: int | None) -> None:
     """One that counted twice would move the sum by twice what its noise hides."""
     seen: list[int] = []
@@ -442,10 +389,3 @@ def test_a_model_is_scored_as_it_will_be_used() -> None:
     model = nn.Sequential(nn.Linear(2, 2), TwoFaced()).train()
     assert share(SimpleNamespace(run_id="a", model=model)) == pytest.approx(1.0, abs=0.1)
     assert model.training
-
-
-def test_of_one_output_no_class_is_the_likeliest() -> None:
-    """Every example of class 0 would count as right."""
-    scores = scores_of(torch.zeros(9, dtype=torch.int64), is_correct)
-    with pytest.raises(OsoError, match=r"^metric: the default needs outputs"):
-        scores(SimpleNamespace(run_id="a", model=nn.Linear(2, 1)))

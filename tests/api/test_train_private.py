@@ -18,13 +18,10 @@ from oso_dp.accounting.formatting import (
 )
 from oso_dp.accounting.search import Search
 from oso_dp.gradients import GradientEngine
-from oso_dp.methods import find_method
 from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.rng_sources import Seeded, get_source
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.study.cohort import Run
-from oso_dp.training.task import TensorExamples, TrainConfig, TrainingProblem
 
 SEEDED = {"randomness": "seeded", "seed": 1}
 
@@ -87,9 +84,9 @@ def test_a_training_begins_where_it_was_told(train, method, given, begins) -> No
 
 def test_nothing_repeats_unless_a_seed_is_given(train) -> None:
     assert not torch.equal(flat(train().model), flat(train().model))
-    assert torch.equal(flat(train(**SEEDED).model), flat(train(**SEEDED).model))
-    other = train(randomness="seeded", seed=2)
-    assert not torch.equal(flat(train(**SEEDED).model), flat(other.model))
+    seeded, again = flat(train(**SEEDED).model), flat(train(**SEEDED).model)
+    assert torch.equal(seeded, again)
+    assert not torch.equal(seeded, flat(train(randomness="seeded", seed=2).model))
 
 
 def test_steps_are_those_of_the_method_by_hand(train, model, data) -> None:
@@ -150,18 +147,7 @@ def test_weights_of_classes_are_float32_and_train(train, loss) -> None:
     assert (made.status, made.ledger.step_count) == ("finished", 2)
 
 
-def test_pieces_change_memory_only(train) -> None:
-    torch.testing.assert_close(
-        flat(train(microbatch_size=7, **SEEDED).model),
-        flat(train(**SEEDED).model),
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
-@pytest.mark.parametrize("microbatch_size", [7, 40])
-def test_model_sees_one_microbatch_at_once(train, monkeypatch, microbatch_size) -> None:
-    """Else memory would grow with the batch."""
+def test_microbatches_change_memory_only(train, monkeypatch) -> None:
     longest, call = [], GradientEngine.__call__
 
     def spy(self, flat, inputs, *others):
@@ -169,8 +155,9 @@ def test_model_sees_one_microbatch_at_once(train, monkeypatch, microbatch_size) 
         return call(self, flat, inputs, *others)
 
     monkeypatch.setattr(GradientEngine, "__call__", spy)
-    train(microbatch_size=microbatch_size, **SEEDED)
-    assert 0 < max(longest) <= microbatch_size
+    made = train(microbatch_size=7, **SEEDED)
+    assert 0 < max(longest) <= 7
+    torch.testing.assert_close(flat(made.model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5)
 
 
 def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:
@@ -225,20 +212,9 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     assert rest.history.learning_rate[:6] == whole.history.learning_rate[:6]
 
 
-def test_what_is_left_of_a_budget_is_spent_and_no_more(train) -> None:
-    first = train(epsilon=1.0)
-    state = first.state["parameters"].clone()
-    more = train(resume_from=first, epsilon=2.0, epochs=3)
-    assert more.ledger.step_count == 16 + 24
-    assert 1.99 < more.epsilon <= 2.0
-    assert more.ledger.steps[0][0] == first.ledger.steps[0][0]
-    assert torch.equal(first.state["parameters"], state)  # nor does it change the first
-    assert first.ledger.step_count == 16
-
-
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_rest_is_spent_by_named_accountant(train, accountant) -> None:
+def test_rest_is_spent_by_named_accountant(train) -> None:
     """By another one there would be more noise than the budget asks for, or less."""
+    accountant = "pld"
     whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
     more = train(resume_from=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
     assert more.ledger.step_count == 5
@@ -254,13 +230,6 @@ def test_going_on_takes_the_starting_values_that_were(train) -> None:
     for name in ("quantile", "learning_rate"):
         with pytest.raises(OsoError, match=f"{name}: 0.3; has no effect with resume_from"):
             train(resume_from=first, batch_size=400, epsilon=4.0, **{**begins, name: 0.3})
-
-
-def test_going_on_without_a_method_keeps_what_was_said_first(train) -> None:
-    """The default's own starting values are nobody's wish."""
-    first = train(batch_size=400, learning_rate=0.3)
-    more = train(resume_from=first, batch_size=400, epsilon=4.0, method=None)
-    assert more.history.learning_rate[:2] == first.history.learning_rate
 
 
 def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
@@ -283,7 +252,7 @@ def test_an_error_of_the_users_says_what_was_released(train) -> None:
     assert error.value.__notes__[0].startswith("7 steps were released before this error;")
 
 
-@pytest.mark.parametrize("gave", [None, "half", [0.5], torch.zeros(2)])
+@pytest.mark.parametrize("gave", [None, torch.zeros(2)])
 def test_evaluation_must_be_a_number(train, gave) -> None:
     with pytest.raises(OsoError, match=r"evaluate: returned .*; must be a number") as error:
         train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
@@ -298,39 +267,12 @@ def test_an_evaluation_that_is_not_finite_ends_nothing(train, gave: float) -> No
     assert made.history.score == pytest.approx([gave, gave], nan_ok=True)
 
 
-def test_what_a_loss_ignores_is_no_class_that_is_refused(train, data) -> None:
-    targets = data[1].clone()
-    targets[:5] = -100
-    assert train(data=(data[0], targets), batch_size=400).status == "finished"
-
-
 def test_diverged_training_keeps_weights(train, model) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"
     assert torch.equal(flat(made.model), flat(model))
     assert made.ledger.step_count < made.privacy_cost.unused_step_count
     assert 2.99 < made.epsilon <= 3
-
-
-def test_the_loop_is_the_studys(monkeypatch, train) -> None:
-    """No second one: what is trained goes through its Training."""
-    seen = []
-    from oso_dp.training.loop import Training
-
-    real = Training.take_step
-
-    def take_step(self) -> None:
-        seen.append(self)
-        real(self)
-
-    monkeypatch.setattr(Training, "take_step", take_step)
-    made = train()
-    assert len(seen) == made.ledger.step_count
-    (training,) = set(seen)
-    assert isinstance(training.problem, TrainingProblem)
-    assert isinstance(training.problem.examples, TensorExamples)
-    assert type(training.task) is TrainConfig
-    assert training.task.randomness == "system"
 
 
 def test_evaluation_is_at_the_end_by_default(train) -> None:
@@ -387,11 +329,6 @@ def test_numbers_of_the_statement(train) -> None:
     assert f"{made.epsilon:.4g}" in text
     assert "cryptographic" in text
     assert "the seed reveals the noise" in str(train(**SEEDED).statement)
-
-
-def test_a_run_of_the_method_needs_what_it_searches() -> None:
-    assert find_method("online").search == ("learning_rate",)
-    assert Run("a", 0, 1.0, None, None).threshold is None
 
 
 def test_whole_numbers_are_starting_values(train, search) -> None:

@@ -6,9 +6,13 @@ import pytest
 import torch
 from tests.gradients.layer_cases import CASES, alone, prepare
 from tests.gradients.test_layer_rules import endless
+from torch import nn
 
 from oso_dp.gradients import GradientEngine
 from oso_dp.gradients.engine import CHUNK_SIZE
+from oso_dp.gradients.linear import LinearGradients
+from oso_dp.models import build_model
+from oso_dp.models.losses import cross_entropy
 
 SIZE, BATCH = 4, 10  # two chunks and a half
 
@@ -45,3 +49,58 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
     assert mine.norms()[at] == math.inf
     assert mine.norms().isinf().sum() == 1
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
+
+
+SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("at", [(0, 3), (1, 1), (2, 0)])
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, poison) -> None:
+    """Wherever it stands among three runs' examples; nobody's sum carries its NaN on."""
+    torch.manual_seed(0)
+    code = GradientEngine(build_model(name), cross_entropy)
+    flats = 0.1 * torch.randn(3, code.size)
+    inputs, targets = torch.rand(3, 4, *SHAPES[name]), torch.randint(0, 3, (3, 4))
+    weights = torch.rand(3, 2, 4)
+    clean = code(flats, inputs, targets)
+    without = weights.clone()
+    without[at[0], :, at[1]] = 0.0
+    expected = clean.weighted_sums(without)
+    right = clean.norms().clone()
+    inputs[at] = poison
+    mine = code(flats, inputs, targets)
+    assert mine.norms()[at] == math.inf
+    right[at] = math.inf
+    torch.testing.assert_close(mine.norms(), right)
+    # Whatever weight it has, there is nothing to be weighed.
+    torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
+    for norms in mine.layer_norms().values():
+        assert norms[at] == math.inf
+        assert norms.isinf().sum() == 1
+
+
+@pytest.mark.parametrize("runs", [1, 2, 7])
+def test_many_examples_that_are_not_finite_leave_the_others_alone(runs: int) -> None:
+    torch.manual_seed(1)
+    code = GradientEngine(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), cross_entropy)
+    flats, inputs = torch.randn(runs, code.size), torch.randn(runs, 100, 6)
+    targets, weights = torch.randint(0, 3, (runs, 100)), torch.rand(runs, 1, 100)
+    bad = torch.rand(runs, 100) < 0.5
+    expected = code(flats, inputs, targets).weighted_sums(weights.masked_fill(bad[:, None], 0.0))
+    inputs[bad] = math.nan
+    mine = code(flats, inputs, targets)
+    assert torch.equal(mine.norms().isinf(), bad)
+    torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("runs", [1, 3, 9])
+@pytest.mark.parametrize("at", [0, 63, 64, 99])
+def test_a_tiny_gradient_is_measured_wherever_it_stands(runs: int, at: int) -> None:
+    """Where float32 squares underflow; as zero, it would pass a small threshold unclipped."""
+    inputs, errors = torch.ones(runs, 100, 4), torch.ones(runs, 100, 3)
+    errors[:, at] = 1e-30
+    rule = LinearGradients(nn.Linear(4, 3, bias=False), inputs.flatten(0, 1), errors.flatten(0, 1))
+    expected = errors.double().norm(dim=2) * 2
+    torch.testing.assert_close(rule.norms().view(runs, 100), expected, rtol=1e-5, atol=0.0)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients import GradientEngine, check_independence, independence_checks
+from oso_dp.gradients import GradientEngine, check_independence, check_model, independence_checks
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy.batch_rng import BLOCK
@@ -72,14 +72,10 @@ ORDERS = {
     "first and last exchanged": lambda hidden: torch.cat(
         [places(hidden)[-1:], places(hidden)[1:-1], places(hidden)[:1]]
     )[: len(hidden)],
-    "two neighbours exchanged": lambda hidden: (
-        places(hidden) ^ (places(hidden) < len(hidden) // 2 * 2)
-    ),
-    "even places first": lambda hidden: torch.cat([places(hidden)[::2], places(hidden)[1::2]]),
     "by their values": lambda hidden: hidden.detach().sum(dim=1).argsort(),
 }
 WRONG = {
-    **{f"time first, {steps} steps": (lambda s=steps: TimeFirst(s)) for steps in (3, 7, BLOCK)},
+    **{f"time first, {steps} steps": (lambda s=steps: TimeFirst(s)) for steps in (3, BLOCK)},
     **{name: (lambda order=order: Reordered(order)) for name, order in ORDERS.items()},
     "a backward pass that mixes": Leaking,
 }
@@ -230,18 +226,6 @@ class Spoilt:
 
 
 @pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
-@pytest.mark.parametrize(("by", "tolerance"), [(1e-6, 1e-8), (1e-3, 1e-5), (0.1, 0.01)])
-def test_what_differs_by_more_than_the_tolerance_is_refused(what, by, tolerance) -> None:
-    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
-    code = GradientEngine(model, cross_entropy)
-    flat = torch.randn(code.size, dtype=torch.double)
-    inputs, within = torch.zeros(0, 6), independence_checks.Tolerance(1e-9, tolerance)
-    with pytest.raises(OsoError, match="part of a sum" if "sum" in what else "the norm"):
-        check_independence(Spoilt(code, what, by), flat, inputs, LABELS, within)
-    check_independence(Spoilt(code, what, tolerance / 100), flat, inputs, LABELS, within)
-
-
-@pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
 @pytest.mark.parametrize(("dtype", "by"), [(torch.double, 1e-6), (torch.float, 0.1)])
 def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
     code = GradientEngine(nn.Linear(6, 3), cross_entropy)
@@ -313,3 +297,56 @@ def test_a_model_that_starts_at_one_number_hides_nothing(value: float) -> None:
     flat = torch.full((code.size,), value, dtype=torch.double)
     with pytest.raises(OsoError, match="its output for an example"):
         check_independence(code, flat, torch.zeros(0, 6), torch.zeros(0, 3))
+
+
+SIX = 6
+INPUTS = torch.zeros(0, 4)
+
+
+class Mixing:
+    """A loss that takes the batch's mean along where the target is this one."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = cross_entropy(outputs, targets)
+        return losses + (targets == self.target) * 0.1 * outputs.square().mean()
+
+
+def code(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Tensor]:
+    torch.manual_seed(0)
+    made = GradientEngine(nn.Linear(4, SIX).to(dtype), loss)
+    return made, torch.randn(made.size, dtype=dtype)
+
+
+@pytest.mark.parametrize("target", range(SIX))
+def test_a_loss_that_mixes_at_one_target_is_refused(target: int) -> None:
+    made, flat = code(Mixing(target))
+
+    def draws() -> None:
+        for draw in range(5):  # of seven examples a class may be missing
+            check_independence(made, flat, INPUTS, LABELS, classes=SIX, draw=draw)
+
+    with pytest.raises(OsoError, match=r"^(loss|model): "):
+        draws()
+    if target > 1:
+        check_independence(made, flat, INPUTS, LABELS)
+
+
+@pytest.mark.parametrize("classes", [(2, SIX), (SIX, 2), (2, 3, SIX), (SIX,)])
+@pytest.mark.parametrize("float32", [False, True])
+def test_each_number_of_classes_is_tried(classes: tuple[int, ...], float32: bool) -> None:
+    """Also of a model that nothing but float32 fits."""
+    constant = torch.ones(SIX)  # float32
+
+    class Late(Mixing):
+        def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            weights = constant if float32 else constant.to(outputs.dtype)
+            losses = nn.functional.cross_entropy(outputs, targets, weight=weights, reduction="none")
+            return losses + (targets > 1) * 0.1 * outputs.square().mean()
+
+    made, flat = code(Late(0), torch.float32)
+    with pytest.raises(OsoError, match=r"^(loss|model): "):
+        check_model(made, flat, INPUTS, LABELS, classes)
+    check_model(made, flat, INPUTS, LABELS)

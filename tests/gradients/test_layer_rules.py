@@ -1,17 +1,20 @@
 """Layers beyond the study's: each rule against one-at-a-time differentiation."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
-from tests.gradients.layer_cases import CASES, WORDS, alone, prepare
+from tests.gradients.layer_cases import CASES, WORDS, Given, alone, prepare
+from tests.gradients.one_run import BOUND, OneRun, check_contributions
+from tests.gradients.test_against_loop import oracle
 from torch import Tensor, nn
 
-from oso_dp.gradients import check_independence
+from oso_dp.gradients import GradientEngine, check_independence
 from oso_dp.gradients.conv import ConvGradients
 from oso_dp.gradients.forward_backward import find_rule
-from oso_dp.gradients.layer_gradients import CHUNK_BYTES
-from oso_dp.gradients.linear import SequenceFactors, SequenceKernels
+from oso_dp.gradients.layer_gradients import CHUNK_BYTES, MaterializedGradients
+from oso_dp.gradients.linear import LinearGradients, SequenceFactors, SequenceKernels
 from oso_dp.gradients.other_layers import (
     EmbeddingGradients,
     FunctionalGradients,
@@ -19,16 +22,19 @@ from oso_dp.gradients.other_layers import (
     LayerNormGradients,
 )
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 
-BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
 TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
 
 
 @pytest.mark.parametrize(
     ("layer", "shape", "rule"),
     [
+        (nn.Linear(3, 2), (4, 3), LinearGradients),
         (nn.Linear(3, 2), (4, 5, 3), SequenceKernels),
+        (nn.Conv2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(2, 2, 3, groups=2), (4, 2, 5, 5), FunctionalGradients),
+        (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
+        (nn.Conv2d(1, 2, 3, padding="same"), (4, 1, 5, 5), FunctionalGradients),
         (nn.Linear(30, 20), (4, 5, 30), SequenceFactors),
         (nn.Linear(30, 20), (4, 2, 3, 30), SequenceKernels),
         (nn.Embedding(3, 2), (4, 5), EmbeddingGradients),
@@ -47,14 +53,11 @@ def test_each_layer_has_its_rule(layer, shape, rule) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    ("runs", "length", "chunk"), [(1, 1, None), (1, 7, None), (3, 7, None), (3, 7, 1)]
-)
+@pytest.mark.parametrize(("runs", "length", "chunk"), [(1, 1, None), (3, 7, None), (3, 7, 1)])
 @pytest.mark.parametrize("name", CASES)
 def test_norms_and_sums_are_those_of_each_example_alone(
     name, runs, length, chunk, dtype, monkeypatch
 ) -> None:
-    """Also one example after the other, as where they are too large to be laid out together."""
     if chunk is not None:
         monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
     given = prepare(name, dtype, runs, length=length)
@@ -73,7 +76,6 @@ def test_norms_and_sums_are_those_of_each_example_alone(
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_may_begin(name) -> None:
-    """The look at independence, on made-up words, too."""
     given = prepare(name)
     check_independence(given.code, given.flats[0], given.inputs[0][:0], given.targets[0][:0])
 
@@ -83,36 +85,11 @@ def endless(outputs: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(outputs, targets) * torch.where(targets == 2, math.inf, 1.0)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_an_example_that_is_not_finite_counts_for_nothing(name) -> None:
-    given = prepare(name, torch.float32, runs=3, loss=endless)
-    weights = torch.rand(3, 2, 4)
-    without = weights.clone()
-    without[1, :, 2] = 0.0
-    expected = given.code(*given[1:]).weighted_sums(without)
-    given.targets[1, 2] = 2
-    mine = given.code(*given[1:])
-    assert mine.norms()[1, 2] == math.inf
-    assert mine.norms().isinf().sum() == 1
-    torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
-    """Of three runs with thresholds of their own: all clipped, half of them, none."""
     given = prepare(name, torch.float32, runs=3, batch=3, precision=precision)
-    mine = given.code(*given[1:])
-    norms = mine.norms()
-    exact = mine.weighted_sums(torch.eye(3).expand(3, -1, -1)).double().norm(dim=2)
-    torch.testing.assert_close(norms.double(), exact, rtol=BOUND, atol=0.0)
-    thresholds = torch.stack([norms[0].min() / 100, norms[1].median(), norms[2].max() * 100])
-    for query in (ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)):
-        weights = query.weights(norms, slice(0, 3))
-        lengths = mine.weighted_sums(torch.diag_embed(weights)).double().norm(dim=2)
-        sensitivity = torch.as_tensor(query.sensitivity(slice(0, 3))).expand(3)
-        assert (lengths <= sensitivity[:, None].double() * (1 + BOUND)).all()
-        assert (lengths[0] > sensitivity[0] * (1 - BOUND)).all()  # it is reached
+    check_contributions(given.code(*given[1:]), 3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -192,7 +169,6 @@ def test_an_embedding_never_lays_out_a_table_per_example() -> None:
     "layer", [lambda eps: nn.LayerNorm(4, eps=eps), lambda eps: nn.GroupNorm(2, 4, eps=eps)]
 )
 def test_normalisation_has_its_layers_own_stabiliser(layer, eps: float) -> None:
-    """As ordinary differentiation finds it, one example at a time."""
     torch.manual_seed(0)
     one, inputs, errors = layer(eps), 0.3 * torch.randn(5, 4), torch.randn(5, 4)
     rule = find_rule(one, inputs)(one, inputs, errors)
@@ -202,3 +178,169 @@ def test_normalisation_has_its_layers_own_stabiliser(layer, eps: float) -> None:
         sums = rule.weighted_sums(torch.eye(5)[place].view(1, 1, 5))
         torch.testing.assert_close(sums["weight"][0, 0], one.weight.grad)
         torch.testing.assert_close(sums["bias"][0, 0], one.bias.grad)
+
+
+EXAMPLES = 6
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 40])
+def test_every_parameter_of_a_layer_is_measured_dropped_and_summed(count: int) -> None:
+    """A recurrent layer has four for each of its own layers and directions."""
+    torch.manual_seed(0)
+    parts = {f"part {k}": torch.randn(EXAMPLES, 3, dtype=torch.double) for k in range(count)}
+    whole = torch.cat(list(parts.values()), dim=1)
+    kept = MaterializedGradients(parts)
+    torch.testing.assert_close(kept.norms(), whole.norm(dim=1))
+    bad = torch.arange(EXAMPLES) == 4
+    kept.drop(bad)
+    torch.testing.assert_close(kept.norms(), whole.norm(dim=1) * ~bad)
+    weights = torch.rand(1, 2, EXAMPLES, dtype=torch.double)
+    sums = torch.cat(list(kept.weighted_sums(weights).values()), dim=2)
+    torch.testing.assert_close(sums, weights @ (whole * ~bad[:, None]))
+
+
+@pytest.mark.parametrize("count", [2, 17, 70])
+def test_every_layer_of_a_model_is_measured(count: int) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Linear(2, 2) for _ in range(count)]
+    code = GradientEngine(nn.Sequential(*layers).double(), cross_entropy)
+    flats = torch.randn(1, code.size, dtype=torch.double)
+    inputs = torch.randn(1, 3, 2, dtype=torch.double)
+    given = Given(code, flats, inputs, torch.tensor([[0, 1, 0]]))
+    mine, right = code(*given[1:]), alone(given)
+    torch.testing.assert_close(mine.norms(), right.norm(dim=2))
+    assert len(mine.layer_norms()) == count
+
+
+RUNS, BATCH = 2, 3
+
+
+class Twice:
+    """Of what the layer would give."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def twice(kind: type[nn.Module], *arguments: object) -> nn.Module:
+    return type("Twice", (Twice, kind), {})(*arguments)
+
+
+SUBCLASSES = {
+    "linear": (twice(nn.Linear, 4, 5), (4,)),
+    "linear on a sequence": (twice(nn.Linear, 4, 5), (6, 4)),
+    "long linear on a sequence": (twice(nn.Linear, 40, 50), (3, 40)),
+    "conv1d": (twice(nn.Conv1d, 2, 3, 2), (2, 5)),
+    "transposed conv1d": (twice(nn.ConvTranspose1d, 2, 3, 2), (2, 5)),
+    "conv2d": (twice(nn.Conv2d, 2, 3, 2), (2, 4, 4)),
+    "transposed conv2d": (twice(nn.ConvTranspose2d, 2, 3, 2), (2, 4, 4)),
+    "embedding": (twice(nn.Embedding, 7, 4), (5,)),
+    "layer norm": (twice(nn.LayerNorm, 4), (3, 4)),
+    "group norm": (twice(nn.GroupNorm, 2, 4), (4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSES)
+def test_a_subclass_has_the_gradient_of_what_it_computes(name: str) -> None:
+    torch.manual_seed(2)
+    layer, shape = SUBCLASSES[name]
+    words = isinstance(layer, nn.Embedding)
+    shape = (RUNS, BATCH, *shape)
+    inputs = torch.randint(7, shape) if words else torch.randn(shape, dtype=torch.double)
+    size = layer.double()(inputs[0]).flatten(1).shape[1]
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(size, 3)).double()
+    code = GradientEngine(model, cross_entropy)
+    flats = torch.randn(RUNS, code.size, dtype=torch.double)
+    given = Given(code, flats, inputs, torch.randint(3, (RUNS, BATCH)))
+    mine, right = code(*given[1:]), alone(given)
+    weights = torch.rand(RUNS, 1, BATCH, dtype=torch.double)
+    torch.testing.assert_close(mine.norms(), right.norm(dim=2))
+    torch.testing.assert_close(mine.weighted_sums(weights), weights @ right)
+
+
+def check(layer: nn.Module, inputs: Tensor) -> None:
+    """Norms and sums, in float64, against one example at a time."""
+    layer, inputs = layer.double(), inputs.double()
+    outputs = layer(inputs)
+    errors = torch.randn_like(outputs)
+    rule = find_rule(layer, inputs)(layer, inputs, errors)
+    norms, sums = rule.norms(), rule.weighted_sums(torch.eye(len(inputs)).double()[None])
+    for place in range(len(inputs)):
+        layer.zero_grad()
+        layer(inputs[place : place + 1]).backward(errors[place : place + 1])
+        own = dict(layer.named_parameters())
+        for name, parameter in own.items():
+            torch.testing.assert_close(sums[name][0, place], parameter.grad)
+        whole = torch.cat([parameter.grad.flatten() for parameter in own.values()])
+        torch.testing.assert_close(norms[place], whole.norm())
+
+
+CHANNELS = [(1, 1), (1, 3), (3, 1)]
+OPTIONS = [
+    {"kernel_size": (2, 3)},
+    {"kernel_size": (3, 2), "stride": (2, 1)},
+    {"kernel_size": (3, 2), "stride": (1, 2), "padding": (2, 1)},
+    {"kernel_size": (2, 3), "stride": (3, 2), "padding": (1, 2), "dilation": (2, 1)},
+    {"kernel_size": (2, 3), "stride": (2, 3), "padding": (0, 1), "dilation": (1, 2)},
+    {"kernel_size": (3, 2), "padding": (2, 1), "dilation": (1, 3)},
+]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_a_convolution_may_be_another_across_than_down(kind, options, bias) -> None:
+    torch.manual_seed(0)
+    for channels in CHANNELS:
+        check(kind(*channels, **options, bias=bias), torch.randn(2, channels[0], 8, 9))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+def test_a_convolution_over_time_may_have_all_options(kind, bias) -> None:
+    torch.manual_seed(0)
+    over_time = [(1, 1, 0, 1), (3, 1, 2, 2), (3, 2, 0, 1), (2, 3, 2, 3), (3, 2, 1, 2)]
+    for channels, (size, stride, padding, dilation) in product(CHANNELS, over_time):
+        layer = kind(*channels, size, stride, padding, dilation=dilation, bias=bias)
+        check(layer, torch.randn(2, channels[0], 11))
+
+
+@pytest.mark.parametrize("options", [{"output_padding": 1}, {"output_padding": 2, "padding": 1}])
+@pytest.mark.parametrize("kind", [nn.ConvTranspose1d, nn.ConvTranspose2d])
+def test_what_a_transposed_convolution_adds_at_the_end_counts(kind, options) -> None:
+    torch.manual_seed(0)
+    places = (7,) if kind is nn.ConvTranspose1d else (7, 5)
+    check(kind(2, 3, 3, 3, **options), torch.randn(3, 2, *places))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "of"), [((5,), (5,)), ((4, 5), (5,)), ((4, 5), (4, 5)), ((3, 4, 5), (4, 5))]
+)
+def test_layer_norm_is_over_as_many_dimensions_as_it_has(shape, of, bias) -> None:
+    torch.manual_seed(0)
+    check(nn.LayerNorm(of, bias=bias), torch.randn(3, *shape))
+
+
+@pytest.mark.parametrize("places", [(), (4,), (4, 3), (2, 3, 2)])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_group_norm_has_any_number_of_places_and_groups(groups, places) -> None:
+    torch.manual_seed(0)
+    check(nn.GroupNorm(groups, 6), torch.randn(3, 6, *places))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 50])
+def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatch) -> None:
+    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: size)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    code = GradientEngine(model, cross_entropy)
+    flat, inputs = torch.randn(code.size).double(), torch.randn(7, 4).double()
+    targets = torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    gradients = oracle(code, flat, inputs, targets)
+    one = OneRun(code, flat, inputs, targets)
+    for last in range(8):
+        present = torch.arange(7) < last
+        torch.testing.assert_close(one.plain_sums(present), gradients[present].sum(dim=0))
+    present = torch.arange(7) % 3 == 1
+    torch.testing.assert_close(one.plain_sums(present), gradients[present].sum(dim=0))

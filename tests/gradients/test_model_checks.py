@@ -81,7 +81,7 @@ def deep(layers: int, unit) -> list[nn.Module]:
     ],
 )
 def test_what_is_float32_alone_passes(model, loss) -> None:
-    for seed in range(5):
+    for seed in range(2):
         torch.manual_seed(seed)
         check(model(), loss)
 
@@ -93,11 +93,11 @@ def test_one_hot_words_pass() -> None:
 @pytest.mark.parametrize("unit", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize("layers", [1, 3, 10])
 def test_rounding_stays_far_below_the_narrow_tolerance(layers, unit, monkeypatch) -> None:
-    """A tenth of it holds for twenty networks, each asked once: several draws are for kinks."""
+    """A tenth of it holds for five networks, each asked once: several draws are for kinks."""
     tenth = independence_checks.Tolerance(*(part / 10 for part in independence_checks.NARROW))
     monkeypatch.setattr(independence_checks, "NARROW", tenth)
     monkeypatch.setattr(independence_checks, "DRAWS", 1)
-    for seed in range(20):
+    for seed in range(5):
         torch.manual_seed(seed)
         check(Float(*deep(layers, unit)))
 
@@ -126,8 +126,8 @@ class Backward(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("shown", [True, False])
-@pytest.mark.parametrize("share", [1.0, 0.01, 1e-3])
-@pytest.mark.parametrize("layers", [1, 3, 10])
+@pytest.mark.parametrize("share", [1.0, 1e-3])
+@pytest.mark.parametrize("layers", [1, 10])
 def test_what_mixes_in_float32_is_refused(layers, share, shown) -> None:
     """Also a tenth of what the tolerance for one draw would let pass."""
     made = deep(layers, nn.Tanh)

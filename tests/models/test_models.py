@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.models import MODELS, build_model, parameter_count
@@ -28,39 +29,6 @@ def test_the_texts_25_words_do_not_give_table_1s_count() -> None:
     assert parameter_count(build_model("bag_of_words_25")) == 177_156
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "output"),
-    [
-        ("cnn", (1, 28, 28), (10,)),
-        ("autoencoder", (1, 28, 28), (1, 28, 28)),
-        ("autoencoder_strided", (1, 28, 28), (1, 28, 28)),
-        ("bag_of_words", (750,), (4,)),
-        ("bag_of_words_25", (1250,), (4,)),
-        ("small_cnn", (1, 14, 14), (10,)),
-        ("linear", (4096,), (2,)),
-    ],
-)
-def test_shapes(name: str, shape: tuple[int, ...], output: tuple[int, ...]) -> None:
-    assert build_model(name)(torch.rand(2, *shape)).shape == (2, *output)
-
-
-@pytest.mark.parametrize(
-    ("name", "sides"),
-    [
-        ("autoencoder", [26, 24, 22, 20, 22, 24, 26, 28]),
-        ("autoencoder_strided", [14, 7, 7, 7, 7, 7, 14, 28]),
-    ],
-)
-def test_the_autoencoders_images_on_their_way(name: str, sides: list[int]) -> None:
-    network, image, seen = build_model(name), torch.rand(2, 1, 28, 28), []
-    for layer in network:
-        image = layer(image)
-        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
-            seen.append(image.shape[-1])
-    assert seen == sides
-    assert [type(layer) for layer in network[1::2]] == [nn.LeakyReLU] * 7 + [nn.Sigmoid]
-
-
 def test_the_papers_last_nonlinearity_is_an_option() -> None:
     assert isinstance(build_model("cnn", True)[-1], nn.ReLU)
     assert isinstance(build_model("bag_of_words", True)[-1], nn.LeakyReLU)
@@ -74,7 +42,9 @@ def test_the_linear_model_is_a_matrix_that_starts_at_zero() -> None:
     model = build_model("linear")
     assert [name for name, _ in model.named_parameters()] == ["weight"]
     assert parameter_count(model) == 8192
-    assert not model(torch.rand(3, 4096)).any()
+    outputs = model(torch.rand(3, 4096))
+    assert outputs.shape == (3, 2)
+    assert not outputs.any()
 
 
 def test_an_unknown_model_is_refused() -> None:
@@ -107,7 +77,7 @@ def test_correct_counts_the_largest_output() -> None:
     assert correct(outputs, torch.tensor([1, 1])).tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("apart", [1.0, 40.0, 60.0, 1e3, 1e6])
+@pytest.mark.parametrize("apart", [1.0, 60.0, 1e6])
 def test_a_loss_grows_with_its_logits_without_end(apart: float) -> None:
     """Cut off somewhere, the worst examples would have no gradient."""
     outputs = torch.tensor([[apart, 0.0]], requires_grad=True)
@@ -125,3 +95,69 @@ def test_a_squared_error_grows_without_end(apart: float) -> None:
     loss.sum().backward()
     assert loss.item() == pytest.approx(apart**2)
     assert outputs.grad[0].tolist() == pytest.approx([-2 * apart / 4] * 4)
+
+
+SLOPE = 0.01  # of a LeakyReLU, where nobody says another
+
+
+def table_5(x: Tensor, weights: list[Tensor]) -> Tensor:
+    """MNIST's CNN: a pool that moves by single pixels, and ReLUs."""
+    w = iter(weights)
+    x = F.relu(F.conv2d(x, next(w), next(w), padding=3))
+    x = F.relu(F.conv2d(F.max_pool2d(x, 2, stride=1), next(w), next(w)))
+    x = F.relu(F.linear(x.flatten(1), next(w), next(w)))
+    return F.linear(x, next(w), next(w))
+
+
+def table_6(x: Tensor, weights: list[Tensor], strides=(1, 1, 1, 1), paddings=(0,) * 4) -> Tensor:
+    """Fashion-MNIST's autoencoder: four layers and back, LeakyReLUs, a sigmoid at the end."""
+    w = iter(weights)
+    for stride, padding in zip(strides, paddings, strict=True):
+        x = F.leaky_relu(F.conv2d(x, next(w), next(w), stride, padding), SLOPE)
+    for stride, padding in reversed([*zip(strides, paddings, strict=True)]):
+        x = F.conv_transpose2d(x, next(w), next(w), stride, padding, output_padding=stride - 1)
+        x = F.leaky_relu(x, SLOPE) if x.shape[1] > 1 else x.sigmoid()
+    return x
+
+
+def table_7(x: Tensor, weights: list[Tensor]) -> Tensor:
+    """AG News's network: three layers, LeakyReLUs between them."""
+    w = iter(weights)
+    x = F.leaky_relu(F.linear(x, next(w), next(w)), SLOPE)
+    x = F.leaky_relu(F.linear(x, next(w), next(w)), SLOPE)
+    return F.linear(x, next(w), next(w))
+
+
+def of_the_demo(x: Tensor, weights: list[Tensor]) -> Tensor:
+    """One convolution and two layers, ReLUs between them."""
+    w = iter(weights)
+    x = F.relu(F.conv2d(x, next(w), next(w), stride=2, padding=2))
+    x = F.relu(F.linear(x.flatten(1), next(w), next(w)))
+    return F.linear(x, next(w), next(w))
+
+
+def halved(x: Tensor, weights: list[Tensor]) -> Tensor:
+    return table_6(x, weights, (2, 2, 1, 1), (1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "by_hand"),
+    [
+        ("cnn", (1, 28, 28), table_5),
+        ("autoencoder", (1, 28, 28), table_6),
+        ("autoencoder_strided", (1, 28, 28), halved),
+        ("bag_of_words", (750,), table_7),
+        ("bag_of_words_25", (1250,), table_7),
+        ("small_cnn", (1, 14, 14), of_the_demo),
+    ],
+)
+def test_a_network_is_the_papers_layer_by_layer(name, shape, by_hand) -> None:
+    """With weights so large that each nonlinearity has negative values to act on."""
+    torch.manual_seed(0)
+    model = build_model(name)
+    weights = [(3 * weight).detach() for weight in model.parameters()]
+    for weight, ours in zip(weights, model.parameters(), strict=True):
+        ours.data.copy_(weight)
+    examples = torch.rand(3, *shape) - 0.5
+    with torch.no_grad():
+        torch.testing.assert_close(model(examples), by_hand(examples, weights))

@@ -1,7 +1,6 @@
 """What stands around a step: pieces of batches, schedulers, optimizers, checkpoints."""
 
 import io
-from itertools import pairwise
 
 import pytest
 import torch
@@ -39,7 +38,6 @@ def double(method: str = "online", mode: str = "hooks", **arguments) -> Made:
     [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
 )
 def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
-    """BatchMemoryManager's pieces of Poisson batches, against the same batches in one piece."""
     outcomes = []
     for pieces in (False, True):
         made = double(method, mode, loader=loader_of(*examples(double=True), seed=4))
@@ -61,18 +59,6 @@ def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
     torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_gradients_accumulate_over_pieces_that_the_script_makes(mode) -> None:
-    inputs, targets = examples(double=True, count=12)
-    whole, pieces = double(mode=mode), double(mode=mode)
-    whole.step(inputs, targets)
-    for first, last in pairwise((0, 5, 5, 12)):  # also an empty piece
-        pieces.optimizer.signal_skip_step(do_skip=last < 12)
-        pieces.step(inputs[first:last], targets[first:last])
-    torch.testing.assert_close(state_of(whole), state_of(pieces), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_example_cannot_count_twice_in_a_step(mode) -> None:
     torch.manual_seed(0)
     # Of layers with factors alone: others' gradients would give the second pass away.
@@ -87,7 +73,6 @@ def test_example_cannot_count_twice_in_a_step(mode) -> None:
     refused(twice, r"loss.backward: called twice", made)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("whose", ["model", "optimizer"])
 def test_backward_pass_can_be_dropped(whose, mode) -> None:
     dropped, plain = double(mode=mode), double(mode=mode)
@@ -99,7 +84,6 @@ def test_backward_pass_can_be_dropped(whose, mode) -> None:
     assert torch.equal(state_of(dropped), state_of(plain))
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_step_needs_a_backward_pass_of_its_own(mode) -> None:
     made = make(mode=mode)
     refused(lambda: made.optimizer.step(), "no backward pass since")
@@ -108,7 +92,6 @@ def test_step_needs_a_backward_pass_of_its_own(mode) -> None:
     refused(lambda: made.optimizer.step(), "no backward pass since", made, 1)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
     """Else the next batch's rows would hold this one's gradients, too."""
     made = make(mode=mode)
@@ -123,7 +106,6 @@ def test_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
     made.step(*examples(count=4))
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_sum_of_losses_means_b_times_their_means(mode) -> None:
     summed = double(mode=mode, loss_reduction="sum")
     mean = double(mode=mode)
@@ -135,7 +117,6 @@ def test_sum_of_losses_means_b_times_their_means(mode) -> None:
         torch.testing.assert_close(here.grad, 12 * there.grad)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_model_may_stay_unwrapped(mode) -> None:
     wrapped, bare = double(mode=mode), double(mode=mode, wrap_model=False)
     for made in (wrapped, bare):
@@ -145,7 +126,6 @@ def test_model_may_stay_unwrapped(mode) -> None:
     assert torch.equal(state_of(wrapped), state_of(bare))
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
     """Of a closed formula and of one that changes what stands there; neither sees the factor."""
     schedules = {
@@ -179,9 +159,6 @@ def test_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
         (lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01), False),
         (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5), False),
         (lambda p: torch.optim.Adam(p, lr=0.01), False),
-        (lambda p: torch.optim.AdamW(p, lr=0.01), False),
-        (lambda p: torch.optim.RMSprop(p, lr=0.01), False),
-        (lambda p: torch.optim.Adagrad(p, lr=0.01), False),
     ],
 )
 def test_rate_adapts_for_plain_sgd_only(build, moves) -> None:
@@ -206,7 +183,6 @@ def test_rate_adapts_for_plain_sgd_only(build, moves) -> None:
     [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
 )
 def test_checkpoint_brings_everything_back(method, mode) -> None:
-    """Opacus's own checkpoint of model, optimizer and accountant, through a file."""
     inputs, targets = examples(double=True)
     momentum = 0.9
 
@@ -244,6 +220,7 @@ def test_checkpoint_brings_everything_back(method, mode) -> None:
         (lambda d: d["oso_dp"].pop("threshold"), "key 'oso_dp' cannot be read"),
         (lambda d: d["oso_dp"].update(threshold=torch.tensor([torch.nan])), "must be finite"),
         (lambda d: d["oso_dp"].update(threshold=torch.tensor([-1.0])), "must be finite"),
+        (lambda d: d["oso_dp"].update(learning_rate_factor=torch.tensor([torch.inf])), "finite"),
         (lambda d: d["oso_dp"]["memory"].update(gradient=torch.zeros(1, 3)), "have 3 values"),
         (lambda d: d["oso_dp"].update(ledger="{}"), "ledger: not readable"),
         (lambda d: d.update(param_groups=[]), "state_dict: "),
@@ -265,16 +242,6 @@ def test_other_checkpoint_is_refused(spoil, message) -> None:
 
 @pytest.mark.parametrize(("here", "there"), [(20, 12), (12, 20)])
 def test_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
-    """A lower one, and a higher one, which would be booked as this one."""
     content = make(loader=loader_of(*examples(), batch_size=there)).optimizer.state_dict()
     other = make(loader=loader_of(*examples(), batch_size=here))
     refused(lambda: other.optimizer.load_state_dict(content), r"sampling rate 0.1\d*; must be 0.1")
-
-
-def test_clearing_gradients_does_not_clear_what_the_method_remembers() -> None:
-    made = double()
-    made.step(*examples(double=True, count=7))
-    kept = made.optimizer.driver.state.buffers["gradient"].clone()
-    made.optimizer.zero_grad(set_to_none=False)
-    assert torch.equal(kept, made.optimizer.driver.state.buffers["gradient"])
-    assert float(kept.norm()) > 0

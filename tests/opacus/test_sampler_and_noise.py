@@ -9,7 +9,6 @@ import torch
 from opacus.data_loader import DPDataLoader
 from tests.opacus.helpers import (
     ENGINES,
-    MODES,
     QUIET,
     OnlinePrivacyEngine,
     examples,
@@ -32,7 +31,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 pytestmark = [pytest.mark.filterwarnings(line) for line in QUIET]
 
 
-@pytest.mark.parametrize(("examples", "batch"), [(49, 1), (98, 2), (103, 1), (100, 12), (214, 2)])
+@pytest.mark.parametrize(("examples", "batch"), [(49, 1), (100, 12)])
 def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
     """1 / 49 is a little less than that: 49 times it is below 1."""
     model = nn.Linear(3, 2)
@@ -77,7 +76,6 @@ def test_that_of_all_workers_is_not_rounded_down(workers: int, whole: int, monke
 
 @pytest.mark.parametrize("secure", [True, False])
 def test_every_parameter_has_noise_of_its_own(secure: bool) -> None:
-    """As many tensors as a large network has."""
     like = [torch.empty(400) for _ in range(300)]
     parts = Noise(torch.Generator().manual_seed(1), secure)("a sum", 2.5, like).view(300, 400)
     assert (parts.std(dim=1) / 2.5 - 1).abs().max() < 0.2  # 5.6 standard deviations
@@ -174,7 +172,6 @@ def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypa
     assert len(set(drawn)) == len(drawn) == 32
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", ENGINES)
 def test_every_sum_has_secure_noise(method, mode, monkeypatch) -> None:
     drawn, real = [], mechanism._generate_noise
@@ -216,7 +213,6 @@ def test_every_sum_has_secure_noise(method, mode, monkeypatch) -> None:
 
 @pytest.mark.parametrize("secure", [True, False])
 def test_noise_is_what_opacus_gives_with_and_without_it(secure) -> None:
-    """Of several numbers each, or of one; and of the deviation that was asked for."""
     like = [torch.empty(100, 200), torch.empty(()), torch.empty(7)]
     mine = Noise(torch.Generator().manual_seed(3), secure)("a sum", 2.5, like)
     generator = torch.Generator().manual_seed(3)

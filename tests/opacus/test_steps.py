@@ -2,14 +2,12 @@
 
 import copy
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from tests.opacus.helpers import (
-    MODES,
     NOT_TRIED,
     QUIET,
     Made,
@@ -18,7 +16,6 @@ from tests.opacus.helpers import (
     in_pieces,
     loader_of,
     make,
-    network,
     parameters_of,
     refused,
 )
@@ -66,7 +63,6 @@ def train(made: Made, batches: Batches) -> None:
         made.step(inputs, targets)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("replayed", "drawn"), [(one_for_all, 1), (cycled, 10), (often, 1), (kept, 10)]
 )
@@ -111,7 +107,6 @@ def pieces_again(loader: DataLoader) -> Batches:
     return ((inputs[1:], targets[1:]) for inputs, targets in again(loader))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
 def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
     made = make(mode=mode)
@@ -121,7 +116,6 @@ def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_any_earlier_piece_again_refused(place) -> None:
-    """Each of a logical batch's pieces is of that step, while another batch waits."""
     made = make()
     made.loader.batch_sampler.sample_rate = 1.0
     (inputs, targets), _ = itertools.islice(made.loader, 2)
@@ -145,10 +139,6 @@ def some_are_skipped(loader: DataLoader) -> Batches:
     return (batch for place, batch in enumerate(loader) if place % 2)
 
 
-def backwards(loader: DataLoader) -> Batches:
-    return list(loader)[::-1]
-
-
 def side_by_side(loader: DataLoader) -> Batches:
     return (batch for pair in zip(loader, loader, strict=True) for batch in pair)
 
@@ -168,13 +158,12 @@ def in_one_buffer(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
         yield part, targets
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.02, 1.0])
+@pytest.mark.parametrize("rate", [0.0, 1.0])
 @pytest.mark.parametrize(
     "drawn",
-    [loops, first_batches, some_are_skipped, backwards, side_by_side, by_indices, in_one_buffer],
+    [loops, first_batches, some_are_skipped, side_by_side, by_indices, in_one_buffer],
 )
 def test_step_for_each_batch_is_taken(drawn, rate) -> None:
-    """Also of batches that are empty, and of those that all examples are in."""
     made = make()
     made.loader.batch_sampler.sample_rate = rate
     train(made, drawn(made.loader))
@@ -211,7 +200,6 @@ def test_resumed_run_takes_its_own_batches() -> None:
 
 
 def test_step_takes_the_smallest_batch_possible() -> None:
-    """A larger one stays, for a step that may need it."""
     batches = make().loader.batch_sampler
     assert isinstance(batches, PoissonSampler)
     for size in (5, 2, 9):
@@ -246,7 +234,6 @@ def train_on(made: Made, loader: DataLoader, view: Callable[[Tensor, Tensor], Ba
 
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("by", ["collate", "script"])
-@pytest.mark.parametrize("mode", MODES)
 def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -> None:
     collate = two_views if by == "collate" else None
     data = TensorDataset(*examples())
@@ -264,7 +251,6 @@ def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -
     assert made.engine.accountant.history == []
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
     """An example that is in both would count doubled."""
     made = make(mode=mode, loader=loader_of(*examples(), batch_size=40))
@@ -279,7 +265,6 @@ def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
 
 @pytest.mark.parametrize(("workers", "most"), [(0, None), (0, 3), (2, 3)])
 def test_batches_as_they_come_are_taken(workers: int, most) -> None:
-    """Also from workers who fetch ahead, in pieces, in loops that are left or begin in between."""
     data = TensorDataset(*examples(count=400))
     made = make(loader=DataLoader(data, batch_size=4, num_workers=workers))
 
@@ -296,18 +281,7 @@ def test_batches_as_they_come_are_taken(workers: int, most) -> None:
     assert made.optimizer.ledger.step_count == 200
 
 
-def test_loop_may_begin_while_another_ones_batches_wait() -> None:
-    made = make(loader=loader_of(*examples()))
-    waiting = list(made.loader)
-    made.loader.batch_sampler.sample_rate = 0.0
-    assert all(len(inputs) == 0 for inputs, _ in made.loader)
-    for batch in waiting:
-        made.step(*batch)
-    assert made.optimizer.ledger.step_count == 10
-
-
 def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
-    """Nor those from before a state was loaded."""
     made = make(loader=loader_of(*examples(count=12), batch_size=12))  # all are in each batch
     ((inputs, targets),) = made.loader
     for leave in (
@@ -319,33 +293,6 @@ def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
         leave()
         made.step(inputs.clone(), targets)
     assert made.optimizer.ledger.step_count == 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
-    """One example doubled, of a batch as large as any."""
-    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
-    ((inputs, targets),) = made.loader
-    refused(
-        lambda: made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]]),
-        "13 rows; the largest unused batch has 12",
-        made,
-    )
-    made.model.zero_grad()
-    made.step(inputs, targets)
-    assert made.optimizer.ledger.step_count == 1
-
-
-def test_two_small_batches_are_not_one_step() -> None:
-    """Though a larger one was drawn before, and has had its step."""
-    made = make(loader=loader_of(*examples(count=40), batch_size=10))
-    made.loader.batch_sampler.sample_rate = 1.0
-    made.step(*next(iter(made.loader)))
-    made.loader.batch_sampler.sample_rate = 0.2
-    first, second = itertools.islice(made.loader, 2)
-    made.optimizer.signal_skip_step(True)
-    made.step(*first)
-    refused(lambda: made.step(*second), ROWS)
 
 
 def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
@@ -379,7 +326,6 @@ def test_step_takes_batch_as_large(sizes) -> None:
 OTHER = "optimizer.step: the loader that make_private returned has not been iterated over"
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_script_that_goes_on_with_its_own_loader_is_warned(mode: str) -> None:
     made, own = make(mode=mode), loader_of(*examples())
     with pytest.warns(UserWarning, match=OTHER) as told:
@@ -388,15 +334,6 @@ def test_script_that_goes_on_with_its_own_loader_is_warned(mode: str) -> None:
     assert said.filename.endswith("helpers.py")  # where the script steps
 
 
-def test_of_the_loader_that_was_returned_nothing_is_said() -> None:
-    made = make()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", OTHER)
-        for batch in made.loader:
-            made.step(*batch)
-
-
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("left", ["forward", "backward"])
 def test_loop_left_in_a_step_goes_on(mode, left) -> None:
     made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
@@ -408,20 +345,6 @@ def test_loop_left_in_a_step_goes_on(mode, left) -> None:
         made.backward(inputs, targets)
         made.optimizer.step()
     assert made.optimizer.ledger.step_count == 1
-
-
-@pytest.mark.parametrize("mode", ["hooks", "functorch"])
-def test_what_is_computed_without_hooks_is_no_call_of_training(mode) -> None:
-    made = make(mode=mode)
-    inputs, targets = examples()
-    made.model.disable_hooks()
-    made.model(inputs)
-    made.model.enable_hooks()
-    outputs = inputs
-    for part in made.model._module:
-        outputs = part(outputs)
-    made.criterion(outputs, targets).backward()
-    refused(lambda: made.optimizer.step(), "call the model itself")
 
 
 class Wrapper(nn.Module):
@@ -441,11 +364,9 @@ class Wrapper(nn.Module):
         return self.inner(inputs)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("twice", [False, True])
-@pytest.mark.parametrize("inner", [nn.Linear(6, 3), network(), Scaled()])
+@pytest.mark.parametrize("inner", [nn.Linear(6, 3), Scaled()])
 def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
-    """Also after a forward pass that had no step, whose traces are at the inner layer alone."""
     inner, plain = copy.deepcopy(inner), copy.deepcopy(inner)
     model = Wrapper(Wrapper(inner)) if twice else Wrapper(inner)
     made = make(mode=mode, model=model, noise=Recorded())
@@ -458,11 +379,29 @@ def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
     assert torch.equal(parameters_of(made.optimizer), parameters_of(other.optimizer))
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
-def test_factor_that_is_not_finite_is_not_gone_on_from(value) -> None:
-    made, other = make(), make()
-    made.step(*(part[:7] for part in examples()))
-    state = made.optimizer.state_dict()
-    state["oso_dp"]["learning_rate_factor"] = torch.tensor([value])
-    refused(lambda: other.optimizer.load_state_dict(state), "threshold and factor must be finite")
-    assert other.optimizer.learning_rate_factor == 1.0
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_what_is_computed_without_hooks_is_no_call_of_training(mode) -> None:
+    made = make(mode=mode)
+    inputs, targets = examples()
+    made.model.disable_hooks()
+    made.model(inputs)
+    made.model.enable_hooks()
+    outputs = inputs
+    for part in made.model._module:
+        outputs = part(outputs)
+    made.criterion(outputs, targets).backward()
+    refused(lambda: made.optimizer.step(), "call the model itself")
+
+
+def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
+    """One example doubled, of a batch as large as any."""
+    made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
+    ((inputs, targets),) = made.loader
+    refused(
+        lambda: made.step(inputs[[*range(12), 5]], targets[[*range(12), 5]]),
+        "13 rows; the largest unused batch has 12",
+        made,
+    )
+    made.model.zero_grad()
+    made.step(inputs, targets)
+    assert made.optimizer.ledger.step_count == 1

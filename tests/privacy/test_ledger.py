@@ -32,7 +32,7 @@ def test_equal_steps_are_counted() -> None:
     assert ledger.steps == [(ONE, 3), (TWO, 1)]
 
 
-@pytest.mark.parametrize("count", [1, 1023, 4095, 10_000, 65_535, 10**6, 10**8, 10**9 - 1])
+@pytest.mark.parametrize("count", [1, 4095, 10**9 - 1])
 def test_however_many_steps_there_were_one_more_is_one_more(count: int) -> None:
     ledger = Ledger(PoissonSampling(0.01), [(TWO, 5), (ONE, count)])
     ledger.record(ONE)
@@ -46,23 +46,10 @@ def test_reading_gives_back_what_was_written() -> None:
     assert len(ledger.to_json()) < 500
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"neighbouring": "x", "sampling": "shuffled"}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 100_000])
 def test_a_broken_text_is_refused(text: str) -> None:
     with pytest.raises(OsoError, match="ledger"):
         Ledger.from_json(text)
-
-
-def test_another_sampling_scheme_is_refused() -> None:
-    """Its price would be computed as Poisson's, which is lower."""
-    text = Ledger(PoissonSampling(0.01), [(ONE, 1)]).to_json().replace("poisson", "shuffled")
-    with pytest.raises(OsoError, match="shuffled"):
-        Ledger.from_json(text)
-
-
-def test_each_query_of_a_step_costs() -> None:
-    alone = compute_epsilon([Ledger(PoissonSampling(0.01), [(TWO[:1], 100)])], 1e-5)
-    together = compute_epsilon([Ledger(PoissonSampling(0.01), [(TWO, 100)])], 1e-5)
-    assert together > alone
 
 
 def test_the_sums_of_a_step_cost_what_they_cost_as_separate_mechanisms() -> None:
@@ -94,26 +81,14 @@ def test_each_step_and_each_run_costs() -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        ('"count": 3', '"count": -3'),
-        ('"count": 3', '"count": 0'),
         ('"count": 3', '"count": 3.9'),
-        ('"count": 3', '"count": "3"'),
-        ('"count": 3', '"count": true'),
         ('"count": 3', '"count": 1e400'),
-        ('"count": 3', '"count": 1000000001'),
         ('"count": 3', '"count": 3, "count": 1'),
         ('"sampling_rate": 0.01', '"sampling_rate": 0.0'),
         ('"sampling_rate": 0.01', '"sampling_rate": 1.5'),
         ('"sampling_rate": 0.01', '"sampling_rate": "0.01"'),
         ('"sampling_rate": 0.01', '"sampling_rate": NaN'),
         ('"sampling_rate": 0.01', '"sampling_rate": true'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": -1.0'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": NaN'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": Infinity'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": "1.0"'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": true'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": 1e-200'),
-        ('"noise_multiplier": 1.0', '"noise_multiplier": 1e200'),
         ('"noise_multiplier": 1.0', '"noise_multiplier": 1' + "0" * 400),
         ('"noise_multiplier": 1.0', '"noise_multiplier": 1.0, "more": 1'),
     ],
@@ -125,8 +100,7 @@ def test_values_that_would_lower_the_price_are_refused(spoil: tuple[str, str]) -
         Ledger.from_json(text.replace(*spoil))
 
 
-@pytest.mark.parametrize("kind", range(3))
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(("kind", "place"), [(0, 2), (1, 1), (2, 0)])
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, 1e-200, 1e200, True, "1.0", None])
 def test_a_sum_that_would_lower_the_price_is_refused_wherever_it_stands(kind, place, bad) -> None:
     """Of three kinds of steps with three sums each; also where nothing was read from a text."""
@@ -158,17 +132,6 @@ def test_a_kind_of_step_without_sums_or_with_one_name_twice_is_refused(kind, sum
     ledger.steps[kind] = (tuple(SumQuery(name, 1.0) for name in sums), 3)
     with pytest.raises(OsoError, match="ledger: a step must have queries with distinct names"):
         Ledger.from_json(ledger.to_json())
-
-
-def test_two_sums_of_one_name_are_refused() -> None:
-    text = Ledger(PoissonSampling(0.01), [((*ONE, *ONE), 3)]).to_json()
-    with pytest.raises(OsoError, match="distinct names"):
-        Ledger.from_json(text)
-
-
-def test_a_text_without_end_is_refused() -> None:
-    with pytest.raises(OsoError, match="not readable"):
-        Ledger.from_json("[" * 100_000)
 
 
 class Zeros:
@@ -203,10 +166,6 @@ def test_a_step_is_answered_once() -> None:
             mechanism.release(ONE_RUN, step, query, Zeros)
 
 
-def test_hundreds_of_runs_train_together() -> None:
-    assert len(Mechanism([f"run {i}" for i in range(700)], 1000, 50).ledgers) == 700
-
-
 @pytest.mark.parametrize("ahead", [0, 1, 4])
 def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int) -> None:
     """Whichever of them is ahead; and those behind are not booked for what was refused."""
@@ -217,11 +176,6 @@ def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int
         with pytest.raises(ValueError, match="released before"):
             mechanism.release(slice(0, 5), step, query, Zeros)
     assert [ledger.step_count for ledger in mechanism.ledgers] == [i == ahead for i in range(5)]
-
-
-def test_runs_of_one_identity_are_refused() -> None:
-    with pytest.raises(OsoError, match=r"share (their )?noise"):
-        Mechanism(["same", "same"], examples=10, batch_size=5)
 
 
 def test_resuming_keeps_the_old_steps_closed() -> None:
@@ -272,12 +226,6 @@ def test_a_budget_that_is_none_is_refused(nu: float) -> None:
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
 
 
-@pytest.mark.parametrize("beside", [[], ["another", "one more"]])
-def test_an_identity_that_ends_early_is_refused(beside: list[str]) -> None:
-    with pytest.raises(OsoError, match="null character"):
-        Mechanism(["run\0noise", *beside], 10, 5)
-
-
 def test_ended_runs_take_their_books_with_them() -> None:
     mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
@@ -313,7 +261,7 @@ class TestABudgetedStep:
         with pytest.raises(OsoError, match="must be >= the step's, 1"):
             self.ask(*queries)
 
-    @pytest.mark.parametrize("less", [1e-8, 1e-6, 1e-4, 1e-2, 0.5])
+    @pytest.mark.parametrize("less", [1e-8, 1e-2])
     @pytest.mark.parametrize("budget", [0.3, 1.0, 40.0])
     def test_is_refused_however_little_it_is_beyond(self, budget: float, less: float) -> None:
         mechanism = Mechanism(["run"], 10, 5, noise_multiplier=budget)
@@ -352,15 +300,6 @@ def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: floa
     ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
     with pytest.raises(ValueError, match="must be those of 4 steps"):
         mechanism.resume([ledger], last_step=4)
-
-
-@pytest.mark.parametrize("counts", [(4, 3), (3, 4)])
-def test_books_of_several_runs_are_taken_up_only_where_each_has_every_step(counts) -> None:
-    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
-    queries = (SumQuery("clipped_gradient", 1.0),)
-    ledgers = [Ledger(PoissonSampling(0.5), [(queries, count)]) for count in counts]
-    with pytest.raises(ValueError, match="must be those of 4 steps"):
-        mechanism.resume(ledgers, last_step=4)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

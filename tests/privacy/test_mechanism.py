@@ -40,7 +40,7 @@ def threshold(value: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("value", [0.01, 5.0])
 def test_noise_has_the_stated_deviation(value: float) -> None:
-    """Both vectors' noise is sensitivity x multiplier; a fault in either factor shows."""
+    """Gaussian, of sensitivity x multiplier: a fault in either factor shows."""
     mechanism = Mechanism(["run"], examples=100, batch_size=10)
     zeros = torch.zeros(100, 40_000)
     queries = [ClippedGradient(2.0, threshold(value)), ClippedDirection(3.0, threshold(value))]
@@ -48,7 +48,9 @@ def test_noise_has_the_stated_deviation(value: float) -> None:
     noise = {name: answer * 10 for name, answer in answers.items()}
     assert noise["clipped_gradient"].std().item() == pytest.approx(2.0 * value, rel=0.02)
     assert noise["clipped_direction"].std().item() == pytest.approx(3.0, rel=0.02)
-    assert noise["clipped_gradient"].mean().item() == pytest.approx(0.0, abs=0.05 * value)
+    for answer, scale in zip(noise.values(), (2.0 * value, 3.0), strict=True):
+        assert scipy.stats.kstest(answer.double().numpy() / scale, "norm").pvalue > 1e-4
+        assert len(answer.unique()) > 39_000
 
 
 def test_the_counts_noise_is_half_its_multiplier() -> None:
@@ -96,13 +98,6 @@ def test_batches_are_poisson() -> None:
     assert share.max() < 0.14
 
 
-def test_runs_draw_their_own_batches() -> None:
-    """One batch shared by the runs of a grid would break the composition that its budget is for."""
-    mechanism = Mechanism(["a", "b"], examples=10_000, batch_size=1000)
-    first, second = (set(batch_of(mechanism.random_numbers, run, 1).tolist()) for run in "ab")
-    assert len(first & second) == pytest.approx(10_000 * 0.1 * 0.1, abs=50)  # 5 deviations
-
-
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     mechanism = Mechanism(["run"], examples=10, batch_size=1)
     step = next(s for s in range(1, 100) if len(batch_of(mechanism.random_numbers, "run", s)) == 0)
@@ -110,17 +105,6 @@ def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     answer = released(mechanism, 0, step, query, lambda b: Given(torch.zeros(*b.shape, 5000)))
     assert answer["clipped_gradient"].std().item() == pytest.approx(2.0, rel=0.05)
     assert mechanism.ledgers[0].steps == [((SumQuery("clipped_gradient", 2.0),), 1)]
-
-
-def test_the_divisor_is_the_expected_batch_size() -> None:
-    """The realised size would leak it: with all-ones gradients the mean would always be one."""
-    mechanism = Mechanism(["run"], examples=100, batch_size=50)
-    ones = torch.ones(100, 1)
-    query = [ClippedGradient(1e-9, threshold(1.0))]
-    for step in range(1, 20):
-        size = len(batch_of(mechanism.random_numbers, "run", step))
-        answer = released(mechanism, 0, step, query, lambda batch: Given(ones[batch]))
-        assert answer["clipped_gradient"].item() == pytest.approx(size / 50, abs=1e-5)
 
 
 @settings(max_examples=50)
@@ -191,33 +175,6 @@ def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> Non
         assert answer["clipped_gradient"].isfinite().all()
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_runs_together_are_answered_as_each_alone(plain: bool) -> None:
-    """With its own batch, threshold and noise; what pads a short batch counts for nothing."""
-    gradients = 3 * torch.randn(100, 50)
-    thresholds = torch.tensor([1.0, 5.0, 20.0])
-    queries = [
-        ClippedGradient(0.01, thresholds),
-        ClippedDirection(0.02, thresholds),
-        UnclippedCount(0.03, thresholds),
-    ]
-    if plain:
-        queries = [PlainGradient()]
-    together, alone = (Mechanism(["a", "b", "c"], 100, 10) for _ in range(2))
-    several = together.release(slice(1, 3), 1, queries, lambda _, b: Given(gradients[b]))
-    assert together.random_numbers.batches(["b", "c"], 1)[1].logical_not().any()  # one is shorter
-    for place, run in enumerate((1, 2)):
-        one = released(alone, run, 1, queries, lambda b: Given(gradients[b]))
-        for query in queries:
-            torch.testing.assert_close(
-                several[query.key][place], one[query.name], rtol=1e-4, atol=1e-5
-            )
-    assert [ledger.step_count for ledger in together.ledgers] == [0, 1, 1]
-    with pytest.raises(ValueError, match="released before"):
-        together.release(slice(0, 2), 1, queries, lambda _, b: Given(gradients[b]))
-    assert together.ledgers[0].step_count == 0
-
-
 @pytest.mark.parametrize(
     "multipliers", [(1.0, 1.0001), (1.0, 1.000001), (0.3123456, 0.3123457), (7.654321, 7.654322)]
 )
@@ -230,16 +187,6 @@ def test_noise_differs_where_its_multiplier_does(multipliers) -> None:
         answer = released(mechanism, 0, 1, query, lambda b: Given(torch.zeros(*b.shape, 2000)))
         noise.append(answer["clipped_gradient"] / nu)
     assert torch.corrcoef(torch.stack(noise))[0, 1].abs() < 0.15
-
-
-def test_noise_is_gaussian() -> None:
-    """Its deviation alone would pass for uniform or rounded noise, too."""
-    mechanism = Mechanism(["run"], examples=10, batch_size=1)
-    query = [ClippedGradient(1.0, threshold(1.0))]
-    answer = released(mechanism, 0, 1, query, lambda b: Given(torch.zeros(*b.shape, 50_000)))
-    noise = answer["clipped_gradient"].double().numpy()
-    assert scipy.stats.kstest(noise, "norm").pvalue > 1e-4
-    assert len(np.unique(noise)) > 49_000
 
 
 def test_with_the_systems_entropy_nothing_repeats() -> None:
@@ -368,14 +315,6 @@ def test_a_score_per_example_or_none() -> None:
         NoisyMean(3, 0.0, Seeded())
 
 
-def test_an_answer_has_no_more_digits_than_float32() -> None:
-    """The last digits of a float64 sum would show which noise was possible."""
-    share = NoisyMean(1, 2.0, SystemEntropy())
-    for run in range(9):
-        noisy = share.release(f"{run}", lambda: torch.full((1,), 0.3)) - 0.5
-        assert noisy == pytest.approx(torch.tensor(noisy).float().item(), rel=1e-15)
-
-
 def test_what_is_no_score_counts_as_none_or_all() -> None:
     given = {math.nan: 0.0, -math.inf: 0.0, math.inf: 1.0, 7.0: 1.0, 0.25: 0.25}
     for value, counts in given.items():
@@ -405,9 +344,9 @@ def test_each_block_of_a_long_sum_has_noise_of_its_own() -> None:
     assert torch.equal(noised[0].long(), torch.arange(size) // NOISE_BLOCK)
 
 
-@pytest.mark.parametrize("size", [2**14, 8 * 2**17 - 3])
-def test_no_number_of_a_block_comes_twice(size: int, monkeypatch) -> None:
+def test_no_number_of_a_block_comes_twice(monkeypatch) -> None:
     """Of a network of two billion parameters, whose blocks are made smaller here: 2^17 of them."""
+    size = 8 * 2**17 - 3
     monkeypatch.setattr("oso_dp.privacy.rng_sources.BLOCK", 8)
     draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
     noise = NoiseSpec("noise/x", torch.ones(1))
@@ -461,15 +400,7 @@ def test_a_late_step_is_released_once(late: int, again: int) -> None:
     released_at(mechanism, late + 1, [])
 
 
-def test_sums_of_nobody_have_their_noise() -> None:
-    """Exact zeros would tell that the batch was empty."""
-    mechanism = always_empty(Mechanism(["a"], 200, 100))
-    noise = torch.tensor([released_at(mechanism, step, []) for step in range(1, 501)])
-    deviations = (100 * noise).std(dim=0).tolist()  # of sums over an expected batch of 100
-    assert deviations == pytest.approx([1.0, 2.0], rel=0.15)
-
-
-@pytest.mark.parametrize("bits", [24, 26, 33])
+@pytest.mark.parametrize("bits", [24, 33])
 def test_examples_beyond_what_a_float32_counts_to_are_drawn_alike(bits: int) -> None:
     drawn = uniform_below(2**bits, 40_000, Seeded().words("a", "sampling", 7))
     low = drawn[:, None] >> np.arange(bits) & 1

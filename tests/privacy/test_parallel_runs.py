@@ -328,16 +328,7 @@ def test_each_of_many_runs_is_booked_and_answered_once(mechanism) -> None:
             mechanism.release(slice(run, run + 1), 2, query, nothing)
 
 
-@pytest.mark.parametrize("ahead", [0, 17, 70, MANY - 1])
-def test_whichever_of_many_runs_is_ahead_keeps_its_step_closed(ahead: int, mechanism) -> None:
-    query = [ClippedGradient(0.7, torch.ones(MANY))]
-    mechanism.release(slice(ahead, ahead + 1), 3, query, nothing)
-    with pytest.raises(ValueError, match="released before"):
-        mechanism.release(ALL, 3, query, nothing)
-    assert sum(ledger.step_count for ledger in mechanism.ledgers) == 1
-
-
-@pytest.mark.parametrize("place", [0, 17, 70, MANY - 1])
+@pytest.mark.parametrize("place", [0, 70, MANY - 1])
 def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechanism) -> None:
     one = (SumQuery("clipped_gradient", 0.7),)
     ledgers = [Ledger(mechanism.sampling, [(one, 4)]) for _ in range(MANY)]
@@ -349,7 +340,7 @@ def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechan
         mechanism.resume(ledgers, 4)
 
 
-@pytest.mark.parametrize("place", [1, 17, 70, MANY - 1])
+@pytest.mark.parametrize("place", [1, MANY - 1])
 def test_no_two_of_many_runs_have_one_identity(place: int) -> None:
     names = [f"run {number}" for number in range(MANY)]
     for name, message in ((names[place - 1], "share their noise"), ("a\0b", "null character")):
@@ -398,7 +389,7 @@ def test_each_of_many_sums_of_a_step_has_its_own_noise_and_is_booked() -> None:
     assert count == 1
 
 
-@pytest.mark.parametrize("place", [0, 15, 16, 39])
+@pytest.mark.parametrize("place", [0, 39])
 def test_whichever_of_many_sums_is_no_query_of_ours_is_refused(place: int) -> None:
     class Mine(ClippedDirection):
         def sensitivity(self, runs: slice) -> float:
@@ -416,7 +407,7 @@ def of_many_kinds(kinds: int) -> Ledger:
     return Ledger(PoissonSampling(1.0), steps)
 
 
-@pytest.mark.parametrize("kinds", [1, 90, 300])
+@pytest.mark.parametrize("kinds", [1, 90])
 def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
     """All examples in each batch: one sum with the root of the sum of the precisions."""
     ledger = of_many_kinds(kinds)
@@ -429,7 +420,7 @@ def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
     )
 
 
-@pytest.mark.parametrize("runs", [1, 30, 250])
+@pytest.mark.parametrize("runs", [1, 250])
 def test_each_of_many_trainings_is_priced(runs: int) -> None:
     """Of a grid's ledgers, and of those that a search's best stands for."""
     one = (SumQuery("clipped_gradient", 9.0),)

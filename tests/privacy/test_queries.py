@@ -6,13 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.helpers import Given, always_empty, released, sums_of_one
+from tests.privacy.helpers import Given, sums_of_one
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import LOSSES
-from oso_dp.privacy.mechanism import Mechanism, unnoised_sums
+from oso_dp.privacy.mechanism import unnoised_sums
 from oso_dp.privacy.noise_composition import (
     LayerGroup,
     combined_noise_multiplier,
@@ -28,7 +28,6 @@ from oso_dp.privacy.queries import (
     ClippedGradient,
     PlainGradient,
     Query,
-    Runs,
     UnclippedCount,
 )
 
@@ -78,12 +77,6 @@ def test_a_gradient_that_is_not_finite_counts_for_nothing(kind, norm) -> None:
     assert weights.isfinite().all()
 
 
-def test_clipping_follows_equation_4() -> None:
-    norms = torch.tensor([[0.0, 1.0, 8.0]])
-    weights = ClippedGradient(1.0, torch.tensor([2.0])).weights(norms, ONE)
-    assert weights.tolist() == [[1.0, 1.0, 0.25]]
-
-
 @pytest.mark.parametrize("kind", STABILISED)
 @given(norm=norms, threshold=thresholds, log_stabiliser=st.floats(-6.0, 6.0))
 def test_no_stabiliser_lets_an_example_exceed(kind, norm, threshold, log_stabiliser) -> None:
@@ -125,12 +118,6 @@ def test_the_count_is_centred() -> None:
     assert votes.tolist() == [[0.5, 0.5, -0.5]]
 
 
-def test_each_run_has_its_own_threshold() -> None:
-    query = ClippedGradient(1.0, torch.tensor([1.0, 2.0]))
-    assert query.sensitivity(slice(0, 2)).tolist() == [1.0, 2.0]
-    assert query.weights(torch.tensor([[4.0]]), slice(1, 2)).item() == 0.5
-
-
 def test_a_vanishing_threshold_stays_measurable() -> None:
     """At C = 1e-30 a gradient of norm 1e-23 squares to zero in float32 and would pass unclipped."""
     query = ClippedGradient(1.0, torch.tensor([1e-30]))
@@ -155,11 +142,6 @@ def test_no_example_adds_more_than_its_bound_however_long_it_is(kind) -> None:
         weights = query.weights(lengths, ONE).double()
         bound = float(query.sensitivity(ONE)) * (1 + 2.0**-22)
         assert (weights * lengths.double() <= bound).all()
-
-
-def test_the_plain_sum_claims_no_privacy() -> None:
-    assert PlainGradient().sensitivity(ONE) == math.inf
-    assert PlainGradient().noise_multiplier == 0
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -367,59 +349,6 @@ def test_neighbours_differ_by_at_most_each_groups_sensitivity(seed: int, thresho
         assert (a - b).norm() <= bound * (1 + 1e-5) + 1e-5, query.name
 
 
-def test_a_groups_noise_is_its_thresholds_and_its_name_in_the_ledger() -> None:
-    code = network()
-    inputs, targets = batch(0)
-    nu, threshold = 3.0, 2.0
-    query = ClippedGradient(nu, torch.tensor([threshold]), LayerGroup("rest", ("5", "3")))
-    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
-    flat = flat_parameters(code)
-    draws = [
-        released(mechanism, 0, step, [query], lambda _: gradients_at(code, flat, inputs, targets))
-        for step in range(1, 301)
-    ]
-    noise = torch.stack([answer["clipped_gradient/rest"] for answer in draws]) * 10
-    assert noise.std().item() == pytest.approx(nu * threshold, rel=0.03)
-    (entry,), count = mechanism.ledgers[0].steps[0]
-    assert (entry.name, entry.noise_multiplier, count) == ("clipped_gradient/rest", nu, 300)
-
-
-@pytest.mark.parametrize("runs", [slice(0, 2), slice(1, 2)])
-def test_a_groups_answer_is_its_sum_and_nothing_else(runs: slice) -> None:
-    """With next to no noise."""
-    code = network()
-    inputs, targets = batch(30)
-    flat = flat_parameters(code)
-    queries = [ClippedGradient(1e-9, torch.full((2,), 0.3), group) for group in GROUPS]
-    mechanism = Mechanism(["a", "b"], examples=30, batch_size=30)
-
-    def gradients_of(some: Runs, rows: torch.Tensor) -> BatchGradients:
-        return code(flat.expand(len(rows), -1), inputs[rows], targets[rows])
-
-    answers = mechanism.release(runs, 1, queries, gradients_of)
-    gradients = per_example(code, inputs, targets)
-    for group in GROUPS:
-        expected = clipped_sum(gradients, group, 0.3) / 30
-        answer = answers[ClippedGradient, group.name][-1]
-        torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-7)
-
-
-def test_groups_get_noise_of_their_own() -> None:
-    code = network()
-    inputs, targets = batch(0)
-    queries = [
-        ClippedGradient(1.0, torch.ones(1), LayerGroup(name, ("3",))) for name in ("one", "another")
-    ]
-    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
-    flat = flat_parameters(code)
-    answers = [
-        released(mechanism, 0, s, queries, lambda _: gradients_at(code, flat, inputs, targets))
-        for s in range(1, 60)
-    ]
-    pairs = [torch.cat([a[name] for a in answers]) for name in answers[0]]
-    assert torch.corrcoef(torch.stack(pairs))[0, 1].abs() < 0.1
-
-
 @pytest.mark.parametrize("layers", [("0", "3", "5"), ("5", "0", "3")])
 def test_a_group_of_all_layers_is_the_whole_gradient(layers) -> None:
     """However many they are, and in whatever order: no layer's part escapes the clip."""
@@ -470,3 +399,8 @@ def test_an_example_that_is_not_finite_counts_in_no_group() -> None:
     expected = sums_of_one(queries, gradients_at(code, flat, inputs[keep], targets[keep]))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_the_plain_sum_claims_no_privacy() -> None:
+    assert PlainGradient().sensitivity(ONE) == math.inf
+    assert PlainGradient().noise_multiplier == 0

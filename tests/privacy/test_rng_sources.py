@@ -106,19 +106,6 @@ def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple
     )
 
 
-def test_names_that_differ_in_one_character_have_other_keys() -> None:
-    """Wherever it stands: a run that goes on from another is named after that."""
-    name = "0123456789abcdef" * 8
-    others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
-    names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
-    for parts in ([(each, "noise") for each in names], [("run", each) for each in names]):
-        keys = {
-            rng_sources.StreamKey(*part, 1, 0).generate_state(3, np.uint64).tobytes()
-            for part in parts
-        }
-        assert len(keys) == len(names)
-
-
 def test_every_stream_counts_from_one_place() -> None:
     """Equal counts at equal places: two streams could meet only if they were one from the start."""
     for step in range(1, 100):
@@ -169,21 +156,6 @@ class TestTheNoisesLaw:
             0, 1
         ]  # a block's end, the next's start
         assert abs(across) < 5 / 60**0.5
-
-    def test_neighbours_are_independent(self) -> None:
-        for lag in (1, 2, BLOCK, 2 * BLOCK):
-            for values in (self.drawn, self.drawn**2):
-                found = np.corrcoef(values[:-lag], values[lag:])[0, 1]
-                assert abs(found) < 5 / (MILLION - lag) ** 0.5
-
-    def test_runs_purposes_and_steps_are_independent(self) -> None:
-        others = [
-            normals(run, purpose, step, 2 * BLOCK)
-            for run in "ab"
-            for purpose in ("x", "y")
-            for step in (1, 2, 3)
-        ]
-        assert np.abs(np.corrcoef(others) - np.eye(12)).max() < 6 / (2 * BLOCK) ** 0.5
 
     def test_all_digits_are_used(self) -> None:
         """float64 to its last binary digit, not a float32 number made longer."""
@@ -277,9 +249,6 @@ class TestSystemEntropy:
         assert (numbers != 0).all()
         assert numbers.var() == pytest.approx(1, abs=6 * (2 / numbers.size) ** 0.5)
 
-    def test_a_scalar_has_one_number(self) -> None:
-        assert SystemEntropy().normals(["run"], "noise", 1, ()).shape == (1,)
-
     def test_the_extremes_are_finite(self, monkeypatch) -> None:
         for byte in (b"\x00", b"\xff"):
             monkeypatch.setattr(os, "urandom", lambda count, byte=byte: byte * count)
@@ -316,7 +285,10 @@ def test_an_unknown_source_is_refused() -> None:
 LETTERS = [chr(number) for number in (*range(1, 0xD800, 3), *range(0xE000, 0x1FFFF, 7))]
 
 
+PLACES = "0123456789abcdef" * 8
 NAMES = {
+    "one character": [PLACES, *(f"{PLACES[:i]}_{PLACES[i + 1 :]}" for i in range(len(PLACES)))],
+    "ends": [PLACES, f"{PLACES}/1", f"{PLACES}/11", PLACES.upper(), f" {PLACES}"],
     "letters": [f"run {letter}" for letter in LETTERS],
     "lengths": [f"{'x' * length}{end}" for length in range(1, 2000, 3) for end in "ab"],
 }
@@ -332,6 +304,6 @@ def test_no_two_names_have_a_stream_of_the_host_in_common(names: list[str]) -> N
 def test_nor_one_of_an_accelerator(names: list[str]) -> None:
     drawn = philox.normals(names, "noise", 1, 1, torch.device("cpu"))
     assert len(drawn.unique()) == len(names)
-    some = names[:: len(names) // 200]
+    some = names[:: max(1, len(names) // 200)]
     purposes = [philox.normals(["run"], name, 1, 1, torch.device("cpu")) for name in some]
     assert len(torch.cat(purposes).unique()) == len(some)

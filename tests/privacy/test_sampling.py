@@ -157,36 +157,6 @@ def test_batches_together_are_each_runs_own(draws: BatchRNG) -> None:
     assert indices.shape[1] % BLOCK == 0
 
 
-def test_nobody_is_left_out_of_a_long_batch(draws: BatchRNG) -> None:
-    """Truncated batches would not be Poisson's: a new example could push another one out."""
-    draws.sampling = PoissonSampling(1.0)
-    indices, present = draws.batches(RUNS, 1)
-    for run in range(3):
-        assert indices[run][present[run]].tolist() == list(range(1000))
-
-
-def test_batches_are_poisson(draws: BatchRNG) -> None:
-    sizes = torch.cat([draws.batches(RUNS, step)[1].sum(dim=1) for step in range(1, 301)]).double()
-    assert sizes.mean().item() == pytest.approx(100, abs=2)
-    assert sizes.std().item() == pytest.approx(90**0.5, rel=0.12)
-
-
-def test_empty_batches(draws: BatchRNG) -> None:
-    draws.sampling = PoissonSampling(1e-12)
-    indices, present = draws.batches(RUNS, 1)
-    assert indices.shape == present.shape == (3, 0)
-
-
-def test_a_batch_is_as_long_in_company_as_alone(draws: BatchRNG) -> None:
-    """Also an empty one beside others: what pads it is nobody's."""
-    draws.sampling = PoissonSampling(1e-3)  # of 1,000 examples: about a third are empty
-    names = [f"run {i}" for i in range(40)]
-    present = draws.batches(names, 1)[1].sum(dim=1).tolist()
-    assert present == [len(batch_of(draws, name, 1)) for name in names]
-    assert 0 in present
-    assert max(present) > 1
-
-
 def test_noise_together_is_each_runs_own(draws: BatchRNG) -> None:
     together = normals_of(draws, RUNS, "noise", 5, 4, 3)
     assert together.shape == (3, 4, 3)
@@ -489,3 +459,13 @@ def test_a_million_indices_take_seconds() -> None:
     with pytest.raises(OsoError):
         check_no_repeats(data, "data")
     assert time.perf_counter() - begin < 5
+
+
+def test_a_batch_is_as_long_in_company_as_alone(draws: BatchRNG) -> None:
+    """Also an empty one beside others: what pads it is nobody's."""
+    draws.sampling = PoissonSampling(1e-3)  # of 1,000 examples: about a third are empty
+    names = [f"run {i}" for i in range(40)]
+    present = draws.batches(names, 1)[1].sum(dim=1).tolist()
+    assert present == [len(batch_of(draws, name, 1)) for name in names]
+    assert 0 in present
+    assert max(present) > 1

@@ -71,32 +71,6 @@ def test_they_are_made_of_fine_uniform_numbers() -> None:
     assert (drawn * 2**53 % 2).unique().tolist() == [0, 1]
 
 
-def test_each_run_purpose_and_step_has_its_own_numbers() -> None:
-    drawn = torch.cat(
-        [
-            philox.normals(["a", "b"], purpose, step, 2000, CPU)
-            for purpose in ("x", "y")
-            for step in (1, 2)
-        ]
-    )
-    assert (torch.corrcoef(drawn) - torch.eye(8)).abs().max() < 0.12  # 5 deviations
-
-
-def test_names_that_differ_in_one_character_have_other_numbers() -> None:
-    """Wherever it stands, in the run's name or in what the numbers are for."""
-    name = "0123456789abcdef" * 8
-    others = [f"{name[:place]}_{name[place + 1 :]}" for place in range(len(name))]
-    names = [name, *others, f"{name}/1", f"{name}/11", name.upper(), f" {name}"]
-    of_runs = philox.normals(names, "noise", 1, 1, CPU)
-    of_purposes = torch.cat([philox.normals(["run"], each, 1, 1, CPU) for each in names])
-    assert len(of_runs.unique()) == len(of_purposes.unique()) == len(names)
-
-
-def test_a_runs_numbers_do_not_depend_on_its_company() -> None:
-    together = philox.normals(["a", "b", "c"], "x", 7, 11, CPU)
-    assert torch.equal(together[1:2], philox.normals(["b"], "x", 7, 11, CPU))
-
-
 def test_all_of_the_hash_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 bits of key alone would let some of tens of millions of streams meet."""
 
@@ -257,7 +231,7 @@ def test_no_two_steps_have_a_batch_in_common(draws: BatchRNG) -> None:
     assert len(set(batches)) == 2 * len(STEPS)
 
 
-@pytest.mark.parametrize("steps", [(50, 51), (1024, 1025), (1172, 1173), (3000, 3001)])
+@pytest.mark.parametrize("steps", [(50, 51), (1024, 1025)])
 def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
     """Nor shifted copies: a step that moved on by one place would be."""
     first, second = (normals_of(draws, ["a"], "noise/x", step, 20_000)[0] for step in steps)
@@ -267,7 +241,7 @@ def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
     assert not set(first.tolist()) & set(second.tolist())
 
 
-@pytest.mark.parametrize("examples", [5000, 20_000, 200_000])
+@pytest.mark.parametrize("examples", [1000, 200_000])
 def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: BatchRNG) -> None:
     draws.examples, draws.sampling = examples, PoissonSampling(1.0)
     indices, present = draws.batches(["a", "b"], 1)
@@ -311,18 +285,7 @@ class TestALongTraining:
             assert part.mean().item() == pytest.approx(0.0, abs=4 / math.sqrt(len(part)))
         assert len(noise.flatten(0, 1).unique(dim=0)) == 2 * LAST
 
-    def test_has_all_its_steps_in_the_books(self, trained) -> None:
-        for ledger in trained[0].ledgers:
-            assert ledger.step_count == LAST
-            assert len(ledger.steps) == 1
-
-    @pytest.mark.parametrize("behind", [1, 49, 1000])
-    def test_answers_no_step_twice(self, trained, behind: int) -> None:
-        query = [ClippedGradient(2.0, torch.ones(2))]
-        with pytest.raises(ValueError, match="released before"):
-            trained[0].release(slice(0, 1), LAST + 1 - behind, query, Given)
-
-    @pytest.mark.parametrize("step", [1, 2, 50, 51, 52, 1023, 1025, 3000, 3001, 10**6])
+    @pytest.mark.parametrize("step", [1, 1025, 10**6])
     def test_refuses_what_was_not_paid_for(self, step: int) -> None:
         mechanism = Mechanism(["a"], 40, 10, noise_multiplier=2.0)
         with pytest.raises(OsoError, match="must be >= the step's, 2"):

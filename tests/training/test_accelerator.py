@@ -31,7 +31,6 @@ def shape_of(name: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("count", [1, 2, 7, 100_001])
 @pytest.mark.parametrize("step", [1, 3000, 2**31 - 1])
 def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> None:
-    """Box and Muller's functions up to their last digits."""
     noise = philox.normals(["a", "b"], "x", step, count, device)
     assert (noise.device.type, noise.dtype) == (device.type, torch.float64)
     torch.testing.assert_close(
@@ -64,8 +63,8 @@ def test_the_systems_entropy_is_drawn_by_the_host_and_arrives(device) -> None:
     assert first.std().item() == pytest.approx(1.0, abs=0.15)
 
 
-@pytest.mark.parametrize("size", [1, 5, 2**14, 2**14 + 1, 100_000])
-@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1.0, 1e17, 1e30])
+@pytest.mark.parametrize("size", [1, 2**14 + 1, 100_000])
+@pytest.mark.parametrize("scale", [1e-40, 1.0, 1e30])
 def test_norms_hold_where_squares_do_not(device, size: int, scale: float) -> None:
     rows = torch.randn(3, size, generator=torch.Generator().manual_seed(size)) * scale
     expected = torch.linalg.vector_norm(rows.double(), dim=1)

@@ -2,17 +2,24 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import EVALUATIONS, RUNS
-from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.cohort import PlannedCohort, make_run
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise
-from oso_dp.training.job import run_job
+from oso_dp.training import job
+from oso_dp.training.evaluate import Outcome
+from oso_dp.training.job import ResultRows, make_task, run_job
 
 
 def study(noise: float = 1.5, **other) -> PlannedCohort:
@@ -30,18 +37,6 @@ def study(noise: float = 1.5, **other) -> PlannedCohort:
     return make_plan_with_noise(config, defaultdict(lambda: noise)).cohorts[0]
 
 
-@pytest.fixture(scope="module")
-def glyphs(arrays) -> Arrays:
-    """As many examples as the catalogue says."""
-    tiles = (30, 1, 1, 1)
-    return Arrays(
-        np.tile(arrays.train_inputs, tiles),
-        np.tile(arrays.train_targets, 30),
-        arrays.test_inputs,
-        arrays.test_targets,
-    )
-
-
 class KilledError(Exception):
     pass
 
@@ -54,77 +49,67 @@ def without_time(rows: list[dict]) -> list[dict]:
     return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows]
 
 
-def test_rows_have_the_columns_of_the_format(glyphs, tmp_path) -> None:
+def run(arrays: Arrays, folder: Path, runs: int = 4, **how: Any) -> ResultRows:
+    """The study's first so many runs."""
     cohort = study()
-    rows = run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    assert [row["run_id"] for row in rows.runs] == [run.run_id for run in cohort.runs]
-    assert all(row.keys() == set(RUNS.names) for row in rows.runs)
-    assert all(row.keys() == set(EVALUATIONS.names) for row in rows.evaluations)
-    assert all(row["wall_seconds"] > 0 for row in rows.runs)
-    assert rows.runs[0]["query_noise_multiplier"] == pytest.approx(7.124 * 1.5)
+    return run_job(cohort, cohort.runs[:runs], arrays, folder, **{"parallel_runs": 2, **how})
 
 
-def test_a_method_without_privacy_has_no_noise_in_its_rows(glyphs, tmp_path) -> None:
-    cohort = study(methods={"no_dp": {}})
-    row = run_job(cohort, cohort.runs[:1], glyphs, tmp_path, parallel_runs=2).runs[0]
-    assert [row[name] for name in ("epsilon", "delta", "noise_multiplier", "momentum")] == [
-        None,
-        None,
-        None,
-        None,
-    ]
+@pytest.fixture(scope="module")
+def whole(glyphs, tmp_path_factory) -> ResultRows:
+    """Of a job that nothing interrupts."""
+    return run(glyphs, tmp_path_factory.mktemp("whole"))
 
 
-def test_parallel_runs_changes_time_only(glyphs, tmp_path) -> None:
-    outcomes = []
-    for together in (1, 4):
-        cohort, folder = study(), tmp_path / str(together)
-        outcomes.append(run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=together))
-    one, four = outcomes
-    assert without_time(one.runs) == without_time(four.runs)
-    assert one.evaluations == four.evaluations
+def kill_at(*at: int) -> Callable[[int, int], None]:
+    def kill(done: int, step: int) -> None:
+        if (done, step) == at:
+            raise KilledError
+
+    return kill
+
+
+def test_rows_have_the_columns_of_the_format(whole) -> None:
+    assert [row["run_id"] for row in whole.runs] == [run.run_id for run in study().runs]
+    assert all(row.keys() == set(RUNS.names) for row in whole.runs)
+    assert all(row.keys() == set(EVALUATIONS.names) for row in whole.evaluations)
+    assert all(row["wall_seconds"] > 0 for row in whole.runs)
+    assert whole.runs[0]["query_noise_multiplier"] == pytest.approx(7.124 * 1.5)
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_parallel_runs_changes_time_only(together, whole, glyphs, tmp_path) -> None:
+    other = run(glyphs, tmp_path, parallel_runs=together)
+    assert without_time(other.runs) == without_time(whole.runs)
+    assert other.evaluations == whole.evaluations
 
 
 @pytest.mark.parametrize("killed_at", [(0, 7), (2, 1), (2, 6)])
-def test_a_killed_job_resumes_to_the_same_rows(killed_at, glyphs, tmp_path) -> None:
-    cohort = study()
-    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole", parallel_runs=2)
-
-    def kill(done: int, step: int) -> None:
-        if (done, step) == killed_at:
-            raise KilledError
-
-    folder = tmp_path / "killed"
+def test_a_killed_job_resumes_to_the_same_rows(killed_at, whole, glyphs, tmp_path) -> None:
     with pytest.raises(KilledError):
-        run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2, on_progress=kill)
+        run(glyphs, tmp_path, on_progress=kill_at(*killed_at))
     seen: list[tuple[int, int]] = []
-    resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2, on_progress=noted(seen))
+    resumed = run(glyphs, tmp_path, on_progress=noted(seen))
     assert min(seen) > (killed_at[0], 0)
     assert seen[0] == (killed_at[0], killed_at[1] // 5 * 5 + 1)
     assert without_time(resumed.runs) == without_time(whole.runs)
     assert resumed.evaluations == whole.evaluations
 
 
-def test_other_noise_does_not_resume(glyphs, tmp_path) -> None:
-    cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
+def test_another_number_of_parallel_runs_after_a_kill(whole, glyphs, tmp_path) -> None:
+    """What was half done is done again, with the same noise; nothing is mixed up."""
+    with pytest.raises(KilledError):
+        run(glyphs, tmp_path, parallel_runs=1, on_progress=kill_at(1, 6))
+    assert without_time(run(glyphs, tmp_path).runs) == without_time(whole.runs)
+
+
+def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
+    run(glyphs, tmp_path, runs=1)
+    monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
     steps: list[tuple[int, int]] = []
-    rows = run_job(
-        study(noise=2.5),
-        cohort.runs,
-        glyphs,
-        tmp_path,
-        parallel_runs=2,
-        on_progress=noted(steps),
-    )
+    run(glyphs, tmp_path, runs=1, on_progress=noted(steps))
     assert steps[0] == (0, 1)
-    assert rows.runs[0]["noise_multiplier"] == 2.5
-
-
-def test_data_of_another_size_than_the_noise_was_priced_for_are_refused(arrays, tmp_path) -> None:
-    cohort = study()
-    with pytest.raises(OsoError, match="must be 6000, as planned"):
-        run_job(cohort, cohort.runs, arrays, tmp_path, parallel_runs=2)
+    assert not list(tmp_path.glob("*damaged*"))  # it is another code's, and whole
 
 
 @pytest.mark.parametrize("more", [1, 200])
@@ -141,44 +126,7 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
         run_job(cohort, cohort.runs, larger, tmp_path)
 
 
-def test_other_data_do_not_resume(glyphs, tmp_path) -> None:
-    """The same noise on two data sets would give their difference away."""
-    cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    other = Arrays(
-        1 - glyphs.train_inputs, glyphs.train_targets, glyphs.test_inputs, glyphs.test_targets
-    )
-    steps: list[tuple[int, int]] = []
-    run_job(
-        cohort,
-        cohort.runs,
-        other,
-        tmp_path,
-        parallel_runs=2,
-        on_progress=noted(steps),
-    )
-    assert steps[0] == (0, 1)
-
-
-def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
-    cohort = study()
-    run_job(cohort, cohort.runs, glyphs, tmp_path, parallel_runs=2)
-    monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
-    steps: list[tuple[int, int]] = []
-    run_job(
-        cohort,
-        cohort.runs,
-        glyphs,
-        tmp_path,
-        parallel_runs=2,
-        on_progress=noted(steps),
-    )
-    assert steps[0] == (0, 1)
-    assert not list(tmp_path.glob("*damaged*"))  # it is another code's, and whole
-
-
 def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
-    """The same runs twice: the same books, other noise; and no identity shared with seeded runs."""
     cohort = study(randomness="system")
     seeded = study()
     assert not {run.run_id for run in cohort.runs} & {run.run_id for run in seeded.runs}
@@ -190,25 +138,88 @@ def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> No
     assert not set(losses[0]) & set(losses[1])
 
 
-def test_another_number_of_parallel_runs_after_a_kill(glyphs, tmp_path) -> None:
-    """What was half done is done again, with the same noise; nothing is mixed up."""
-    cohort = study()
-    whole = run_job(cohort, cohort.runs, glyphs, tmp_path / "whole")
+CHOICES: dict[str, dict[str, Any]] = {
+    "the usual": {},
+    "no momentum": {"momentum": 0.0},
+    "another momentum": {"momentum": 0.35},
+    "a small delta": {"delta": 1e-9},
+    "a large delta": {"delta": 1e-3},
+    "another length": {"epochs": 7, "batch_size": 431, "evaluate_every": 11},
+    "other seeds": {"seeds": [7, 2**62], "values_per_axis": [3]},
+    "other rounding": {
+        "datasets": {
+            "glyphs": {
+                **{"model": "small_cnn", "epsilons": [2.5], "seconds_per_step": 1},
+                "precision": "bfloat16",
+            }
+        }
+    },
+    "a method's constants": {"methods": {"online": {"initial_threshold": 0.3}}},
+    "a count": {"methods": {"fixed_quantile": {"count_noise": 0.1}}, "batch_size": 431},
+    "random stopping": {
+        "search_accounting": "random_stopping",
+        "stopping_distribution": "geometric",
+    },
+    "a part of a search": {"search_accounting": "linear_scaling", "trial_fractions": [0.05, 0.3]},
+    "more": {"schedule": "linear", "averaging": 0.97, "final_activation": True},
+    "no privacy": {"methods": {"no_dp": {}}},
+}
 
-    def kill(done: int, step: int) -> None:
-        if (done, step) == (1, 6):
-            raise KilledError
 
-    folder = tmp_path / "killed"
-    with pytest.raises(KilledError):
-        run_job(cohort, cohort.runs, glyphs, folder, on_progress=kill)
-    resumed = run_job(cohort, cohort.runs, glyphs, folder, parallel_runs=2)
-    assert without_time(resumed.runs) == without_time(whole.runs)
+@pytest.fixture
+def made(arrays, tmp_path, monkeypatch):
+    """A study's first cohort, and rows of its runs; nothing is trained for them."""
+    monkeypatch.setattr(job, "train", lambda task, runs, *_, **how: [ended(run) for run in runs])
+
+    def make(**choices: Any):
+        cohort = replace(study(**choices), examples=len(arrays.train_inputs))
+        cohort = cohort.with_runs(cohort.points, cohort.seeds)
+        return cohort, run_job(cohort, cohort.runs, arrays, tmp_path, parallel_runs=3).runs
+
+    return make
 
 
-def test_a_row_says_how_its_search_is_priced(glyphs, tmp_path) -> None:
-    for search_accounting in ("composition", "random_stopping"):
-        cohort = study(search_accounting=search_accounting)
-        folder = tmp_path / search_accounting
-        (row,) = run_job(cohort, cohort.runs[:1], glyphs, folder, parallel_runs=2).runs
-        assert row["search_accounting"] == cohort.search_accounting == search_accounting
+def ended(run) -> Outcome:
+    ledger = Ledger(PoissonSampling(0.1), [((SumQuery("clipped_gradient", 1.0),), 1)])
+    return Outcome(run.run_id, "finished", ledger=ledger.to_json())
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_each_row_leads_back_to_its_run(made, name: str) -> None:
+    cohort, rows = made(**CHOICES[name])
+    assert [row["run_id"] for row in rows] == [run.run_id for run in cohort.runs]
+    for run, row in zip(cohort.runs, rows, strict=True):
+        again, same = make_run(row)
+        assert same == run
+        assert again == replace(cohort, runs=(run,))
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_row_says_steps_and_noise_of_its_cohort(made, name: str) -> None:
+    cohort, rows = made(**CHOICES[name])
+    for row in rows:
+        assert row["steps"] == cohort.steps
+        assert row["noise_multiplier"] == (cohort.noise_multiplier or None)
+        assert row["query_noise_multiplier"] == cohort.query_noise_multiplier
+        assert row["sampling"] == "poisson"
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_whatever_is_chosen_arrives_in_the_training(name: str) -> None:
+    cohort = study(**CHOICES[name])
+    task = make_task(cohort)
+    for fact in (
+        *("model", "noise_multiplier", "batch_size", "steps", "evaluate_every", "precision"),
+        *("final_activation", "loss", "randomness", "schedule", "averaging"),
+    ):
+        assert getattr(task, fact) == getattr(cohort, fact), fact
+    assert task.method.momentum == (cohort.momentum or 0.0)
+    assert vars(task.method.options) == cohort.method_options
+
+
+@pytest.mark.parametrize("local", ["", "+cpu", "+cu130"])
+def test_a_row_says_the_version_of_torch_without_its_build(made, monkeypatch, local: str) -> None:
+    """`oso verify` compares it with others' rows."""
+    monkeypatch.setattr("torch.__version__", f"9.8.7{local}")
+    _, rows = made()
+    assert {row["torch_version"] for row in rows} == {"9.8.7"}

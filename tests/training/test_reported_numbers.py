@@ -58,11 +58,10 @@ def test_a_reported_rate_is_without_the_schedules_factor(rate, arrays, make_task
 
 
 @pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan])
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 2])
 def test_a_test_loss_that_is_not_finite_ends_its_run_alone(
     loss, place, arrays, make_task, make_run
 ) -> None:
-    """At that step, of which it has no row."""
     task = make_task("fixed_threshold", steps=6, evaluate_every=2)
     training = study_training(task, [make_run(f"r{n}", n, 0.1, 0.5) for n in range(3)], arrays)
     scores, calls = training.problem.scores, []
@@ -85,18 +84,6 @@ def test_a_test_loss_that_is_not_finite_ends_its_run_alone(
     for run, one in enumerate(outcomes):
         steps = sorted({row["step"] for row in one.evaluations})
         assert steps == ([2] if run == place else [2, 4, 6])
-
-
-def test_thresholds_and_learning_rates_are_each_runs_own(arrays, make_task, make_run) -> None:
-    starts = [make_run(f"r{i}", i, 0.02 + 0.01 * i, 1.0 + i) for i in range(4)]
-    rates = {"threshold_rate": 0.05, "learning_rate_rate": 0.05}
-    together = train(make_task("online", rates, evaluate_every=1), starts, arrays)
-    alone = [train(make_task("online", rates, evaluate_every=1), [s], arrays)[0] for s in starts]
-    for one, other in zip(together, alone, strict=True):
-        for name in ("threshold", "learning_rate"):
-            found = [row[name] for row in one.evaluations]
-            assert found == pytest.approx([row[name] for row in other.evaluations], rel=1e-5)
-            assert len(set(found)) > 3
 
 
 def test_methods_that_do_not_ask_report_no_share(arrays, make_task, make_run) -> None:

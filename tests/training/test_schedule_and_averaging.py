@@ -1,7 +1,6 @@
 """A learning rate that falls, and an average of the iterates: laid over any method's steps."""
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -28,7 +27,6 @@ def test_a_linear_schedule_falls_in_equal_parts_from_one_towards_zero(steps) -> 
 
 @pytest.mark.parametrize("name", method_names())
 def test_every_methods_step_shrinks_by_the_factor(name, arrays, make_task, make_run) -> None:
-    """At the first step nothing; at the second of four the same answers move theta 3/4 as far."""
     moved = []
     for schedule in (None, "linear"):
         task = make_task(name, steps=4, evaluate_every=4, schedule=schedule)
@@ -56,7 +54,7 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
     assert 1 - weight == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.5, 0.99, 0.999, 0.9999, 0.999999])
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.999, 0.999999])
 def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: float) -> None:
     zeros, ones = (torch.full((2, 3), number, dtype=torch.float64) for number in (0.0, 1.0))
     for step in (1, 10, 1000, 10_000, 10**6, 10**9):
@@ -68,7 +66,6 @@ def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: floa
 def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
     schedule, arrays, make_task, make_run
 ) -> None:
-    """Of the weights where the steps end, however long a schedule lets them be."""
     task = make_task("online", averaging=0.9, schedule=schedule)
     runs = [make_run(), make_run("b", 1)]
     plain = study_training(replace(task, averaging=None), runs, arrays)
@@ -88,7 +85,6 @@ def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
 
 @pytest.mark.parametrize("late", [999, 5000, 19_999])
 def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task, make_run) -> None:
-    """The average keeps its long memory, and the schedule its short steps."""
     task = make_task("online", steps=20_000, averaging=0.9995, schedule="linear")
     plain = replace(task, averaging=None, schedule=None)
     other, training = (study_training(one, [make_run()], arrays) for one in (plain, task))
@@ -102,21 +98,10 @@ def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task
     assert torch.equal(training.state.eval_parameters, expected)
 
 
-def test_a_run_that_ends_takes_its_average_with_it(arrays, make_task, make_run) -> None:
-    task = make_task("fixed_threshold", averaging=0.9)
-    training = study_training(task, [make_run(), make_run("b", 1), make_run("c", 2)], arrays)
-    training.take_step()
-    kept = training.state.average[[0, 2]].clone()
-    training.state.parameters[1] = math.nan
-    training._drop_diverged(torch.tensor([True, False, True]))
-    assert torch.equal(training.state.average, kept)
-
-
-@pytest.mark.parametrize("choice", [{"schedule": "linear"}, {"averaging": 0.9}])
 def test_an_interrupted_training_ends_as_one_in_one_piece(
-    choice, arrays, make_task, make_run, tmp_path
+    arrays, make_task, make_run, tmp_path
 ) -> None:
-    task = make_task("online", **choice)
+    task = make_task("online", schedule="linear", averaging=0.9)
     runs = [make_run(), make_run("b", 1)]
     whole = train(task, runs, arrays)
     at = {"checkpoint": tmp_path / "state.pt", "fingerprint": "x"}

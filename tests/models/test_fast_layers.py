@@ -1,10 +1,38 @@
-"""The fast pool is PyTorch's pool."""
+"""Rows of images and pools of maxima, and their gradients: those of PyTorch."""
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import nn
 
-from oso_dp.models.layers import StrideOneMaxPool
+from oso_dp.models.layers import Flatten, StrideOneMaxPool
+
+
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(3, 4, 5, 5), (2, 3, 4, 6), (2, 1, 3, 3), (1, 2, 1, 7)])
+def test_rows_and_gradients_are_those_of_torch(shape, memory) -> None:
+    torch.manual_seed(0)
+    images = torch.randn(shape, dtype=torch.float64).contiguous(memory_format=memory)
+    weights = torch.randn(shape[0], images[0].numel(), dtype=torch.float64)
+    found, expected = [], []
+    for flatten, kept in ((Flatten(), found), (nn.Flatten(), expected)):
+        leaf = images.clone(memory_format=torch.preserve_format).requires_grad_(True)
+        rows = flatten(leaf)
+        kept += [rows.detach(), *torch.autograd.grad((rows * weights).sum(), leaf)]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_each_run_of_several_has_its_own_gradient() -> None:
+    images = torch.randn(3, 4, 2, 5, 5, dtype=torch.float64)
+    weights = torch.randn(50, dtype=torch.float64)
+
+    def loss(one: torch.Tensor) -> torch.Tensor:
+        return (Flatten()(one) @ weights).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss))(images)
+    for ours, one in zip(each, images, strict=True):
+        torch.testing.assert_close(ours, torch.func.grad(loss)(one))
 
 
 def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -14,7 +42,6 @@ def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
-    """Also which of equal values has the gradient: after a ReLU, many are equal."""
     torch.manual_seed(0)
     values = torch.randn(3, 2, 7, 6, dtype=torch.double)
     if ties:
@@ -31,7 +58,6 @@ def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
 
 
 def test_an_evaluation_gives_the_same_values() -> None:
-    """Where nothing is to be differentiated, another and shorter way is taken."""
     values = torch.randn(3, 2, 7, 6)
     with torch.inference_mode():
         evaluated = StrideOneMaxPool()(values)

@@ -1,0 +1,330 @@
+"""Losses that mix examples, and gradients that belong to no example, are refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.opacus.helpers import (
+    NOT_TRIED,
+    QUIET,
+    Made,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    network,
+    refused,
+)
+from tests.opacus.layers import CASES
+from torch import Tensor, nn
+from torch.nn.utils.rnn import (
+    pack_padded_sequence,
+)
+
+from oso_dp.opacus.gradient_origins import GradientOrigins, depend_on_parameters
+
+pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
+
+
+LEANS = "an example's loss depends on other examples"
+
+
+class Straight:
+    """Each loss is that of its example alone; its gradient is that of all of them."""
+
+    reduction = "mean"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        mean = losses.mean()
+        losses = losses + mean - mean.detach()
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def test_criterion_mixing_in_backward_is_refused() -> None:
+    made = make(mode="ghost", criterion=Straight())
+    refused(lambda: made.step(*examples(count=4)), LEANS)
+    assert made.optimizer.ledger.step_count == 0
+
+
+DONE: dict[str, Callable[[Any], Any]] = {
+    "all": lambda loss: 2 - (-loss / 4 + loss * 3 - (1 - loss)),
+    "from the left": lambda loss: 5 + 3 * loss,
+    "less": lambda loss: loss / 2 - 5,
+    "from three times itself": lambda loss: 3 * loss - loss,
+    "and itself": lambda loss: loss + 0.5 * loss,
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("how", DONE)
+def test_ghost_losses_are_plain_numbers(how, reduction) -> None:
+    """At a threshold that clips nobody, or another multiple of a gradient would look the same."""
+    inputs, targets = examples(double=True, count=6)
+    made = make(
+        mode="ghost",
+        model=network(double=True),
+        loss_reduction=reduction,
+        noise=Recorded(),
+        max_grad_norm=1e6,
+    )
+    plain = network(double=True)
+    expected = DONE[how](nn.functional.cross_entropy(plain(inputs), targets, reduction="none"))
+    loss = DONE[how](made.criterion(made.model(inputs), targets))
+    torch.testing.assert_close(loss.loss_per_sample, expected)
+    total = expected.mean() if reduction == "mean" else expected.sum()
+    assert loss.item() == pytest.approx(total.item())
+    loss.backward()
+    made.optimizer.step()
+    expected.sum().backward()
+    whole = torch.cat([p.grad.flatten() for p in plain.parameters()])
+    memory = made.optimizer.driver.state.buffers["gradient"][0]
+    torch.testing.assert_close(memory * made.optimizer.batch_size, whole)
+
+
+def weighted(kind: type[nn.Module], classes: int) -> nn.Module:
+    return kind(weight=torch.linspace(1.0, 2.0, classes))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss])
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_class_weighted_means_are_refused(mode, kind, classes) -> None:
+    """NLLLoss divides by the others' weights, too; one more example would move everybody's."""
+    inputs: Tensor = examples(count=20)[0]
+    loader = loader_of(inputs, torch.zeros(20).long(), batch_size=4)
+    model = nn.Linear(6, classes)
+    refused(
+        lambda: make(mode=mode, model=model, loader=loader, criterion=weighted(kind, classes)),
+        "criterion: a class-weighted mean divides by",
+    )
+    make(mode="ghost", model=model, loader=loader, criterion=weighted(kind, classes))
+
+
+class ByTheOthers(nn.Module):
+    """Weighs an example by how many there are."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        losses = losses * (1 + outputs.detach().mean())
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def test_criterion_that_was_refused_is_refused_again() -> None:
+    """Whoever runs a cell of a notebook a second time does not get past it."""
+    made = make(mode="ghost", criterion=ByTheOthers())
+    for _ in range(3):
+        refused(
+            lambda: made.criterion(made.model(examples(count=4)[0]), examples(count=4)[1]), LEANS
+        )
+        made.optimizer.start_over()
+    assert made.optimizer.ledger.step_count == 0
+
+
+class ByThoseBeside(nn.Module):
+    """Leans an example's loss on its neighbours on one side, by their outputs, detached or not."""
+
+    reduction = "mean"
+
+    def __init__(self, before: bool, detached: bool) -> None:
+        super().__init__()
+        self.before, self.detached = before, detached
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        beside = losses.detach() if self.detached else losses
+        beside = beside if self.before else beside.flip(0)
+        added = (beside.cumsum(0) - beside) * 0.1  # of the first one in this order nothing
+        losses = losses + (added if self.before else added.flip(0))
+        return losses if self.reduction == "none" else losses.mean()
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("detached", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_loss_may_lean_on_no_side(before, detached, first) -> None:
+    """Whichever example stands first has nobody before it; nor has one that is alone, so that the
+    first batch of two or more is tried."""
+    made = make(mode="ghost", criterion=ByThoseBeside(before, detached))
+    if first < 2:
+        made.step(*examples(count=first))
+    refused(lambda: made.step(*examples(count=4)), LEANS)
+    assert made.optimizer.ledger.step_count == (first < 2)
+
+
+class Held:
+    """What a model may be called with that nobody sees the size of."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+
+
+class Opening(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, held: Held) -> Tensor:
+        return self.last(held.inputs)
+
+
+def test_criterion_is_tried_without_batch_size() -> None:
+    made = make(mode="ghost", model=Opening(), criterion=ByTheOthers())
+    inputs, targets = examples(count=4)
+    refused(lambda: made.criterion(made.model(Held(inputs)), targets), LEANS)
+
+
+FOREIGN = r"loss: parameter '{}' gets a gradient that belongs to no example"
+
+
+def squares(model: nn.Module) -> Tensor:
+    return sum(p.pow(2).sum() for p in model.parameters())
+
+
+def one_bias(model: nn.Module) -> Tensor:
+    return (model[0].bias - 1).pow(2).sum()
+
+
+def a_part_aside(model: nn.Module) -> Tensor:
+    """What functions of torch's compute with a weight has no hook."""
+    return nn.functional.linear(torch.ones(2, 6), model[0].weight).mean()
+
+
+PENALTIES = {
+    squares: r"[03]\.\w+|2\.\w+",
+    one_bias: r"0\.bias",
+    a_part_aside: r"0\.weight",
+}
+
+
+def behind(made: Made, model: nn.Module, penalty: Callable, batch: Any) -> None:
+    loss = made.criterion(made.model(batch[0]), batch[1])
+    (loss + penalty(model)).backward()
+
+
+def before(made: Made, model: nn.Module, penalty: Callable, batch: Any) -> None:
+    term = penalty(model)
+    loss = made.criterion(made.model(batch[0]), batch[1])
+    (loss + term).backward()
+
+
+def on_its_own(made: Made, model: nn.Module, penalty: Callable, batch: Any) -> None:
+    loss = made.criterion(made.model(batch[0]), batch[1])
+    loss.backward()
+    penalty(model).backward()
+
+
+@pytest.mark.parametrize(
+    ("penalty", "backward"),
+    [
+        *((penalty, behind) for penalty in PENALTIES),
+        *(
+            (penalty, other)
+            for penalty in (squares, a_part_aside)
+            for other in (before, on_its_own)
+        ),
+    ],
+)
+def test_penalty_is_refused(penalty, backward, mode) -> None:
+    model = network()
+    made = make(mode=mode, model=model)
+    backward(made, model, penalty, examples(count=5))
+    refused(lambda: made.optimizer.step(), FOREIGN.format(f"({PENALTIES[penalty]})"))
+    assert made.optimizer.ledger.step_count == 0
+
+
+def test_penalty_that_begins_later_is_refused(mode) -> None:
+    """In the call behind 1, 2, 4, 8, ..."""
+    model = network()
+    made = make(mode=mode, model=model)
+    for _ in range(4):
+        made.step(*examples(count=5))
+
+    def train() -> None:
+        while made.optimizer.ledger.step_count < 9:
+            made.optimizer.zero_grad()
+            behind(made, model, squares, examples(count=5))
+            made.optimizer.step()
+
+    refused(lambda: train(), "loss: parameter")
+    assert made.optimizer.ledger.step_count == 7
+
+
+class Angles(nn.CrossEntropyLoss):
+    """Has weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().forward(self.scale * outputs, targets)
+
+
+def test_criterion_that_learns_is_refused(mode) -> None:
+    refused(
+        lambda: make(mode=mode, criterion=Angles()),
+        "criterion: parameter 'scale' requires a gradient",
+    )
+    make(mode=mode, criterion=Angles().requires_grad_(False)).step(*examples(count=5))
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize("body", [nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.Tanh())])
+def test_inputs_that_a_part_outside_computed_are_refused(body, wrapped, mode) -> None:
+    """It learns from gradients without noise, in whichever optimizer."""
+    made = make(mode=mode, wrap_model=wrapped)
+    inputs, targets = examples(count=5)
+    made.backward(body(inputs), targets)
+    refused(lambda: made.optimizer.step(), "model: inputs are computed from a parameter")
+    made.model.zero_grad()
+    with torch.no_grad():
+        features = body(inputs)
+    made.step(features, targets)
+    made.step(features.clone().requires_grad_() * 2, targets)  # of no parameter
+    assert made.optimizer.ledger.step_count == 2
+
+
+FORMS: dict[str, Callable[[Tensor], Any]] = {
+    "plain": lambda value: value,
+    "view": lambda value: value.transpose(0, 1)[1:],
+    "packed": lambda value: pack_padded_sequence(value, [4, 2], batch_first=True),
+    "joined": lambda value: torch.cat([torch.ones_like(value), value]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_parameter_behind_inputs_found(form) -> None:
+    inputs, scale = torch.ones(2, 4, 3), nn.Parameter(torch.ones(3))
+    assert depend_on_parameters([torch.ones(2), form(inputs * scale)])
+    assert not depend_on_parameters([None, form(inputs), form(inputs.clone().requires_grad_() * 2)])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_layer_of_ours_is_taken_for_a_penalty(name, mode) -> None:
+    case = CASES[name]
+    inputs, targets = case.examples(9)
+    made = make(mode=mode, model=case.model(), loader=loader_of(inputs, targets), noise=Recorded())
+    for count in (0, 9, 1, 4):
+        made.step(inputs[:count], targets[:count])
+    if inputs.is_floating_point():
+        made.optimizer.start_over()
+        made.model.calls = 0
+        made.step(inputs[:4] * torch.tensor(float("nan")), targets[:4])
+    assert made.optimizer.ledger.step_count >= 4
+
+
+def test_watching_leaves_no_hook() -> None:
+    model = nn.Linear(3, 2)
+    origins = GradientOrigins(list(model.parameters()))
+    outputs = model(torch.ones(4, 3))
+    origins.add_layer(outputs)
+    (outputs.sum() + model.bias.sum()).backward()
+    assert origins.foreign is model.bias
+    origins.close()
+    origins.foreign = None
+    model.bias.sum().backward()
+    assert origins.foreign is None
