@@ -89,7 +89,7 @@ class Ours:
         self.texts = texts
         model = fresh_transformer()
         flat = nn.utils.parameters_to_vector(model.parameters()).detach()
-        self.code = GradientEngine(model, cross_entropy)
+        self.engine = GradientEngine(model, cross_entropy)
         method_type = find_method("online")
         self.method = method_type(method_type.Options(), momentum=setting.momentum)
         point = self.method.initial_values({"learning_rate": setting.learning_rate})
@@ -100,13 +100,13 @@ class Ours:
             quantile=torch.tensor([torch.nan]),
             noise_multiplier=setting.noise_multiplier,
             batch_size=setting.batch_size,
-            layers=dict(self.code.layer_sizes),
+            layers=dict(self.engine.layer_sizes),
         )
         self.mechanism = Mechanism(
             ["transformer"], len(texts.train_words), setting.batch_size, setting.noise_multiplier
         )
         first = texts.train_words[:0], texts.train_classes[:0]
-        check_independence(self.code, flat.double(), *first)
+        check_independence(self.engine, flat.double(), *first)
 
     def step(self) -> None:
         self.state.step += 1
@@ -119,7 +119,7 @@ class Ours:
         with torch.no_grad():
             outputs = torch.cat(
                 [
-                    self.code.outputs(self.state.parameters[0], part)
+                    self.engine.outputs(self.state.parameters[0], part)
                     for part in self.texts.test_words.split(512)
                 ]
             )
@@ -131,7 +131,7 @@ class Ours:
 
     def _gradients(self, runs: Runs, batches: Tensor) -> BatchGradients:
         texts = self.texts
-        return self.code(
+        return self.engine(
             self.state.parameters, texts.train_words[batches], texts.train_classes[batches]
         )
 

@@ -52,7 +52,7 @@ def untrained(model: str, data: Path, seeds: int) -> tuple[list[float], list[flo
     ]
     first = torch.arange(min(_EXAMPLES, len(training.problem.examples)))
     batch = training.problem.examples.batch(first.expand(seeds, -1))
-    norms = training.code(training.state.parameters, *batch).norms()
+    norms = training.engine(training.state.parameters, *batch).norms()
     return values, norms.median(dim=1).values.tolist()
 
 

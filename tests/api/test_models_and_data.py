@@ -51,11 +51,11 @@ def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
     """The loss takes -100 and leaves it out; what it does not take ends a training half-way."""
     loss = nn.CrossEntropyLoss(reduction="none")
     own, targets = UserModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
-    code = own.code(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
-    check_targets(code, own.weights(CPU), TensorExamples(X, targets))
+    engine = own.make_engine(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
+    check_targets(engine, own.weights(CPU), TensorExamples(X, targets))
     targets[-1] = wrong
     with pytest.raises(OsoError, match=f"targets contain {wrong};"):
-        check_targets(code, own.weights(CPU), TensorExamples(X, targets))
+        check_targets(engine, own.weights(CPU), TensorExamples(X, targets))
 
 
 class Named(nn.Module):

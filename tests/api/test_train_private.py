@@ -312,7 +312,7 @@ def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
         assert (recipe.steps, recipe.batch_size, recipe.device) == (4, 400, "cpu")
         assert (recipe.method.name, recipe.method.momentum) == ("fixed_threshold", 0.4)
         assert (run.learning_rate, run.threshold, run.seed) == (0.3, 0.7, 5)
-        assert problem.code.precision.name == "bfloat16"
+        assert problem.engine.precision.name == "bfloat16"
         assert recipe.noise_multiplier == told[0][0].noise_multiplier
 
 

@@ -228,7 +228,7 @@ def test_the_network_that_is_probed_is_the_one_that_trains(flag: bool) -> None:
     )
     arrays = Arrays(inputs, targets, inputs[:4], targets[:4])
     probe = Probe(task, Run("r", 0, 0.1, 1.0, None), arrays, 2)
-    outputs = probe.code.outputs(initial_parameters(task, 0), torch.from_numpy(inputs))
+    outputs = probe.engine.outputs(initial_parameters(task, 0), torch.from_numpy(inputs))
     assert bool((outputs >= 0).all()) == flag
 
 

@@ -119,7 +119,7 @@ CASES = {
 class Given(NamedTuple):
     """Code, parameters [R, P], inputs [R, B, T, ...], targets [R, B]."""
 
-    code: GradientEngine
+    engine: GradientEngine
     flats: Tensor
     inputs: Tensor
     targets: Tensor
@@ -136,25 +136,25 @@ def prepare(
 ) -> Given:
     case = CASES[name]
     torch.manual_seed(5)
-    code = GradientEngine(case.build().to(dtype), loss, PRECISIONS[precision])
-    flats = 0.5 * torch.randn(runs, code.size, dtype=dtype)
+    engine = GradientEngine(case.build().to(dtype), loss, PRECISIONS[precision])
+    flats = 0.5 * torch.randn(runs, engine.size, dtype=dtype)
     shape = (runs, batch, length)
     inputs = (
         torch.randn(*shape, case.width, dtype=dtype)
         if case.width
         else torch.randint(WORDS, shape)  # seven of five words: some stand there twice
     )
-    return Given(code, flats, inputs, torch.randint(2, (runs, batch)))
+    return Given(engine, flats, inputs, torch.randint(2, (runs, batch)))
 
 
 def alone(given: Given) -> Tensor:
     """Each example's gradient by ordinary differentiation, in float64, [R, B, P]."""
-    model, gradients = given.code.model.double(), []
+    model, gradients = given.engine.model.double(), []
     for flat, inputs, targets in zip(*given[1:], strict=True):
         for x, y in zip(inputs, targets, strict=True):
             at = flat.double().requires_grad_(True)
             x = x.double() if x.is_floating_point() else x
-            outputs = torch.func.functional_call(model, given.code.views(at), (x[None],))
-            loss = given.code.loss(outputs, y[None]).sum()
+            outputs = torch.func.functional_call(model, given.engine.views(at), (x[None],))
+            loss = given.engine.loss(outputs, y[None]).sum()
             gradients.append(torch.autograd.grad(loss, at)[0])
     return torch.stack(gradients).unflatten(0, given.targets.shape)

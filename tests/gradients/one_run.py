@@ -1,4 +1,4 @@
-"""One run's view of the gradient code, which works on the batches of several."""
+"""One run's view of the gradient engine, which works on the batches of several."""
 
 import torch
 from torch import Tensor
@@ -12,8 +12,10 @@ BOUND = 1e-5  # by which a contribution may exceed the sensitivity, relatively
 class OneRun:
     """flat [P], inputs [B, ...], targets [B, ...]; all that comes out is without the run axis."""
 
-    def __init__(self, code: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor) -> None:
-        self.batch, self.size = code(flat[None], inputs[None], targets[None]), len(inputs)
+    def __init__(
+        self, engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+    ) -> None:
+        self.batch, self.size = engine(flat[None], inputs[None], targets[None]), len(inputs)
 
     def norms(self) -> Tensor:
         return self.batch.norms()[0]

@@ -1,4 +1,4 @@
-"""The gradient code against torch.func's per-example gradients of the whole model, in float64."""
+"""The gradient engine against torch.func's per-example gradients of the whole model, in float64."""
 
 import math
 
@@ -107,29 +107,29 @@ def prepare(name: str, batch: int = 5):
     torch.manual_seed(1)
     model = build()
     model(torch.rand(2, *shape))  # lazy layers take their sizes
-    code = GradientEngine(model.double(), loss)
-    # Not the parameters that the model itself holds: the code must use those it is given.
-    flat = 0.2 * torch.randn(code.size, dtype=torch.double)
+    engine = GradientEngine(model.double(), loss)
+    # Not the parameters that the model itself holds: the engine must use those it is given.
+    flat = 0.2 * torch.randn(engine.size, dtype=torch.double)
     inputs = torch.rand(batch, *shape, dtype=torch.double)
     targets = inputs * 0.5 if loss is squared_error else torch.randint(0, 3, (batch,))
-    return code, flat, inputs, targets
+    return engine, flat, inputs, targets
 
 
-def oracle(code, flat, inputs, targets) -> torch.Tensor:
+def oracle(engine, flat, inputs, targets) -> torch.Tensor:
     """Per-example gradients [B, P] of the whole model at once."""
 
     def loss(flat, x, y):
-        outputs = torch.func.functional_call(code.model, code.views(flat), (x[None],))
-        return code.loss(outputs, y[None])[0]
+        outputs = torch.func.functional_call(engine.model, engine.views(flat), (x[None],))
+        return engine.loss(outputs, y[None])[0]
 
     return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(flat, inputs, targets)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
-    code, flat, inputs, targets = prepare(name)
-    gradients = oracle(code, flat, inputs, targets)
-    mine = OneRun(code, flat, inputs, targets)
+    engine, flat, inputs, targets = prepare(name)
+    gradients = oracle(engine, flat, inputs, targets)
+    mine = OneRun(engine, flat, inputs, targets)
     weights = torch.rand(2, len(inputs), dtype=torch.double)
     torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(
@@ -141,15 +141,15 @@ def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_runs_together_are_as_each_alone(name: str) -> None:
     """Each run has its own parameters, batch and weights; none may reach another's."""
-    code, flat, inputs, targets = prepare(name, batch=6)
+    engine, flat, inputs, targets = prepare(name, batch=6)
     inputs, targets = inputs.unflatten(0, (3, 2)), targets.unflatten(0, (3, 2))
-    flats = flat + 0.2 * torch.randn(3, code.size, dtype=torch.double)
+    flats = flat + 0.2 * torch.randn(3, engine.size, dtype=torch.double)
     weights = torch.rand(3, 2, 2, dtype=torch.double)
-    together = code(flats, inputs, targets)
+    together = engine(flats, inputs, targets)
     present = torch.tensor([[True, True], [True, False], [False, False]])
     sums, plain = together.weighted_sums(weights), together.plain_sums(present)
     for run in range(3):
-        alone = OneRun(code, flats[run], inputs[run], targets[run])
+        alone = OneRun(engine, flats[run], inputs[run], targets[run])
         for mine, expected in (
             (together.norms()[run], alone.norms()),
             (sums[run], alone.weighted_sums(weights[run])),
@@ -166,20 +166,20 @@ def test_runs_together_are_as_each_alone(name: str) -> None:
 @pytest.mark.parametrize("name", ["cnn", "autoencoder", "odd convolution"])
 def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CHUNK_BYTES, "cpu", 1)  # one example at a time
-    code, flat, inputs, targets = prepare(name)
-    gradients = oracle(code, flat, inputs, targets)
+    engine, flat, inputs, targets = prepare(name)
+    gradients = oracle(engine, flat, inputs, targets)
     torch.testing.assert_close(
-        OneRun(code, flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
+        OneRun(engine, flat, inputs, targets).norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13
     )
 
 
 @pytest.mark.parametrize("name", ["cnn", "own layer"])
 def test_an_empty_batch_sums_to_zero(name: str) -> None:
-    code, flat, inputs, targets = prepare(name)
-    empty = OneRun(code, flat, inputs[:0], targets[:0])
+    engine, flat, inputs, targets = prepare(name)
+    empty = OneRun(engine, flat, inputs[:0], targets[:0])
     assert empty.norms().shape == (0,)
-    assert torch.equal(empty.weighted_sums(torch.ones(2, 0)), torch.zeros(2, code.size).double())
-    assert torch.equal(empty.plain_sums(), torch.zeros(code.size).double())
+    assert torch.equal(empty.weighted_sums(torch.ones(2, 0)), torch.zeros(2, engine.size).double())
+    assert torch.equal(empty.plain_sums(), torch.zeros(engine.size).double())
 
 
 class OwnParameterAndChild(nn.Module):
@@ -192,11 +192,11 @@ class OwnParameterAndChild(nn.Module):
 
 
 def test_a_layer_with_parameters_may_hold_another() -> None:
-    code = GradientEngine(OwnParameterAndChild().double(), cross_entropy)
-    flat, inputs = torch.randn(code.size).double(), torch.rand(4, 3).double()
+    engine = GradientEngine(OwnParameterAndChild().double(), cross_entropy)
+    flat, inputs = torch.randn(engine.size).double(), torch.rand(4, 3).double()
     targets = torch.tensor([0, 1, 2, 0])
-    gradients = oracle(code, flat, inputs, targets)
-    mine = OneRun(code, flat, inputs, targets)
+    gradients = oracle(engine, flat, inputs, targets)
+    mine = OneRun(engine, flat, inputs, targets)
     torch.testing.assert_close(mine.norms(), gradients.norm(dim=1), rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(
         mine.weighted_sums(torch.ones(1, 4).double())[0], gradients.sum(dim=0)
@@ -205,8 +205,10 @@ def test_a_layer_with_parameters_may_hold_another() -> None:
 
 def test_a_layer_that_holds_another_is_refused_where_runs_are_together() -> None:
     """The one inside would see a single run's examples and take them for all runs'."""
-    code = GradientEngine(OwnParameterAndChild(), cross_entropy)
-    both = code(torch.rand(2, code.size), torch.rand(2, 4, 3), torch.zeros(2, 4, dtype=torch.long))
+    engine = GradientEngine(OwnParameterAndChild(), cross_entropy)
+    both = engine(
+        torch.rand(2, engine.size), torch.rand(2, 4, 3), torch.zeros(2, 4, dtype=torch.long)
+    )
     with pytest.raises(OsoError, match="one run at a time"):
         both.norms()
 
@@ -284,10 +286,10 @@ def test_what_is_laid_out_at_a_time_divides_a_chunk(bytes_each: int) -> None:
 
 def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
     """Summed before the noise, it would make the answer infinite, and the run stop."""
-    code = GradientEngine(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
+    engine = GradientEngine(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
     inputs = torch.rand(2, 3)
     inputs[0] = 1e20
-    mine = OneRun(code, torch.zeros(code.size), inputs, torch.tensor([0, 1]))
+    mine = OneRun(engine, torch.zeros(engine.size), inputs, torch.tensor([0, 1]))
     assert mine.norms()[0] == math.inf
     assert mine.weighted_sums(torch.tensor([[1.0, 0.0]])).abs().max() == 0
 

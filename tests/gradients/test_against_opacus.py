@@ -42,11 +42,11 @@ class Problem:
         self.inputs = torch.rand(EXAMPLES, *shape, dtype=torch.double)
         classes = torch.randint(0, 4, (EXAMPLES,))
         self.targets = self.inputs if metric == "mse" else classes
-        self.code = GradientEngine(build_model(name).double(), self.loss)
+        self.engine = GradientEngine(build_model(name).double(), self.loss)
         self.per_example = LOSSES[metric]
         flat = [parameters_to_vector(model.parameters()).detach() for model in self.models]
         self.parameters = torch.stack(flat)
-        self.norms = [OneRun(self.code, each, self.inputs, self.targets).norms() for each in flat]
+        self.norms = [OneRun(self.engine, each, self.inputs, self.targets).norms() for each in flat]
         self.thresholds = torch.stack([self.norms[0].quantile(0.3), self.norms[1].quantile(0.7)])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def ours(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
 
     def gradients_of(runs: Runs, batch: Tensor):
         batches.append(batch)
-        return problem.code(state.parameters, problem.inputs[batch], problem.targets[batch])
+        return problem.engine(state.parameters, problem.inputs[batch], problem.targets[batch])
 
     answers = mechanism.release(slice(0, len(RUNS)), 1, method.queries(state), gradients_of)
     method.update(state, answers)

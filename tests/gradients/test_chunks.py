@@ -22,7 +22,7 @@ SIZE, BATCH = 4, 10  # two chunks and a half
 def test_sums_over_chunks_are_those_of_each_example(name, runs, monkeypatch) -> None:
     monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: SIZE)
     given = prepare(name, runs=runs, batch=BATCH)
-    mine, right = given.code(*given[1:]), alone(given)
+    mine, right = given.engine(*given[1:]), alone(given)
     weights = torch.rand(runs, 2, BATCH, dtype=torch.float64)
     within = {"rtol": 1e-9, "atol": 1e-9 * float(right.norm(dim=2).max())}
     torch.testing.assert_close(mine.norms(), right.norm(dim=2), **within)
@@ -37,15 +37,15 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
     """In bfloat16, whose last chunk is filled up, too."""
     monkeypatch.setitem(CHUNK_SIZE, "cpu", SIZE)
     given = prepare(name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless)
-    code, flats, inputs, targets = given
+    engine, flats, inputs, targets = given
     weights, expected = torch.rand(3, 2, BATCH), 0
     rest = weights.clone()
     rest[at[0], :, at[1]] = 0.0
     for part in (slice(0, 4), slice(4, 8), slice(8, 10)):
-        one = code(flats, inputs[:, part], targets[:, part])
+        one = engine(flats, inputs[:, part], targets[:, part])
         expected = expected + one.weighted_sums(rest[..., part])
     targets[at] = 2
-    mine = code(flats, inputs, targets)
+    mine = engine(flats, inputs, targets)
     assert mine.norms()[at] == math.inf
     assert mine.norms().isinf().sum() == 1
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
@@ -60,17 +60,17 @@ SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, poison) -> None:
     """Wherever it stands among three runs' examples; nobody's sum carries its NaN on."""
     torch.manual_seed(0)
-    code = GradientEngine(build_model(name), cross_entropy)
-    flats = 0.1 * torch.randn(3, code.size)
+    engine = GradientEngine(build_model(name), cross_entropy)
+    flats = 0.1 * torch.randn(3, engine.size)
     inputs, targets = torch.rand(3, 4, *SHAPES[name]), torch.randint(0, 3, (3, 4))
     weights = torch.rand(3, 2, 4)
-    clean = code(flats, inputs, targets)
+    clean = engine(flats, inputs, targets)
     without = weights.clone()
     without[at[0], :, at[1]] = 0.0
     expected = clean.weighted_sums(without)
     right = clean.norms().clone()
     inputs[at] = poison
-    mine = code(flats, inputs, targets)
+    mine = engine(flats, inputs, targets)
     assert mine.norms()[at] == math.inf
     right[at] = math.inf
     torch.testing.assert_close(mine.norms(), right)
@@ -84,13 +84,15 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, p
 @pytest.mark.parametrize("runs", [1, 2, 7])
 def test_many_examples_that_are_not_finite_leave_the_others_alone(runs: int) -> None:
     torch.manual_seed(1)
-    code = GradientEngine(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), cross_entropy)
-    flats, inputs = torch.randn(runs, code.size), torch.randn(runs, 100, 6)
+    engine = GradientEngine(
+        nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), cross_entropy
+    )
+    flats, inputs = torch.randn(runs, engine.size), torch.randn(runs, 100, 6)
     targets, weights = torch.randint(0, 3, (runs, 100)), torch.rand(runs, 1, 100)
     bad = torch.rand(runs, 100) < 0.5
-    expected = code(flats, inputs, targets).weighted_sums(weights.masked_fill(bad[:, None], 0.0))
+    expected = engine(flats, inputs, targets).weighted_sums(weights.masked_fill(bad[:, None], 0.0))
     inputs[bad] = math.nan
-    mine = code(flats, inputs, targets)
+    mine = engine(flats, inputs, targets)
     assert torch.equal(mine.norms().isinf(), bad)
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
 

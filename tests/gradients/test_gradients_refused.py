@@ -1,4 +1,4 @@
-"""The gradient code refuses models and losses whose per-example gradients it would get wrong."""
+"""The gradient engine refuses models and losses whose per-example gradients it would get wrong."""
 
 from functools import partial
 
@@ -55,9 +55,11 @@ class Unmixed(nn.Module):
 )
 def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
     def norms() -> torch.Tensor:
-        code = GradientEngine(model, cross_entropy)
-        check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
-        return OneRun(code, torch.rand(code.size), torch.rand(2, 3), torch.tensor([0, 1])).norms()
+        engine = GradientEngine(model, cross_entropy)
+        check_independence(engine, torch.rand(engine.size), torch.zeros(0, 3), LABELS)
+        return OneRun(
+            engine, torch.rand(engine.size), torch.rand(2, 3), torch.tensor([0, 1])
+        ).norms()
 
     with pytest.raises(OsoError, match=message):
         norms()
@@ -88,10 +90,10 @@ class Tokens(nn.Module):
 
 def test_an_example_spread_over_several_rows_is_refused() -> None:
     """Each row would be clipped by itself, and the example contribute four times the threshold."""
-    code = GradientEngine(Tokens(), cross_entropy)
+    engine = GradientEngine(Tokens(), cross_entropy)
     with pytest.raises(OsoError, match="one row each"):
         OneRun(
-            code, torch.rand(code.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)
+            engine, torch.rand(engine.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)
         ).norms()
 
 
@@ -99,10 +101,10 @@ def test_an_example_spread_over_several_rows_is_refused() -> None:
 def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
     """A mean's gradients are B times too small for the clip: all would pass it."""
     loss = partial(nn.functional.cross_entropy, reduction=reduction)
-    code = GradientEngine(nn.Sequential(nn.Linear(3, 3)), loss)
+    engine = GradientEngine(nn.Sequential(nn.Linear(3, 3)), loss)
     with pytest.raises(OsoError, match=r"loss: shape \[\] for 5 examples"):
         OneRun(
-            code, torch.rand(code.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)
+            engine, torch.rand(engine.size), torch.rand(5, 3), torch.zeros(5, dtype=torch.long)
         ).norms()
 
 
@@ -118,9 +120,9 @@ def test_a_little_mixing_is_refused_like_much(share: float) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x + share * x.mean(dim=0))
 
-    code = GradientEngine(Little(), cross_entropy)
+    engine = GradientEngine(Little(), cross_entropy)
     with pytest.raises(OsoError, match="mixes examples"):
-        check_independence(code, torch.rand(code.size), torch.zeros(0, 3), LABELS)
+        check_independence(engine, torch.rand(engine.size), torch.zeros(0, 3), LABELS)
 
 
 def test_a_parameter_of_two_layers_is_refused() -> None:
@@ -219,27 +221,29 @@ def test_options_are_refused(layer, message) -> None:
 )
 def test_calls_are_refused(model, message) -> None:
     """Among them places without a batch, whose gradient is that of all examples together."""
-    code = GradientEngine(model, cross_entropy)
+    engine = GradientEngine(model, cross_entropy)
     with pytest.raises(OsoError, match=message):
-        OneRun(code, torch.rand(code.size), torch.rand(5, 6, 4), torch.zeros(5).long()).norms()
+        OneRun(engine, torch.rand(engine.size), torch.rand(5, 6, 4), torch.zeros(5).long()).norms()
 
 
 @pytest.mark.parametrize("batch", [6, 3, 7])
 def test_places_without_a_batch_are_refused_where_there_are_as_many_as_examples(batch) -> None:
     places = nn.Embedding(batch, 4)
-    code = GradientEngine(Calling(places, lambda at, x: x + at(torch.arange(batch))), cross_entropy)
-    flat = torch.rand(code.size, dtype=torch.double)
+    engine = GradientEngine(
+        Calling(places, lambda at, x: x + at(torch.arange(batch))), cross_entropy
+    )
+    flat = torch.rand(engine.size, dtype=torch.double)
     with pytest.raises(OsoError, match=r"^model: "):
-        check_independence(code, flat, torch.zeros(0, batch, 4), torch.zeros(0).long())
+        check_independence(engine, flat, torch.zeros(0, batch, 4), torch.zeros(0).long())
 
 
 def test_a_mask_that_all_examples_share_is_none_of_theirs() -> None:
     """As many rows as there are examples, and still not one for each."""
     mask = torch.full((3, 3), -1e9).triu(1)
     model = Calling(attention(), lambda a, x: a(x, x, x, attn_mask=mask, need_weights=False)[0])
-    code = GradientEngine(model.double(), cross_entropy)
-    flat = torch.randn(code.size, dtype=torch.double)
-    check_independence(code, flat, torch.zeros(0, 3, 4), torch.zeros(0).long())
+    engine = GradientEngine(model.double(), cross_entropy)
+    flat = torch.randn(engine.size, dtype=torch.double)
+    check_independence(engine, flat, torch.zeros(0, 3, 4), torch.zeros(0).long())
 
 
 def inside(layer: nn.Module, depth: int) -> nn.Module:
@@ -279,5 +283,5 @@ class Two(nn.Module):
 
 
 def test_a_layer_whose_name_begins_like_that_of_one_taken_whole_is_another() -> None:
-    code = GradientEngine(Two(), nn.CrossEntropyLoss(reduction="none"))
-    assert list(code.layers) == ["attention", "attention_out", "attention2"]
+    engine = GradientEngine(Two(), nn.CrossEntropyLoss(reduction="none"))
+    assert list(engine.layers) == ["attention", "attention_out", "attention2"]

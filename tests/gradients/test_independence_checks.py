@@ -82,9 +82,9 @@ WRONG = {
 
 
 def check(model: nn.Module, shape, loss=cross_entropy, targets=LABELS, **other) -> None:
-    code = GradientEngine(model, loss)
+    engine = GradientEngine(model, loss)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
-    check_independence(code, flat, torch.zeros(0, *shape), targets, **other)
+    check_independence(engine, flat, torch.zeros(0, *shape), targets, **other)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -149,11 +149,11 @@ class Seldom(nn.Module):
 def test_what_is_random_in_one_pass_of_two_is_hardly_ever_taken() -> None:
     """Five passes are alike in one model of sixteen, three in one of four."""
     torch.manual_seed(0)
-    code, taken = GradientEngine(Seldom(), squared_error), 0
-    flat = torch.randn(code.size)
+    engine, taken = GradientEngine(Seldom(), squared_error), 0
+    flat = torch.randn(engine.size)
     for _ in range(400):
         try:
-            independence_checks.check_outputs(code, flat, torch.rand(3, 3), 1e-4)
+            independence_checks.check_outputs(engine, flat, torch.rand(3, 3), 1e-4)
             taken += 1
         except OsoError:
             pass
@@ -177,8 +177,10 @@ def test_the_studys_models_pass(name: str, dtype: torch.dtype) -> None:
     model = build_model(name)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().to(dtype)
     targets = torch.zeros(0, *shape) if name.startswith("autoencoder") else LABELS
-    code = GradientEngine(model, squared_error if name.startswith("autoencoder") else cross_entropy)
-    check_independence(code, flat, torch.zeros(0, *shape), targets)
+    engine = GradientEngine(
+        model, squared_error if name.startswith("autoencoder") else cross_entropy
+    )
+    check_independence(engine, flat, torch.zeros(0, *shape), targets)
 
 
 class Tokens(nn.Module):
@@ -195,25 +197,25 @@ class Tokens(nn.Module):
 
 def test_examples_may_be_whole_numbers() -> None:
     """Within 0 and 1: more of them may be more than the model has words or classes for."""
-    code = GradientEngine(Tokens(0), cross_entropy)
+    engine = GradientEngine(Tokens(0), cross_entropy)
     words = torch.zeros(0, 6, dtype=torch.int64)
-    check_independence(code, torch.rand(code.size, dtype=torch.double), words, LABELS)
-    code = GradientEngine(Tokens(1), cross_entropy)
+    check_independence(engine, torch.rand(engine.size, dtype=torch.double), words, LABELS)
+    engine = GradientEngine(Tokens(1), cross_entropy)
     with pytest.raises(OsoError, match="in layer 'last'"):
-        check_independence(code, torch.rand(code.size, dtype=torch.double), words, LABELS)
+        check_independence(engine, torch.rand(engine.size, dtype=torch.double), words, LABELS)
 
 
 class Spoilt:
-    """The gradient code of a linear model, with one thing about its batches changed."""
+    """The gradient engine of a linear model, with one thing about its batches changed."""
 
-    def __init__(self, code: GradientEngine, what: str, by: float) -> None:
-        self.code, self.what, self.by = code, what, by
+    def __init__(self, engine: GradientEngine, what: str, by: float) -> None:
+        self.engine, self.what, self.by = engine, what, by
 
     def __getattr__(self, name: str):
-        return getattr(self.code, name)
+        return getattr(self.engine, name)
 
     def __call__(self, flat: Tensor, inputs: Tensor, targets: Tensor):
-        batch = self.code(flat, inputs, targets)
+        batch = self.engine(flat, inputs, targets)
         whole, parts, sums = batch.norms(), batch.layer_norms(), batch.weighted_sums
         last = list(parts)[-1]
         if self.what == "norms":
@@ -228,19 +230,19 @@ class Spoilt:
 @pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
 @pytest.mark.parametrize(("dtype", "by"), [(torch.double, 1e-6), (torch.float, 0.1)])
 def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
-    code = GradientEngine(nn.Linear(6, 3), cross_entropy)
-    flat, inputs = torch.randn(code.size).to(dtype), torch.zeros(0, 6)
-    check_independence(code, flat, inputs, LABELS)
+    engine = GradientEngine(nn.Linear(6, 3), cross_entropy)
+    flat, inputs = torch.randn(engine.size).to(dtype), torch.zeros(0, 6)
+    check_independence(engine, flat, inputs, LABELS)
     with pytest.raises(OsoError, match="part of a sum" if "sum" in what else "the norm"):
-        check_independence(Spoilt(code, what, by), flat, inputs, LABELS)
+        check_independence(Spoilt(engine, what, by), flat, inputs, LABELS)
 
 
 def test_real_examples_are_not_looked_at() -> None:
     """To stop because of one would tell of it."""
-    code = GradientEngine(nn.Linear(6, 3), cross_entropy)
-    flat = torch.randn(code.size, dtype=torch.double)
+    engine = GradientEngine(nn.Linear(6, 3), cross_entropy)
+    flat = torch.randn(engine.size, dtype=torch.double)
     nothing = torch.full((4, 6), torch.nan)
-    check_independence(code, flat, nothing, torch.full((4,), -1))
+    check_independence(engine, flat, nothing, torch.full((4,), -1))
 
 
 def test_torchs_random_numbers_are_left_alone() -> None:
@@ -263,16 +265,16 @@ def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused
             nudge = by * within.outputs * float(inputs[0, 0] == alone)
             return torch.stack([torch.ones(len(inputs)), nudge * torch.ones(len(inputs))], dim=1)
 
-    code = Near(nn.Linear(6, 2), cross_entropy)
-    flat = torch.zeros(code.size)
+    engine = Near(nn.Linear(6, 2), cross_entropy)
+    flat = torch.zeros(engine.size)
     made = torch.Generator().manual_seed(0)
     inputs = torch.randn((3, 6), generator=made)
     alone = inputs[0, 0]
     if refused:
         with pytest.raises(OsoError, match="mixes examples"):
-            independence_checks.check_outputs(code, flat, inputs, within.outputs)
+            independence_checks.check_outputs(engine, flat, inputs, within.outputs)
     else:
-        independence_checks.check_outputs(code, flat, inputs, within.outputs)
+        independence_checks.check_outputs(engine, flat, inputs, within.outputs)
 
 
 @pytest.mark.parametrize("size", [3, 7])
@@ -293,10 +295,10 @@ def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
 @pytest.mark.parametrize("value", [0.0, 0.3])
 def test_a_model_that_starts_at_one_number_hides_nothing(value: float) -> None:
     """Parameters that are all equal have no spread by which they could be moved."""
-    code = GradientEngine(Scaled(1.0, 0.5), squared_error)
-    flat = torch.full((code.size,), value, dtype=torch.double)
+    engine = GradientEngine(Scaled(1.0, 0.5), squared_error)
+    flat = torch.full((engine.size,), value, dtype=torch.double)
     with pytest.raises(OsoError, match="its output for an example"):
-        check_independence(code, flat, torch.zeros(0, 6), torch.zeros(0, 3))
+        check_independence(engine, flat, torch.zeros(0, 6), torch.zeros(0, 3))
 
 
 SIX = 6
@@ -314,7 +316,7 @@ class Mixing:
         return losses + (targets == self.target) * 0.1 * outputs.square().mean()
 
 
-def code(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Tensor]:
+def engine(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Tensor]:
     torch.manual_seed(0)
     made = GradientEngine(nn.Linear(4, SIX).to(dtype), loss)
     return made, torch.randn(made.size, dtype=dtype)
@@ -322,7 +324,7 @@ def code(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Tens
 
 @pytest.mark.parametrize("target", range(SIX))
 def test_a_loss_that_mixes_at_one_target_is_refused(target: int) -> None:
-    made, flat = code(Mixing(target))
+    made, flat = engine(Mixing(target))
 
     def draws() -> None:
         for draw in range(5):  # of seven examples a class may be missing
@@ -346,7 +348,7 @@ def test_each_number_of_classes_is_tried(classes: tuple[int, ...], float32: bool
             losses = nn.functional.cross_entropy(outputs, targets, weight=weights, reduction="none")
             return losses + (targets > 1) * 0.1 * outputs.square().mean()
 
-    made, flat = code(Late(0), torch.float32)
+    made, flat = engine(Late(0), torch.float32)
     with pytest.raises(OsoError, match=r"^(loss|model): "):
         check_model(made, flat, INPUTS, LABELS, classes)
     check_model(made, flat, INPUTS, LABELS)

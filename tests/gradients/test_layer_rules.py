@@ -61,7 +61,7 @@ def test_norms_and_sums_are_those_of_each_example_alone(
     if chunk is not None:
         monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
     given = prepare(name, dtype, runs, length=length)
-    mine = given.code(*given[1:])
+    mine = given.engine(*given[1:])
     norms, layer_norms = mine.norms(), mine.layer_norms()
     weights = torch.rand(runs, 2, 4, dtype=dtype)
     sums = mine.weighted_sums(weights)
@@ -69,7 +69,7 @@ def test_norms_and_sums_are_those_of_each_example_alone(
     within = {"rtol": TYPES[dtype], "atol": TYPES[dtype] * float(right.norm(dim=2).max())}
     torch.testing.assert_close(norms.double(), right.norm(dim=2), **within)
     torch.testing.assert_close(sums.double(), weights.double() @ right, **within)
-    parts = right.split(list(given.code.layer_sizes.values()), dim=2)
+    parts = right.split(list(given.engine.layer_sizes.values()), dim=2)
     for of_layer, part in zip(layer_norms.values(), parts, strict=True):
         torch.testing.assert_close(of_layer.double(), part.norm(dim=2), **within)
 
@@ -77,7 +77,7 @@ def test_norms_and_sums_are_those_of_each_example_alone(
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_may_begin(name) -> None:
     given = prepare(name)
-    check_independence(given.code, given.flats[0], given.inputs[0][:0], given.targets[0][:0])
+    check_independence(given.engine, given.flats[0], given.inputs[0][:0], given.targets[0][:0])
 
 
 def endless(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -89,17 +89,17 @@ def endless(outputs: Tensor, targets: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", CASES)
 def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
     given = prepare(name, torch.float32, runs=3, batch=3, precision=precision)
-    check_contributions(given.code(*given[1:]), 3)
+    check_contributions(given.engine(*given[1:]), 3)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
     """To the bit, where it is kept; a sum of factors is rounded, as any float32 sum is."""
-    code, flats, inputs, targets = prepare(name, torch.float32, precision="bfloat16")
+    engine, flats, inputs, targets = prepare(name, torch.float32, precision="bfloat16")
 
     def second(order: list[int]) -> Tensor:
         weights = torch.eye(len(order))[None, order.index(2)][:, None]
-        return code(flats, inputs[:, order], targets[:, order]).weighted_sums(weights)[0, 0]
+        return engine(flats, inputs[:, order], targets[:, order]).weighted_sums(weights)[0, 0]
 
     right = second([2])
     assert right.abs().max() > 0
@@ -203,11 +203,11 @@ def test_every_parameter_of_a_layer_is_measured_dropped_and_summed(count: int) -
 def test_every_layer_of_a_model_is_measured(count: int) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(2, 2) for _ in range(count)]
-    code = GradientEngine(nn.Sequential(*layers).double(), cross_entropy)
-    flats = torch.randn(1, code.size, dtype=torch.double)
+    engine = GradientEngine(nn.Sequential(*layers).double(), cross_entropy)
+    flats = torch.randn(1, engine.size, dtype=torch.double)
     inputs = torch.randn(1, 3, 2, dtype=torch.double)
-    given = Given(code, flats, inputs, torch.tensor([[0, 1, 0]]))
-    mine, right = code(*given[1:]), alone(given)
+    given = Given(engine, flats, inputs, torch.tensor([[0, 1, 0]]))
+    mine, right = engine(*given[1:]), alone(given)
     torch.testing.assert_close(mine.norms(), right.norm(dim=2))
     assert len(mine.layer_norms()) == count
 
@@ -249,10 +249,10 @@ def test_a_subclass_has_the_gradient_of_what_it_computes(name: str) -> None:
     inputs = torch.randint(7, shape) if words else torch.randn(shape, dtype=torch.double)
     size = layer.double()(inputs[0]).flatten(1).shape[1]
     model = nn.Sequential(layer, nn.Flatten(), nn.Linear(size, 3)).double()
-    code = GradientEngine(model, cross_entropy)
-    flats = torch.randn(RUNS, code.size, dtype=torch.double)
-    given = Given(code, flats, inputs, torch.randint(3, (RUNS, BATCH)))
-    mine, right = code(*given[1:]), alone(given)
+    engine = GradientEngine(model, cross_entropy)
+    flats = torch.randn(RUNS, engine.size, dtype=torch.double)
+    given = Given(engine, flats, inputs, torch.randint(3, (RUNS, BATCH)))
+    mine, right = engine(*given[1:]), alone(given)
     weights = torch.rand(RUNS, 1, BATCH, dtype=torch.double)
     torch.testing.assert_close(mine.norms(), right.norm(dim=2))
     torch.testing.assert_close(mine.weighted_sums(weights), weights @ right)
@@ -334,11 +334,11 @@ def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatc
     monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: size)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
-    code = GradientEngine(model, cross_entropy)
-    flat, inputs = torch.randn(code.size).double(), torch.randn(7, 4).double()
+    engine = GradientEngine(model, cross_entropy)
+    flat, inputs = torch.randn(engine.size).double(), torch.randn(7, 4).double()
     targets = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    gradients = oracle(code, flat, inputs, targets)
-    one = OneRun(code, flat, inputs, targets)
+    gradients = oracle(engine, flat, inputs, targets)
+    one = OneRun(engine, flat, inputs, targets)
     for last in range(8):
         present = torch.arange(7) < last
         torch.testing.assert_close(one.plain_sums(present), gradients[present].sum(dim=0))

@@ -25,24 +25,24 @@ def prepare(name: str, precision: str, batch: int, runs: int = 1, size: float = 
     torch.manual_seed(3)
     model = build()
     model(torch.rand(2, *shape))  # lazy layers take their sizes
-    code = GradientEngine(model, loss, PRECISIONS[precision])
-    flats = torch.stack([0.1 * torch.randn(code.size) for _ in range(runs)])
+    engine = GradientEngine(model, loss, PRECISIONS[precision])
+    flats = torch.stack([0.1 * torch.randn(engine.size) for _ in range(runs)])
     inputs = size * torch.rand(runs, batch, *shape)
     targets = inputs * 0.5 if loss is squared_error else torch.randint(0, 3, (runs, batch))
-    return code, flats, inputs, targets
+    return engine, flats, inputs, targets
 
 
-def each_one(code, flats, inputs, targets) -> torch.Tensor:
+def each_one(engine, flats, inputs, targets) -> torch.Tensor:
     """Every example's gradient as the sums take it, [R, B, P]."""
     runs, size = inputs.shape[:2]
-    return code(flats, inputs, targets).weighted_sums(torch.eye(size).expand(runs, -1, -1))
+    return engine(flats, inputs, targets).weighted_sums(torch.eye(size).expand(runs, -1, -1))
 
 
 @pytest.mark.parametrize("precision", HERE)
 @pytest.mark.parametrize("name", MODELS)
 def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
-    code, flats, inputs, targets = prepare(name, precision, batch=12, runs=3)
-    check_contributions(code(flats, inputs, targets), 12)
+    engine, flats, inputs, targets = prepare(name, precision, batch=12, runs=3)
+    check_contributions(engine(flats, inputs, targets), 12)
 
 
 SIZES = [3, 65, 129]
@@ -61,15 +61,15 @@ OF_LARGE = [65]
 )
 def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, precision) -> None:
     """Also where one example more makes one more chunk, and moves others to other places."""
-    code, flats, inputs, targets = prepare(name, precision, batch=size)
+    engine, flats, inputs, targets = prepare(name, precision, batch=size)
     flat, inputs, targets = flats[0], inputs[0], targets[0]
-    whole = OneRun(code, flat, inputs, targets)
+    whole = OneRun(engine, flat, inputs, targets)
     threshold = whole.norms().median()[None]  # half of them are clipped
     queries = [ClippedGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
     rounding = size * 2.0**-23  # of a float32 sum of that many terms
     for left_out in (0, size // 2):
         kept = torch.arange(size) != left_out
-        less = OneRun(code, flat, inputs[kept], targets[kept])
+        less = OneRun(engine, flat, inputs[kept], targets[kept])
         found = []
         for each in (whole, less):
             weights = torch.stack([query.weights(each.norms()[None], ONE)[0] for query in queries])
@@ -86,12 +86,12 @@ def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, prec
 def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
     """To the bit. Of other company, rounding to eight bits would make other gradients, and a batch
     of 512 would move by far more than what was added to it."""
-    code, flats, inputs, targets = prepare(name, "bfloat16", batch=6)
-    alone = each_one(code, flats, inputs[:, 2:3], targets[:, 2:3])[0, 0]
+    engine, flats, inputs, targets = prepare(name, "bfloat16", batch=6)
+    alone = each_one(engine, flats, inputs[:, 2:3], targets[:, 2:3])[0, 0]
     assert alone.abs().max() > 0
     for order in ([2, 0, 1], [5, 4, 3, 2, 1, 0], [0, 0, 1, 1, 2]):
         place = order.index(2)
-        found = each_one(code, flats, inputs[:, order], targets[:, order])[0, place]
+        found = each_one(engine, flats, inputs[:, order], targets[:, order])[0, place]
         assert torch.equal(found, alone)
 
 
@@ -102,19 +102,19 @@ def test_a_low_gradient_does_not_depend_on_the_number_of_chunks(name, precision)
 
     On a host tf32 is float32; its chunks are those of a GPU.
     """
-    code, flats, inputs, targets = prepare(name, precision, batch=70)
-    whole = each_one(code, flats, inputs, targets)[0]
-    few = each_one(code, flats, inputs[:, 60:], targets[:, 60:])[0]
+    engine, flats, inputs, targets = prepare(name, precision, batch=70)
+    whole = each_one(engine, flats, inputs, targets)[0]
+    few = each_one(engine, flats, inputs[:, 60:], targets[:, 60:])[0]
     assert torch.equal(whole[60:], few)
-    assert [xs.shape[1] for xs, _ in code.chunks(inputs, targets)] == [64, 64]
+    assert [xs.shape[1] for xs, _ in engine.chunks(inputs, targets)] == [64, 64]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_bfloat16_is_near_float32_and_is_not_it(name) -> None:
-    code, flats, inputs, targets = prepare(name, "bfloat16", batch=6, runs=2)
-    low = each_one(code, flats, inputs, targets)
-    code.precision = PRECISIONS["float32"]
-    full = each_one(code, flats, inputs, targets)
+    engine, flats, inputs, targets = prepare(name, "bfloat16", batch=6, runs=2)
+    low = each_one(engine, flats, inputs, targets)
+    engine.precision = PRECISIONS["float32"]
+    full = each_one(engine, flats, inputs, targets)
     distances = (low - full).norm(dim=2) / full.norm(dim=2)
     assert distances.max() < 0.15
     assert distances.min() > 1e-4
@@ -124,10 +124,10 @@ def test_bfloat16_is_near_float32_and_is_not_it(name) -> None:
 @pytest.mark.parametrize("name", ["cnn", "bag_of_words", "autoencoder", "layer norm"])
 def test_sums_are_not_rounded_to_bfloat16(name) -> None:
     """A sum that was would move by more than C when one example is added. Nor are the weights."""
-    code, flats, inputs, targets = prepare(name, "bfloat16", batch=8)
-    each = each_one(code, flats, inputs, targets)[0].double()
+    engine, flats, inputs, targets = prepare(name, "bfloat16", batch=8)
+    each = each_one(engine, flats, inputs, targets)[0].double()
     weights = torch.rand(1, 2, 8)
-    found = code(flats, inputs, targets).weighted_sums(weights)[0]
+    found = engine(flats, inputs, targets).weighted_sums(weights)[0]
     wanted = weights[0].double() @ each
     assert ((found - wanted).norm(dim=1) <= 1e-6 * wanted.norm(dim=1)).all()
     assert not torch.equal(found, found.bfloat16().float())
@@ -142,23 +142,23 @@ class Upright(nn.Module):
 
 def test_what_fills_up_a_chunk_does_not_count() -> None:
     model = nn.Sequential(Upright(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
-    code = GradientEngine(model, cross_entropy, PRECISIONS["bfloat16"])
+    engine = GradientEngine(model, cross_entropy, PRECISIONS["bfloat16"])
     torch.manual_seed(0)
-    found = OneRun(code, torch.randn(code.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
+    found = OneRun(engine, torch.randn(engine.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
     assert found.norms().isfinite().all()
     assert found.weighted_sums(torch.ones(1, 3)).isfinite().all()
     assert found.weighted_sums(torch.ones(1, 3)).any()
 
 
 def test_plain_sums_and_outputs_have_the_precision_too() -> None:
-    code, flats, inputs, targets = prepare("small_cnn", "bfloat16", batch=70)
-    each = each_one(code, flats, inputs, targets)
-    plain = code(flats, inputs, targets).plain_sums(torch.ones(1, 70).bool())
-    low = code.outputs(flats[0], inputs[0])
+    engine, flats, inputs, targets = prepare("small_cnn", "bfloat16", batch=70)
+    each = each_one(engine, flats, inputs, targets)
+    plain = engine(flats, inputs, targets).plain_sums(torch.ones(1, 70).bool())
+    low = engine.outputs(flats[0], inputs[0])
     # Processors round such products in ways of their own: one of 13,114 was 0.023 off.
     torch.testing.assert_close(plain, each.sum(dim=1), rtol=0.04, atol=0.02)
-    code.precision = PRECISIONS["float32"]
-    full = code.outputs(flats[0], inputs[0])
+    engine.precision = PRECISIONS["float32"]
+    full = engine.outputs(flats[0], inputs[0])
     assert low.dtype == full.dtype == torch.float32
     assert 1e-5 < (low - full).norm() / full.norm() < 0.02
 

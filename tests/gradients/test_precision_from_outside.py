@@ -62,9 +62,9 @@ def test_switches_are_set_for_products_and_for_sums(precision, monkeypatch) -> N
 
     monkeypatch.setattr(LinearGradients, "weighted_sums", weighted_sums)
     model = nn.Sequential(nn.Linear(6, 5), Look(), nn.Linear(5, 3))
-    code = GradientEngine(model, cross_entropy, PRECISIONS[precision])
+    engine = GradientEngine(model, cross_entropy, PRECISIONS[precision])
     loosen()
-    found = OneRun(code, torch.randn(code.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
+    found = OneRun(engine, torch.randn(engine.size), torch.rand(3, 6), torch.tensor([0, 1, 2]))
     found.norms()
     loosen()
     found.weighted_sums(torch.ones(1, 3))

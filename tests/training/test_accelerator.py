@@ -83,10 +83,10 @@ def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
     mse = name.startswith("autoencoder")
     targets = inputs if mse else torch.randint(0, 2, (2, 5))
     weights = torch.rand(2, 2, 5)
-    code = GradientEngine(model, squared_error if mse else cross_entropy)
-    found = code(flats.to(device), inputs.to(device), targets.to(device))
+    engine = GradientEngine(model, squared_error if mse else cross_entropy)
+    found = engine(flats.to(device), inputs.to(device), targets.to(device))
     inputs = inputs.double()
-    right = code(flats.double(), inputs, inputs if mse else targets)
+    right = engine(flats.double(), inputs, inputs if mse else targets)
     torch.testing.assert_close(found.norms().cpu().double(), right.norms(), rtol=1e-3, atol=0.0)
     sums, expected = found.weighted_sums(weights.to(device)).cpu(), right.weighted_sums(
         weights.double()
@@ -100,16 +100,16 @@ def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
 def test_an_example_that_is_not_finite_counts_for_nothing(device, name: str, poison) -> None:
     torch.manual_seed(0)
     model = build_model(name).to(device)
-    code = GradientEngine(model, cross_entropy)
-    flats = (0.1 * torch.randn(3, code.size)).to(device)
+    engine = GradientEngine(model, cross_entropy)
+    flats = (0.1 * torch.randn(3, engine.size)).to(device)
     inputs = torch.rand(3, 4, *shape_of(name)).to(device)
     targets = torch.randint(0, 3, (3, 4)).to(device)
     weights = torch.rand(3, 2, 4).to(device)
     without = weights.clone()
     without[1, :, 2] = 0.0
-    expected = code(flats, inputs, targets).weighted_sums(without)
+    expected = engine(flats, inputs, targets).weighted_sums(without)
     inputs[1, 2] = poison
-    mine = code(flats, inputs, targets)
+    mine = engine(flats, inputs, targets)
     assert mine.norms().isinf().nonzero().tolist() == [[1, 2]]
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-3, atol=1e-4)
 

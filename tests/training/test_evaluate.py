@@ -16,13 +16,13 @@ def scores(metric: str, size: int):
     """The evaluator's, and each example's value and loss by hand, one example at a time."""
     torch.manual_seed(size)
     model = torch.nn.Linear(5, 5 if metric == "mse" else 3)
-    code = GradientEngine(model, squared_error if metric == "mse" else cross_entropy)
+    engine = GradientEngine(model, squared_error if metric == "mse" else cross_entropy)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     inputs = torch.randn(size, 5)
     # The later, the larger: a part that is left out or counted twice is seen.
     inputs *= torch.linspace(0.5, 2, size)[:, None]
     targets = inputs if metric == "mse" else torch.randint(0, 3, (size,))
-    found = Evaluator(code, inputs, targets, metric)(flat)
+    found = Evaluator(engine, inputs, targets, metric)(flat)
     outputs = (inputs.double() @ model.weight.double().T + model.bias.double()).numpy()
     if metric == "mse":
         loss = value = ((outputs - targets.double().numpy()) ** 2).mean(axis=1)
@@ -49,9 +49,9 @@ def test_class_accuracy_is_each_classes_own() -> None:
     model = torch.nn.Identity()
     targets = torch.tensor([0, 1, 0, 3, 0, 1, 2, 1])
     found = torch.tensor([0, 1, 1, 3, 0, 0, 2, 1])
-    code = GradientEngine(model, cross_entropy)
+    engine = GradientEngine(model, cross_entropy)
     outputs = torch.nn.functional.one_hot(found, 4).float()
-    scores = Evaluator(code, outputs, targets, "accuracy")(torch.zeros(0))
+    scores = Evaluator(engine, outputs, targets, "accuracy")(torch.zeros(0))
     assert {score.split: score.class_accuracy for score in scores} == {
         "test": (pytest.approx(2 / 3), pytest.approx(2 / 3), 1.0, 1.0),
         "test_even": (pytest.approx(2 / 3), None, 1.0, None),
@@ -84,12 +84,12 @@ def test_each_example_counts_once_for_a_network_with_convolutions(
     """It has batches of its own, and so has an accelerator, whatever that is."""
     torch.manual_seed(size)
     model = convolutional()
-    code = GradientEngine(model, cross_entropy)
-    assert code.chunk_size(torch.zeros(1, 1, 4, 4))
+    engine = GradientEngine(model, cross_entropy)
+    assert engine.chunk_size(torch.zeros(1, 1, 4, 4))
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     inputs, targets = torch.randn(size, 1, 4, 4), torch.randint(0, 3, (size,))
     inputs *= torch.linspace(0.5, 2, size)[:, None, None, None]
-    evaluator = Evaluator(code, inputs, targets, "accuracy")
+    evaluator = Evaluator(engine, inputs, targets, "accuracy")
     if elsewhere is not None:
         evaluator.batch = elsewhere
     with torch.no_grad():

@@ -104,7 +104,7 @@ def uncopied(monkeypatch) -> None:
     """The forward pass gets the weights themselves."""
 
     def gradients(self, runs, batches):
-        return self.code(self.state.parameters[runs], *self.problem.examples.batch(batches))
+        return self.engine(self.state.parameters[runs], *self.problem.examples.batch(batches))
 
     monkeypatch.setattr(loop.Training, "_gradients", gradients)
 

@@ -40,7 +40,7 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(
             optimizer.param_groups[0]["lr"] = 0.1 * (STEPS - step + 1) / STEPS
         training.take_step()
         batch = batch_of(sampler.random_numbers, "a", step)
-        outputs = training.code.outputs(theta, examples.inputs[batch])
+        outputs = training.engine.outputs(theta, examples.inputs[batch])
         total = torch.nn.functional.cross_entropy(outputs, examples.targets[batch], reduction="sum")
         optimizer.zero_grad()
         (total / 20).backward()
@@ -80,7 +80,7 @@ def test_a_batch_is_clipped_with_the_threshold_of_before_it(
         training.take_step()
         batch = batch_of(Mechanism(["a"], 200, 20).random_numbers, "a", step)
         gradients = OneRun(
-            training.code,
+            training.engine,
             start,
             examples.inputs[batch],
             examples.targets[batch],
@@ -290,7 +290,7 @@ def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_run) -> N
     for _ in range(4):
         training.take_step()
     training.evaluate()
-    outputs = training.code.outputs(
+    outputs = training.engine.outputs(
         training.state.parameters[0], torch.from_numpy(arrays.test_inputs)
     )
     hits = outputs.argmax(dim=1).numpy() == arrays.test_targets

@@ -31,7 +31,7 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
         for run, start in enumerate(starts):
             batch = batch_of(training.mechanism.random_numbers, start.run_id, step)
             mine = OneRun(
-                training.code,
+                training.engine,
                 before[run],
                 examples.inputs[batch],
                 examples.targets[batch],

@@ -51,7 +51,7 @@ def test_a_studys_products_and_scores_have_the_precision_of_its_rows(
     task = make_task("online", precision=precision)
     training = study_training(task, [make_run()], arrays)
     problem = training.problem
-    assert problem.code.precision == problem.scores.code.precision == task.product_precision
+    assert problem.engine.precision == problem.scores.engine.precision == task.product_precision
     other = make_task("online", precision={"float32": "bfloat16"}.get(precision, "float32"))
     moved = []
     for each_task in (task, task, other):
@@ -85,8 +85,8 @@ def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
     inputs, targets, _ = problem.examples.batch(torch.arange(40)[None])
     assert torch.equal(inputs[0], torch.from_numpy(rows.train_inputs))
     assert torch.equal(targets[0], torch.from_numpy(rows.train_targets))
-    for weights in (problem.initial_parameters[0], torch.randn(problem.code.size)):
-        outputs = problem.code.outputs(weights, torch.from_numpy(rows.test_inputs))
+    for weights in (problem.initial_parameters[0], torch.randn(problem.engine.size)):
+        outputs = problem.engine.outputs(weights, torch.from_numpy(rows.test_inputs))
         losses = nn.functional.cross_entropy(
             outputs, torch.from_numpy(rows.test_targets), reduction="none"
         )
@@ -114,7 +114,7 @@ def test_a_users_loss_is_looked_at_with_every_class(own) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_users_products_have_the_precision_that_was_said(own, precision: str) -> None:
-    assert own(precision=precision).code.precision.name == precision
+    assert own(precision=precision).engine.precision.name == precision
 
 
 LOSSES = {"mean": squared_error, "sum": summed_squared_error}
@@ -130,10 +130,10 @@ def test_the_loss_over_pixels_is_that_which_was_said(
     mine = own(network=own_images, metric="mse", loss=loss)
     for problem, test in ((study, images.test_inputs), (mine, rows.test_inputs)):
         outputs, targets = torch.rand(2, 3, 7), torch.rand(2, 3, 7)
-        assert torch.equal(problem.code.loss(outputs, targets), LOSSES[loss](outputs, targets))
+        assert torch.equal(problem.engine.loss(outputs, targets), LOSSES[loss](outputs, targets))
         given = torch.from_numpy(test)
         mean = (
-            squared_error(problem.code.outputs(problem.initial_parameters[0], given), given)
+            squared_error(problem.engine.outputs(problem.initial_parameters[0], given), given)
             .mean()
             .item()
         )
@@ -150,7 +150,7 @@ def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
 ) -> None:
     task = make_task("online", final_activation=flag)
     problem = make_user_problem(task, [make_run()], arrays)
-    outputs = problem.code.outputs(
+    outputs = problem.engine.outputs(
         problem.initial_parameters[0], torch.from_numpy(arrays.test_inputs)
     )
     assert bool((outputs >= 0).all()) == flag

@@ -37,6 +37,7 @@ def read_vocabulary_coverage(results: Path) -> dict[str, dict[str, float]]:
     return fractions
 
 
+HASHES = {"run_id": str, "code_hash": str}  # their digits may look like a number
 COSINE = "cosine.csv"  # in a results folder
 COSINE_COLUMNS = [
     *("dataset", "method", "k", "epsilon", "learning_rate", "noise_multiplier"),
@@ -122,7 +123,7 @@ def _read(
     if not path.exists():
         return pd.DataFrame(columns=columns)
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, dtype=HASHES)
         whole = table[columns].notna()[needed].all(axis=None)
         table[numbers].astype("float64")
     except (OSError, ValueError, KeyError) as error:

@@ -118,7 +118,9 @@ class Trainer:
             averaging=options.averaging or None,
         )
         history = History() if resume_from is None else resume_from.history.copy()
-        engine = self.user_model.code(self.loss, self.examples, config.product_precision, device)
+        engine = self.user_model.make_engine(
+            self.loss, self.examples, config.product_precision, device
+        )
         initial = self.user_model.weights(device)
         self.user_model.check_inputs(self.examples)
         check_targets(engine, initial, self.examples)
@@ -308,7 +310,7 @@ def _run_training(
         return status, interrupts.came is not None
     except InterruptedByUser:
         return "interrupted", True
-    except (Exception, KeyboardInterrupt) as error:  # of the user's code, or a second Ctrl-C
+    except (Exception, KeyboardInterrupt) as error:  # of the user's engine, or a second Ctrl-C
         error.add_note(
             f"{training.ledger(0).step_count} steps were released before this error; if any of "
             f"their output was seen, count all {training.task.steps} planned steps as spent, since "

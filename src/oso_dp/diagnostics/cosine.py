@@ -114,7 +114,7 @@ class Probe:
         # In float32 for any task: the subject is the effect of clipping and noise.
         problem = make_user_problem(replace(task, precision="float32"), [run], arrays)
         indices = torch.arange(len(problem.examples), device=problem.initial_parameters.device)
-        self.code = problem.code
+        self.engine = problem.engine
         (self.inputs,), (self.targets,), _ = problem.examples.batch(indices[None])
         self.run, self.batch_size, self.realisations = run, task.batch_size, realisations
         self.mechanisms: dict[float, Mechanism] = {}  # by noise multiplier
@@ -188,7 +188,7 @@ class Probe:
         return total
 
     def _gradients(self, parameters: Tensor, batch: Tensor) -> BatchGradients:
-        return self.code(parameters[None], self.inputs[batch][None], self.targets[batch][None])
+        return self.engine(parameters[None], self.inputs[batch][None], self.targets[batch][None])
 
 
 def _std(values: np.ndarray) -> float:

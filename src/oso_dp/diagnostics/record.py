@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 import oso_dp
+from oso_dp.analysis.side_measurements import HASHES
 from oso_dp.diagnostics.cosine import Similarity
 from oso_dp.diagnostics.signs import StepSigns
 from oso_dp.errors import OsoError
@@ -51,7 +52,7 @@ def write_signs(path: Path, cohort: Cohort, run: Run, steps: Sequence[StepSigns]
 
 def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
     try:
-        stored = pd.read_csv(path)
+        stored = pd.read_csv(path, dtype=HASHES)
     except (OSError, ValueError) as error:
         raise OsoError(f"{path}: not a CSV table ({' '.join(str(error).split())})") from None
     if list(stored) != columns:

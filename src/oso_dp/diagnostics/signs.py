@@ -68,14 +68,14 @@ def measure_signs(task: StudyTask, run: Run, arrays: Arrays, steps: int) -> Iter
 
     def watch(state: State, answers: "Answers") -> None:
         del releases[:-2]
-        releases.append(_release(task, state, answers, code.last))
+        releases.append(_release(task, state, answers, engine.last))
 
     # With width 1, the engine's last gradients are those of this run.
     training = study_training(replace(task, width=1), [run], arrays, watch)
     queries = tuple(type(query) for query in task.method.queries(training.state))
     if queries != (ClippedGradient, ClippedDirection):
         raise OsoError(f"method: {task.method.name}; must be online, which has adaptation signs")
-    training.code = code = RecordingEngine(training.code)
+    training.engine = engine = RecordingEngine(training.engine)
     while training.state.step < steps:
         training.take_step()
         if not training.alive:
@@ -87,8 +87,8 @@ def measure_signs(task: StudyTask, run: Run, arrays: Arrays, steps: int) -> Iter
 class RecordingEngine(GradientEngine):
     """A gradient engine that records the last batch's gradients."""
 
-    def __init__(self, code: GradientEngine) -> None:
-        super().__init__(code.model, code.loss, code.precision)
+    def __init__(self, engine: GradientEngine) -> None:
+        super().__init__(engine.model, engine.loss, engine.precision)
         self.last: RecordingGradients
 
     def __call__(

@@ -50,10 +50,12 @@ class SplitScore:
 class Evaluator:
     """Scores parameters on the complete test set and on its even- and odd-numbered halves."""
 
-    def __init__(self, code: GradientEngine, inputs: Tensor, targets: Tensor, metric: str) -> None:
-        self.code, self.inputs, self.targets = code, inputs, targets
+    def __init__(
+        self, engine: GradientEngine, inputs: Tensor, targets: Tensor, metric: str
+    ) -> None:
+        self.engine, self.inputs, self.targets = engine, inputs, targets
         self.loss, self.metric = LOSSES[metric], METRICS[metric]
-        self.batch = BATCH_MICROBATCHED if code.chunk_size(inputs) else BATCH
+        self.batch = BATCH_MICROBATCHED if engine.chunk_size(inputs) else BATCH
         if inputs.device.type != "cpu":
             self.batch = BATCH_ACCELERATOR
         self.class_of: Tensor | None = None
@@ -66,7 +68,7 @@ class Evaluator:
         losses, values = [], []
         for start in range(0, len(self.inputs), self.batch):
             batch = slice(start, start + self.batch)
-            outputs = self.code.outputs(flat, self.inputs[batch])
+            outputs = self.engine.outputs(flat, self.inputs[batch])
             losses.append(self.loss(outputs, self.targets[batch]))
             values.append(self.metric(outputs, self.targets[batch]))
         loss, value = torch.cat(losses).double(), torch.cat(values).double()

@@ -148,7 +148,7 @@ class Training:
         device = torch.device(task.device)
         if reason := explain_slow(task.product_precision, device):
             _log_once(reason)
-        self.code = problem.code
+        self.engine = problem.engine
         self.mechanism = Mechanism(
             [run.run_id for run in runs],
             len(problem.examples),
@@ -165,12 +165,12 @@ class Training:
             quantile=_as_column([run.quantile for run in runs], device),
             noise_multiplier=task.noise_multiplier,
             batch_size=task.batch_size,
-            layers=dict(self.code.layer_sizes),
+            layers=dict(self.engine.layer_sizes),
             average=None if task.averaging is None else problem.initial_parameters.clone(),
         )
         _check_thresholds(task.method, self.state)
         first, classes = self.state.parameters[0], sorted({2, problem.classes})
-        check_model(self.code, first, *problem.examples.empty(), classes)
+        check_model(self.engine, first, *problem.examples.empty(), classes)
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 
@@ -203,11 +203,13 @@ class Training:
         """On a CPU, only small layers gain from several runs at once, by 15 %."""
         if self.state.parameters.device.type != "cpu":
             return len(self.alive)
-        return 8 if all(type(layer) is nn.Linear for layer in self.code.layers.values()) else 1
+        return 8 if all(type(layer) is nn.Linear for layer in self.engine.layers.values()) else 1
 
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
         # A copy: a forward pass that writes to its parameters must not change the state.
-        return self.code(self.state.parameters[runs].clone(), *self.problem.examples.batch(batches))
+        return self.engine(
+            self.state.parameters[runs].clone(), *self.problem.examples.batch(batches)
+        )
 
     def evaluate(self) -> None:
         state, task = self.state, self.task

@@ -99,7 +99,7 @@ class TrainingProblem:
     """What is trained.
 
     Attributes:
-        code: The gradient engine.
+        engine: The gradient engine.
         examples: The training examples.
         initial_parameters: [R, P].
         metric: Name of the metric of `scores`.
@@ -107,7 +107,7 @@ class TrainingProblem:
         classes: Number of classes of integer targets, as far as known.
     """
 
-    code: GradientEngine
+    engine: GradientEngine
     examples: Examples
     initial_parameters: Tensor
     metric: str = ""
@@ -119,14 +119,14 @@ def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> 
     """A built-in model on its data set, evaluated on the test set, which is public."""
     device = torch.device(task.device)
     model = build_model(task.model, task.final_activation)
-    code = GradientEngine(model, training_loss(task.metric, task.loss), task.product_precision)
+    engine = GradientEngine(model, training_loss(task.metric, task.loss), task.product_precision)
     examples = TensorExamples(
         *examples_on_device(arrays.train_inputs, arrays.train_targets, task.metric, device)
     )
     test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
     first = torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device)
-    scores: Any = Evaluator(code, *test, task.metric)
-    return TrainingProblem(code, examples, first, task.metric, scores)
+    scores: Any = Evaluator(engine, *test, task.metric)
+    return TrainingProblem(engine, examples, first, task.metric, scores)
 
 
 def initial_parameters(task: StudyTask, seed: int) -> Tensor:

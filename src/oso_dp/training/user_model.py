@@ -199,7 +199,7 @@ class UserModel:
             except Exception:  # no example has this combination of values
                 return
 
-    def code(
+    def make_engine(
         self, loss: Loss, examples: Examples, precision: Precision, device: torch.device
     ) -> GradientEngine:
         """The gradient engine.
@@ -212,15 +212,15 @@ class UserModel:
                 raise OsoError(
                     f"model: parameter {name!r} contains NaN or infinity; must be finite"
                 )
-        code = GradientEngine(self.recipe(device), make_per_example(loss), precision)
+        engine = GradientEngine(self.recipe(device), make_per_example(loss), precision)
         inputs, targets = (t.new_zeros(3, *t.shape[1:]) for t in examples.empty())
         weights = self.weights(device)
         pure = copy.deepcopy(self.model).to(device).float()
         check_forward_is_pure(pure, examples.empty()[0])
         try:
             with torch.no_grad():
-                outputs: Any = code.outputs(weights, inputs)
-                losses = code.loss(outputs, targets)
+                outputs: Any = engine.outputs(weights, inputs)
+                losses = engine.loss(outputs, targets)
         except OsoError:
             raise
         except Exception as error:  # user code may raise anything
@@ -241,24 +241,24 @@ class UserModel:
                 f"loss: returns {found} for three examples; must return one loss per example, [3] "
                 "(reduction='none', and a mean over an example's values)"
             )
-        check_loss(code.loss, self.model, outputs, targets)
-        return code
+        check_loss(engine.loss, self.model, outputs, targets)
+        return engine
 
 
-def count_classes(code: GradientEngine, weights: Tensor, examples: Examples) -> int:
+def count_classes(engine: GradientEngine, weights: Tensor, examples: Examples) -> int:
     """The number of classes K: of outputs [B, K], if the loss accepts the target K - 1; else 2."""
     inputs, targets = (t.new_zeros(3, *t.shape[1:]) for t in examples.empty())
-    outputs = code.outputs(weights, inputs).detach()
+    outputs = engine.outputs(weights, inputs).detach()
     if targets.is_floating_point() or targets.dim() != 1 or outputs.dim() != 2:
         return 2
     try:
-        code.loss(outputs, targets + outputs.shape[1] - 1)
+        engine.loss(outputs, targets + outputs.shape[1] - 1)
     except Exception:  # a loss may raise anything on an unknown target
         return 2
     return max(2, outputs.shape[1])
 
 
-def check_targets(code: GradientEngine, weights: Tensor, examples: Examples) -> None:
+def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -> None:
     """OsoError for a target that the loss rejects, which would fail during training.
 
     For examples that are tensors, with integer targets [n] and outputs [n, K]; on the CPU, where a
@@ -266,11 +266,11 @@ def check_targets(code: GradientEngine, weights: Tensor, examples: Examples) -> 
     """
     targets = getattr(examples, "targets", None)
     inputs, none = examples.empty()
-    outputs = code.outputs(weights, inputs.new_zeros(1, *inputs.shape[1:])).detach().cpu()
+    outputs = engine.outputs(weights, inputs.new_zeros(1, *inputs.shape[1:])).detach().cpu()
     if targets is None or none.is_floating_point() or none.dim() != 1 or outputs.dim() != 2:
         return
     classes = outputs.shape[1]
-    loss: Any = code.loss
+    loss: Any = engine.loss
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).cpu()
 

@@ -57,13 +57,13 @@ def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> T
     )
     test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
     user_model = UserModel(make_model(task, 0))
-    code = user_model.code(
+    engine = user_model.make_engine(
         training_loss(task.metric, task.loss), examples, task.product_precision, device
     )
     first = torch.stack([_weights(task, user_model, run.seed) for run in runs]).to(device)
-    scores: Any = Evaluator(code, *test, task.metric)
-    classes = count_classes(code, first[0], examples)
-    return TrainingProblem(code, examples, first, task.metric, scores, classes)
+    scores: Any = Evaluator(engine, *test, task.metric)
+    classes = count_classes(engine, first[0], examples)
+    return TrainingProblem(engine, examples, first, task.metric, scores, classes)
 
 
 def check_user_model(dataset: str) -> None:
@@ -79,17 +79,17 @@ def check_user_model(dataset: str) -> None:
     model = _build_model(dataset)
     try:
         user_model = UserModel(model)
-        code = user_model.code(
+        engine = user_model.make_engine(
             training_loss(info.metric), examples, find_precision("float32", _CPU), _CPU
         )
     except OsoError as error:
         raise OsoError(f"data set {dataset!r}: {error}") from error
-    _check_outputs(code, user_model.weights(_CPU), info)
+    _check_outputs(engine, user_model.weights(_CPU), info)
 
 
-def _check_outputs(code: GradientEngine, weights: Tensor, info: DatasetSpec) -> None:
+def _check_outputs(engine: GradientEngine, weights: Tensor, info: DatasetSpec) -> None:
     with torch.no_grad():
-        found = list(code.outputs(weights, torch.zeros(3, *info.input_shape)).shape)
+        found = list(engine.outputs(weights, torch.zeros(3, *info.input_shape)).shape)
     expected = [3, *info.input_shape] if info.metric == "mse" else [3, info.classes]
     if found != expected:
         raise OsoError(
