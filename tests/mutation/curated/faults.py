@@ -1,8 +1,9 @@
 """Planted faults: small changes to the code that would break the guarantee or a budget.
 
-Each package below `src/oso_dp` has a TOML file here. A fault says `where` it is (the module and the
-qualified name of a function or class; the module alone for statements outside of both), the code
-that it replaces (`old`), what replaces it (`new`, may be empty), and the `tests` that must fail.
+Each package below `src/oso_dp` has a file here. A line with @ says where the faults below it are
+(the module and the qualified name of a function or class; the module alone for statements outside
+of both), and the tests that must fail. A fault has a name, perhaps with tests of its own, the code
+that it replaces (-, `old`), and what replaces it (+, `new`, may be absent).
 
 `old` is one expression, or statements, compared as syntax trees: layout, quotes and comments do not
 matter. `...` as the only statement of a block stands for any block, and returns in `new`. Names may
@@ -14,9 +15,8 @@ not fit.
 import ast
 import builtins
 import symtable
-import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -71,13 +71,20 @@ def _path(module: str) -> Path:
 
 
 def read_faults(path: Path) -> list[Fault]:
-    """The faults of one file; those without `tests` have those of their section."""
-    sections = tomllib.loads(path.read_text())["section"]
-    return [
-        Fault(**{"tests": section["tests"]} | fault)
-        for section in sections
-        for fault in section["fault"]
-    ]
+    """The faults of one file."""
+    faults: list[Fault] = []
+    where = usual_tests = ""
+    for line in path.read_text().splitlines():
+        sign, code = line[:1], line[2:]
+        if sign == "@":
+            where, _, usual_tests = code.partition(": ")
+        elif sign and sign in "-+":
+            part = "old" if sign == "-" else "new"
+            faults[-1] = replace(faults[-1], **{part: f"{getattr(faults[-1], part)}{code}\n"})
+        elif line:
+            name, _, own = line.partition(": tests/")
+            faults.append(Fault(name, where, "", "", (own and f"tests/{own}") or usual_tests))
+    return faults
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tests.mutation.curated.faults import (
 from tests.mutation.forks import Forks
 
 HERE = Path(__file__).parent
-FAULTS = [fault for path in sorted(HERE.glob("*.toml")) for fault in read_faults(path)]
+FAULTS = [fault for path in sorted(HERE.glob("*.faults")) for fault in read_faults(path)]
 FAULTS.sort(key=lambda fault: fault.module)
 MODULES = {name: [*faults] for name, faults in groupby(FAULTS, lambda fault: fault.module)}
 SAMPLE = FAULTS[:: int(os.environ.get("ONE_IN") or 1)]
