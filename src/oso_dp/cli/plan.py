@@ -54,7 +54,7 @@ def plan(
         check_folder(Path(study.report), "report")
         check_same_search(Path(study.results), cohorts)
         check_budget_unspent(study_places(Path(study.results), Path("build") / study.name), cohorts)
-        planned = make_plan(study)
+        planned = make_plan(study, cohorts)
         with writing(output):
             write_plan(planned, output)
         for statement in make_planned_statements(planned.cohorts):

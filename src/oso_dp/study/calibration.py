@@ -50,22 +50,45 @@ def calibrate_grids(
         config = _with_accounting(
             config, search_accounting or config.search_accounting, trial_fractions
         )
-    accounting = find_search_accounting(config.search_accounting)
-    stage_noise = cache(accounting.stage_noise)
+    return calibrate(make_cohorts(config), accountant, stopping_distribution)
+
+
+def calibrate(
+    cohorts: Iterable[Cohort],
+    accountant: str = "rdp",
+    stopping_distribution: str | float | None = None,
+) -> list[CalibratedGrid]:
+    """As `calibrate_grids`, for these cohorts."""
+    stage_noise = cache(_stage_noise)  # equal searches need the same
     grids = []
-    for cohort in make_cohorts(config):
+    for cohort in cohorts:
         if cohort.epsilon is None or cohort.delta is None:
             continue
+        accounting = find_search_accounting(cohort.search_accounting)
         options = cohort.search_options
         if stopping_distribution is not None and "stopping_distribution" in accounting.options:
             options |= {"stopping_distribution": stopping_distribution}
         try:
             search = accounting.search(cohort.sampling, cohort.steps, cohort.budgeted_runs, options)
-            nu = stage_noise(search, cohort.stage, cohort.epsilon, cohort.delta, accountant)
+            nu = stage_noise(
+                search, accounting.name, cohort.stage, cohort.epsilon, cohort.delta, accountant
+            )
         except OsoError as error:
             raise OsoError(f"{cohort.name}: {error}") from None
         grids.append(CalibratedGrid(cohort, search, nu))
     return grids
+
+
+def _stage_noise(
+    search: AnySearch,
+    search_accounting: str,
+    stage: str | None,
+    epsilon: float,
+    delta: float,
+    accountant: str,
+) -> float:
+    accounting = find_search_accounting(search_accounting)
+    return accounting.stage_noise(search, stage, epsilon, delta, accountant)
 
 
 def _with_accounting(

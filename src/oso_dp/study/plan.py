@@ -70,33 +70,39 @@ class Plan:
         )
 
 
-def make_plan(config: StudyConfig) -> Plan:
+def make_plan(config: StudyConfig, cohorts: Sequence[Cohort] | None = None) -> Plan:
     """Calibrate each cohort: the least noise that keeps its search within its epsilon.
 
     On data that are not public, all searches and seeds share that epsilon. OsoError where no noise
     multiplier suffices.
     """
-    from oso_dp.study.calibration import calibrate_grids
+    from oso_dp.study.calibration import calibrate
 
-    noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrate_grids(config)}
+    cohorts = _cohorts(config) if cohorts is None else cohorts
+    noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrate(cohorts)}
     # Five decimals, so that machines agree; rounded up, so that the budget is kept.
-    return make_plan_with_noise(
-        config, {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()}
-    )
+    rounded = {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()}
+    return make_plan_with_noise(config, rounded, cohorts)
 
 
-def make_plan_with_noise(config: StudyConfig, noise: Mapping[str, float]) -> Plan:
+def _cohorts(config: StudyConfig) -> Sequence[Cohort]:
+    from oso_dp.study.expand import make_cohorts
+
+    return make_cohorts(config)
+
+
+def make_plan_with_noise(
+    config: StudyConfig, noise: Mapping[str, float], cohorts: Sequence[Cohort] | None = None
+) -> Plan:
     """A plan with these noise multipliers, by name of private cohort.
 
     OsoError names a cohort whose method cannot split its noise among its queries.
     """
-    from oso_dp.study.expand import make_cohorts
-
     return Plan(
         name=config.name,
         cohorts=tuple(
             _planned(cohort, noise[cohort.name] if cohort.is_private else 0.0)
-            for cohort in make_cohorts(config)
+            for cohort in (_cohorts(config) if cohorts is None else cohorts)
         ),
         device=config.device,
         runs_per_job=config.runs_per_job,
