@@ -47,7 +47,7 @@ CASES = [
     (f"{CALIBRATE} --runs 0", "runs: 0; must be >= 1 and <= 1e+09"),
     (f"{CALIBRATE} --examples 0", "--examples: 0; must be >= 1"),
     (f"{EPSILON} --noise-multiplier 0", "noise_multiplier: 0; must be >= 0.05 and <= 10000"),
-    (f"{EPSILON} --accountant magic", "'magic' is not one of"),
+    (f"{EPSILON} --accountant magic", "--accountant: magic; must be one of rdp, pld"),
     (
         f"{EPSILON} --show-noise-split --query-noise-ratio inf",
         "--query-noise-ratio: inf; must be finite",

@@ -28,6 +28,11 @@ GROUPS = {
 BY_NAME = {
     "methods": ("methods/test_*.py", "training/test_*.py"),
     "reporting/tables": ("reporting/test_*.py",),
+    "accounting/search_accounting": (
+        "accounting/test_*.py",
+        "analysis/test_accounts*.py",
+        "analysis/test_linear_scaling_accounts.py",
+    ),
     "api": ("api/test_*.py",),
     "data": ("data/test_*.py",),
     "models": ("models/test_*.py",),
