@@ -9,8 +9,7 @@ from oso_dp.accounting.accountants import (
     compute_epsilon_of_releases,
     smallest_delta,
 )
-from oso_dp.accounting.calibration import SMALLEST_NOISE
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
 from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.errors import OsoError

@@ -15,8 +15,12 @@ from tests.searches import make_search
 from oso_dp.accounting import search as search_module
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.advanced_composition import compute_gaussian_epsilon
-from oso_dp.accounting.calibration import LARGEST_NOISE, SMALLEST_NOISE, calibrate_noise_multiplier
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.search import (
+    LARGEST_NOISE,
+    SMALLEST_NOISE,
+    Search,
+    calibrate_noise_multiplier,
+)
 from oso_dp.accounting.search_accounting.random_stopping import (
     STOPPING_ETA,
     RandomStoppingSearch,

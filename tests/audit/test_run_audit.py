@@ -24,8 +24,7 @@ from oso_dp.audit.experiments import (
     queries_of_method,
 )
 from oso_dp.audit.run_audit import AuditFinding, private_methods, run_audit, run_one_audit
-from oso_dp.audit.scores import Score, scores
-from oso_dp.audit.transcript import Transcript
+from oso_dp.audit.scores import Score, Transcript, scores
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from oso_dp.cli.progress import Progress
+from oso_dp.cli.printing import Progress
 from oso_dp.snakemake_support.progress import Job, ProgressReporter
 
 

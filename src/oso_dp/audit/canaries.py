@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.models.linear import INPUTS
+from oso_dp.models.networks import INPUTS
 
 THRESHOLD = 10.0  # C_0; above 1, so that noise that is not scaled by C is too small
 _SIZE = 1000.0  # a canary's input; its gradient has norm 707 at zero weights

@@ -18,11 +18,10 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
 from oso_dp.audit.observer import Observer
-from oso_dp.audit.scores import Score, score_movement, scores
-from oso_dp.audit.transcript import Transcript
+from oso_dp.audit.scores import Score, Transcript, score_movement, scores
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State, find_method
-from oso_dp.models.linear import INPUTS
+from oso_dp.models.networks import INPUTS
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import Run

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from oso_dp.audit.transcript import Transcript
+from oso_dp.audit.scores import Transcript
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger

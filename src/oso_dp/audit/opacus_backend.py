@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from oso_dp.audit.canaries import THRESHOLD, Canaries
 from oso_dp.audit.observer import Observer
-from oso_dp.audit.transcript import Transcript
+from oso_dp.audit.scores import Transcript
 from oso_dp.errors import OsoError
 from oso_dp.models import build_model
 

@@ -39,7 +39,7 @@ def account(
         check_grid_sizes,
     )
     from oso_dp.analysis.study_statement import make_stored_statements
-    from oso_dp.cli.tables import print_table
+    from oso_dp.cli.printing import print_table
     from oso_dp.files import atomic_write
     from oso_dp.output_paths import check_output, is_table
     from oso_dp.results.read import read_results

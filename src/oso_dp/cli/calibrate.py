@@ -119,7 +119,7 @@ def _calibrate_study(
 
 
 def _print_study(entries: list[dict[str, Any]]) -> None:
-    from oso_dp.cli.tables import print_table
+    from oso_dp.cli.printing import print_table
 
     if not entries:
         print("no private methods in this study")

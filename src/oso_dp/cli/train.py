@@ -22,7 +22,7 @@ def train(
     threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed job resumes when restarted."""
-    from oso_dp.cli.progress import Progress
+    from oso_dp.cli.printing import Progress
     from oso_dp.locks import only_one
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.conflicts import check_budget_unspent, check_same_search

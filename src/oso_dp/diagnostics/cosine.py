@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.diagnostics.angles import cosine_between
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients
 from oso_dp.methods import State
@@ -36,6 +35,13 @@ from oso_dp.training.user_task import make_user_problem
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Runs
+
+
+def cosine_between(one: Tensor, other: Tensor) -> float:
+    """Cosine similarity of two vectors [P], in float64; NaN if one of them is zero."""
+    one, other = one.double(), other.double()
+    return float(one @ other / (one.norm() * other.norm()))
+
 
 STEPS = (100, 250, 500, 750, 950)  # as in the paper
 REALISATIONS = 20  # as in the paper

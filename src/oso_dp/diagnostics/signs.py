@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.diagnostics.angles import cosine_between
+from oso_dp.diagnostics.cosine import cosine_between
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.methods import State

@@ -17,9 +17,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from oso_dp.accounting.accountants import check_prv, compute_epsilon_of_releases
-from oso_dp.accounting.calibration import SMALLEST_NOISE
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.option_checks import check_number, make_options

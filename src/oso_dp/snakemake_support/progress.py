@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-_REPORTED = re.compile(r"run (\d+) of (\d+), step (\d+) of (\d+)")  # by oso_dp.cli.progress
+_REPORTED = re.compile(r"run (\d+) of (\d+), step (\d+) of (\d+)")  # by oso_dp.cli.printing
 _TABLE = "runs.parquet"  # written last
 _TAIL = 400  # bytes of a log that hold its last line
 

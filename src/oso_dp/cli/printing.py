@@ -1,6 +1,7 @@
-"""Tables on standard output: as wide as the terminal; without one, as wide as needed."""
+"""Tables and progress on standard output."""
 
 import sys
+import time
 from collections.abc import Iterable
 
 from rich import box
@@ -29,3 +30,23 @@ def _text(cell: object) -> str:
     if cell is None or cell != cell:  # NaN
         return ""
     return f"{cell:.5g}" if isinstance(cell, float) else str(cell)
+
+
+class Progress:
+    """Callback of each step; prints the progress every `interval` seconds."""
+
+    def __init__(self, label: str, runs: int, steps: int, interval: float = 10.0) -> None:
+        self.label, self.runs, self.steps, self.interval = label, runs, steps, interval
+        self.began = self.reported_at = time.monotonic()
+
+    def __call__(self, done: int, step: int) -> None:
+        now = time.monotonic()
+        if now - self.reported_at < self.interval:
+            return
+        self.reported_at = now
+        print(
+            f"{self.label}: run {done + 1} of {self.runs}, step {step} of {self.steps}, "
+            f"{now - self.began:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
