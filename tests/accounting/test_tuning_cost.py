@@ -346,3 +346,8 @@ def test_up_to_the_ends_of_the_range(nu: float) -> None:
         assert calibrate_noise_multiplier(lambda at: 5 / at, 5 / nu, 1e-9, near) == pytest.approx(
             nu, rel=2e-9
         )
+
+
+@pytest.mark.parametrize("nu", [SMALLEST_NOISE, LARGEST_NOISE])
+def test_the_ends_of_the_range_of_noise_are_in_it(nu: float) -> None:
+    assert Search(PoissonSampling(0.5), 2, 1).epsilon(nu, DELTA) > 0

@@ -148,7 +148,7 @@ def write_other_search(folder: Path, first: int, end: int):
     return replace(other, cohorts=(cohort.with_runs(cohort.points[:1], cohort.seeds),))
 
 
-@pytest.mark.parametrize("inside", [9, 4])
+@pytest.mark.parametrize("inside", [9, 4, 0])
 def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) -> None:
     out, existing = tmp_path / "out", tmp_path / "existing"
     write_other_search(out, 0, inside)
