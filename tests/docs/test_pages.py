@@ -80,7 +80,6 @@ def test_equations_of_the_algorithm_are_listed(repo: Path) -> None:
 TESTED = {
     "docs/internals/add_a_method.md": "tests/docs/test_examples.py",
     "docs/user/train_your_model.md": "tests/docs/test_examples.py",
-    "docs/user/quickstart.md": "tests/packaging/test_fresh_install.py",
 }
 
 
