@@ -67,12 +67,6 @@ def test_a_row_may_not_claim_a_little_more_noise_than_its_ledger_has(share: floa
         account_grids(grid(noise_multiplier=nu * (1 + share)))
 
 
-@pytest.mark.parametrize("steps", [1, 100, STEPS - 1, STEPS + 1])
-def test_a_ledger_of_other_steps_than_the_row_is_refused(steps: int) -> None:
-    with pytest.raises(OsoError, match=f"its ledger has {steps} steps, the row {STEPS}"):
-        account_grids(grid(ledger=ledger(steps=steps)))
-
-
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("which", [0, 1])
 def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) -> None:
@@ -141,8 +135,7 @@ KNOWN = {"query_noise_multiplier": 7.0, "momentum": 0.9}
     ],
     ids=lambda other: "-".join(other),
 )
-@pytest.mark.parametrize("order", ["ab", "ba"])
-def test_two_accounts_of_a_run_are_refused(other, order, tmp_path) -> None:
+def test_two_accounts_of_a_run_are_refused(other, tmp_path) -> None:
     """Each is sound by itself, and is collected alone."""
     for name, more in (("a", {}), ("b", other)):
         row = run_row("one", **{**KNOWN, **more})
@@ -150,8 +143,9 @@ def test_two_accounts_of_a_run_are_refused(other, order, tmp_path) -> None:
         write_table(tmp_path / name / "runs.parquet", "runs", [row])
         write_table(tmp_path / name / "evaluations.parquet", "evaluations", [last])
         collect([tmp_path / name], tmp_path / f"store of {name} alone")
-    with pytest.raises(OsoError, match="run one was measured twice with different outcomes"):
-        collect([tmp_path / name for name in order], tmp_path / "store")
+    for order in ("ab", "ba"):
+        with pytest.raises(OsoError, match="run one was measured twice with different outcomes"):
+            collect([tmp_path / name for name in order], tmp_path / "store")
     assert not list((tmp_path / "store").glob("*.parquet"))
 
 

@@ -4,7 +4,6 @@ import math
 import statistics
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,42 +61,6 @@ def test_a_value_that_is_not_finite_stands_for_no_run(broken, store):
     assert (cross["chosen_odd"], cross["value_odd"]) == (0.03, 0.05)
 
 
-def test_lower_is_better_for_mse(store):
-    store.add(metric="mse", values=(0.05, 0.01, 0.02), learning_rate=1.0)
-    store.add(metric="mse", values=(0.05, 0.03, 0.03), learning_rate=0.1)
-    best, _ = select_best(*store.frames())
-    assert best[["mean", "learning_rate"]].iloc[0].tolist() == [0.01, 1.0]
-
-
-@settings(max_examples=6, deadline=None)
-@given(
-    values=st.lists(
-        st.lists(st.floats(0, 1).map(lambda v: round(v, 2)), min_size=1, max_size=4),
-        min_size=1,
-        max_size=6,
-    ),
-    shuffle=st.randoms(use_true_random=False),
-)
-def test_order_of_rows_does_not_matter(make_store, values, shuffle):
-    store = make_store()
-    for i, curve in enumerate(values):
-        store.add(seed=i % 2, learning_rate=10.0 ** (i // 2), values=tuple(curve))
-    runs, evaluations = store.frames()
-    mixed = [
-        frame.iloc[shuffle.sample(range(len(frame)), len(frame))] for frame in (runs, evaluations)
-    ]
-    for rule in ("best", "last"):
-        first, used = select_best(runs, evaluations, rule)
-        second, used_again = select_best(*mixed, rule)
-        pd.testing.assert_frame_equal(first, second)
-        pd.testing.assert_frame_equal(used, used_again)  # down to the step among equals
-    by_point = {}
-    for i, curve in enumerate(values):
-        by_point.setdefault(i // 2, []).append(max(curve))
-    expected = max(statistics.mean(v) for v in by_point.values())
-    assert select_best(*mixed)[0]["mean"].item() == pytest.approx(expected)
-
-
 def test_a_grid_point_is_the_mean_over_its_seeds(store):
     # Point A has the single best run, point B the better mean.
     for seed, (a, b) in enumerate([(0.99, 0.92), (0.70, 0.94), (0.80, 0.93)]):
@@ -122,13 +85,6 @@ def test_of_equally_good_points_the_first_of_the_grid_is_the_best(order, metric,
     store.add(learning_rate=0.01, values=(other,), metric=metric)
     best, _ = select_best(*store.frames())
     assert best["learning_rate"].tolist() == [0.1]
-
-
-def test_one_seed_has_no_deviation(store):
-    store.add()
-    best, _ = select_best(*store.frames())
-    assert math.isnan(best["std"].item())
-    assert best["seeds"].item() == 1
 
 
 def test_runs_alike_in_every_column_are_not_averaged(store):
@@ -159,29 +115,6 @@ def test_a_cell_where_everything_diverged_stays_visible(store):
     assert np.isnan(lost["mean"])
     assert np.isnan(lost["quantile"])
     assert lost["cell_diverged"] == 1
-
-
-@pytest.mark.parametrize("variant", [{"schedule": "linear"}, {"averaging": 0.99}])
-def test_what_is_laid_over_the_steps_is_another_setting(store, variant):
-    """However many runs it has, and however well they did: the paper has no such thing."""
-    store.add(values=(0.7,), grid_runs=9)
-    for seed in range(5):
-        store.add(seed=seed, values=(0.99,), grid_runs=9, **variant)
-    (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
-    assert (best["mean"], best["seeds"]) == (pytest.approx(0.7), 1)
-
-
-def test_settings_are_never_averaged_and_the_default_is_shown(store):
-    store.add(seed=0, values=(0.5,), momentum=0.9)
-    for seed in range(3):  # more runs and better values do not make it the default
-        store.add(seed=seed, values=(0.99,), momentum=0.0)
-    store.add(seed=1, values=(0.7,), momentum=0.9, noise_multiplier=5.0)
-    store.add(seed=2, values=(0.7,), momentum=0.9, noise_multiplier=5.0)
-    runs, evaluations = store.frames()
-    points = grid_points(run_values(runs, evaluations))
-    assert sorted(points["mean"].round(2)) == [0.5, 0.7, 0.99]
-    best = select_best_points(points)
-    assert (best["momentum"].item(), best["mean"].item()) == (0.9, pytest.approx(0.7))
 
 
 def test_nodp_has_a_cell_of_its_own(store):
@@ -249,8 +182,10 @@ number = st.one_of(st.just(math.nan), st.integers(0, 8).map(lambda v: v / 8))  #
         st.lists(st.tuples(number, number, number), max_size=3), min_size=1, max_size=6
     ),
     metric=st.sampled_from(["accuracy", "mse"]),
+    order=st.integers(0, 99),
 )
-def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metric):
+def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metric, order):
+    """In whatever order the rows come."""
     store = make_store()
     better = max if metric == "accuracy" else min
     for i, curve in enumerate(curves):
@@ -258,7 +193,7 @@ def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metri
         store.add(
             seed=i % 2, learning_rate=2.0 ** (i // 2), values=values, halves=halves, metric=metric
         )
-    frames = store.frames()
+    frames = [frame.sample(frac=1, random_state=order) for frame in store.frames()]
 
     def checkpoint(curve, rule, split):
         seen = [c for c in curve if math.isfinite(c[split])]
@@ -305,15 +240,6 @@ def test_a_grid_value_computed_on_another_machine_is_the_same_point(store):
     assert best["mean"].item() == pytest.approx(0.85)
 
 
-def test_no_rule_mixes_the_splits(store):
-    store.add(values=(0.2, 0.3), halves=((0.5, 0.6), (0.4, 0.7)))
-    values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in CHECKPOINT_RULES}
-    assert (values["best"]["value"], values["last"]["value"]) == (0.3, 0.3)
-    cross = values["cross"]
-    assert (cross["chosen_even"], cross["value_even"]) == (0.5, 0.6)
-    assert (cross["chosen_odd"], cross["value_odd"]) == (0.7, 0.4)
-
-
 def test_a_settings_seeds_are_those_of_all_its_points(store, study):
     store.add(seed=0, learning_rate=0.1)
     store.add(seed=1, learning_rate=0.1)
@@ -340,15 +266,13 @@ def test_where_no_run_has_a_value_no_point_is_best(method, axis, store) -> None:
 
 
 @pytest.mark.parametrize("other", [0.0, 0.5, 0.99])
-@pytest.mark.parametrize("first", [True, False])
 def test_the_default_momentum_stands_for_a_cell_however_many_runs_another_has(
-    other: float, first: bool, store
+    other: float, store
 ) -> None:
     """Below it or above it, and however well those did."""
-    rows = [{"values": (0.5,), "momentum": 0.9}]
-    rows += [{"seed": seed, "values": (0.99,), "momentum": other} for seed in range(3)]
-    for row in rows if first else rows[::-1]:
-        store.add(**row)
+    for seed in range(3):
+        store.add(seed=seed, values=(0.99,), momentum=other)
+    store.add(values=(0.5,), momentum=0.9)
     (best,) = select_best_points(grid_points(run_values(*store.frames()))).to_dict("records")
     assert (best["momentum"], best["mean"]) == (0.9, pytest.approx(0.5))
 

@@ -16,7 +16,6 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
 from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.tables.budget_strategies import budget_strategies_table
-from oso_dp.study.default_points import DEFAULTS
 
 RHO = 0.316228
 FALLING = "linear"
@@ -183,14 +182,6 @@ def test_a_default_that_diverged_has_no_value(store, study):
     assert budget_strategies_table(study(store)).printed["value"].iloc[-1] == "–"
 
 
-def test_every_default_says_where_it_came_from() -> None:
-    for one in DEFAULTS:
-        assert one.why_chosen
-        assert one.point
-    keys = [(one.method, str(one.variant)) for one in DEFAULTS]
-    assert len(set(keys)) == len(keys)
-
-
 def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
     for epsilon, better in ((3.0, 0.0), (9.0, 0.1)):
         for_all = [[value + better for value in seeds] for seeds in SEARCH]
@@ -313,15 +304,14 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
     assert "incomplete grid, k = 9" in set(printed["strategy"])
 
 
-@pytest.mark.parametrize("method", ["online", "adam_wosm", "fixed_threshold"])
 @pytest.mark.parametrize(("small", "large", "shown"), [(1, 5, 9), (2, 3, 9), (3, 5, 5), (1, 2, 5)])
-def test_of_parts_one_with_seeds_enough_counts(small, large, shown, method, store, study):
+def test_of_parts_one_with_seeds_enough_counts(small, large, shown, store, study):
     """One seed at k = 5 says less than five at k = 9; both stand at the paper's point."""
     for k, seeds in ((5, small), (9, large)):
         for seed in range(seeds):
-            store.add(**papers_point(method, k, 9.0), seed=seed, values=(0.9 + 0.001 * k,))
+            store.add(**papers_point("online", k, 9.0), seed=seed, values=(0.9 + 0.001 * k,))
     default(store, [0.90] * 3, epsilon=9.0)
-    row = of(budget_strategies(study(store)), "composition", method)
+    row = of(budget_strategies(study(store)), "composition", "online")
     assert (row["k"], row["seeds"]) == (shown, {5: small, 9: large}[shown])
 
 
@@ -332,20 +322,6 @@ def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, st
     row = of(budget_strategies(study(store)), "default")
     assert (row["mean"], row["cross_mean"]) == (pytest.approx(91), pytest.approx(80))
     assert row["precision"] == "float32"
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_nothing_is_gained_over_a_search_in_another_precision(store, study, precision):
-    searched(store, SEARCH)
-    default(store, [0.90] * 3, precision=precision)
-    whole_grid(store, [[0.5, 0.52], [0.9, 0.9], [0.7, 0.7]], precision=precision)
-    for seed in range(2):
-        scaled(store, [0.1, 0.1], seed=seed, precision=precision)
-    rows = budget_strategies(study(store))
-    others = rows[rows["strategy"] != "composition"]
-    assert set(others["strategy"]) == {"default", "random_stopping", "linear_scaling"}
-    assert set(others["precision"]) == {precision}
-    assert set(others["gain"].notna()) == {precision == "float32"}
 
 
 def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study):

@@ -91,20 +91,6 @@ def test_a_foreign_table_of_step_times_is_named(tmp_path, text, complaint):
         read_step_times(path)
 
 
-def test_the_second_query_s_price_follows_from_the_rows(make_store, study):
-    def found(ratio):
-        store = make_store()
-        store.add(noise_multiplier=2.0, query_noise_multiplier=2.0 * ratio)
-        return compare_gradient_noise("online", at_most=0.01)(
-            evidence_of(study, store, "mnist", 9), "mnist"
-        )
-
-    assert found(7.124).verdict == HOLDS
-    assert found(7.124).text.startswith("1.00 % more")
-    for dearer in (7.0, 6.0, 5.0, 3.0):  # from 1.04 % on
-        assert found(dearer).verdict == FAILS
-
-
 def test_divergence_under_another_price_does_not_count(store, study):
     more = {"dataset": "fashion_mnist", "method": "fixed_quantile", "epsilon": 1.0}
     more |= {"metric": "mse", "k": 9}
@@ -134,23 +120,6 @@ def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> ClaimData:
         for s in status
     ]
     return ClaimData(rows, pd.DataFrame(runs))
-
-
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_that_a_method_diverges_needs_every_grid_whole(part) -> None:
-    judge = always_diverges("fixed_quantile", 1.0)
-    assert judge(diverging(), "fashion_mnist").verdict == HOLDS
-    elsewhere = diverging().runs.assign(dataset="mnist", status="finished")
-    runs = pd.concat([diverging().runs, elsewhere])
-    assert judge(ClaimData(diverging().cells, runs), "fashion_mnist").verdict == HOLDS
-    assert judge(diverging(44), "fashion_mnist").verdict == FAILS
-    points = [49, 81, 25]
-    points[part] -= 1
-    found = judge(diverging(points=points), "fashion_mnist")
-    assert (found.verdict, found.text) == (
-        UNDECIDED,
-        "135 of 135 runs diverged, of an incomplete grid",
-    )
 
 
 @pytest.mark.parametrize("lost", [0, 44, 45])

@@ -92,13 +92,6 @@ def test_a_later_version_of_the_data_is_the_same_peoples(plan, offer) -> None:
         check_budgets(account_grids(table(plan, planned())))
 
 
-def test_the_smallest_epsilon_and_delta_count(plan) -> None:
-    section = {"model": "own", "epsilons": [20], "seconds_per_step": 0.01}
-    other = planned(datasets={"patients": section}, delta=1e-4)
-    (total,) = account_grids(table(plan, other))
-    assert (total.epsilon, total.delta) == (8, 1e-5)
-
-
 def test_a_run_with_less_noise_than_planned_shows(plan) -> None:
     runs = table(plan)
     ledger = Ledger.from_json(runs.loc[0, "ledger"])

@@ -149,23 +149,6 @@ def test_the_other_axes_are_those_of_the_last_trials_best_point(store, study):
     assert (row["learning_rate"], row["threshold"]) == (0.1, 3.0)
 
 
-def test_the_final_run_has_the_quantile_of_the_last_trials_best_point(store, study):
-    """At each quantile a final run of its own value, at the same rates."""
-    known = {"method": "fixed_quantile"}
-    for part, noise in NOISE.items():
-        for place, rho in enumerate(RHO):
-            for quantile in (0.1, 0.9):
-                wanted = part != "final" and (rho, quantile) == (0.1, 0.9)
-                value = 0.9 if wanted else 0.5 if part != "final" else 0.1 * place + quantile / 10
-                said = {"stage": part, "trial_fractions": "0.1, 0.2", "grid_runs": 2 * len(RHO)}
-                point = {"learning_rate": rho, "quantile": quantile, "values": (value,)}
-                more = {"search_accounting": "linear_scaling", "k": 4, "noise_multiplier": noise}
-                store.add(**known, **point, **more, **said)
-    (row,) = list_searches(study(store)).to_dict("records")
-    assert (row["learning_rate"], row["quantile"]) == (0.1, 0.9)
-    assert row["value"] == pytest.approx(100 * (0.1 * RHO.index(0.1) + 0.09))
-
-
 def test_a_method_with_a_momentum_of_its_own_takes_part(store, study):
     (row,) = list_searches(study(fill(store, [0.1, 0.1], momentum=None))).to_dict("records")
     assert (row["learning_rate"], row["lacks"]) == (0.1, "")
@@ -263,11 +246,6 @@ def test_a_cell_of_two_settings_shows_the_default_one(store, study):
     fill(store, [0.1, 0.1])
     (row,) = outcomes(study(store)).to_dict("records")
     assert row["learning_rates"] == "0.1 (1)"
-
-
-def test_without_such_runs_there_is_no_table(store, study):
-    assert list_searches(study(store)).empty
-    assert linear_scaling_table(study(searched_and_guessed(store))).data.empty
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])

@@ -6,7 +6,6 @@ import statistics
 import pytest
 from tests.analysis.test_linear_scaling import RHO, fill
 
-from oso_dp.analysis.budget_strategies import budget_strategies
 from oso_dp.analysis.linear_scaling import list_searches, outcomes
 
 
@@ -76,16 +75,3 @@ def test_it_stands_beside_no_runs_of_another_precision_or_length(other, side, st
     for name in ("own", "guess"):
         said = [row[f"{name}_{what}"] for what in ("mean", "seeds", "noise_multiplier")]
         assert [math.isnan(value) for value in said] == [name == side] * 3
-
-
-@pytest.mark.parametrize("shares", [2, 3])
-def test_a_budget_pays_for_the_grid_of_each_trial_and_one_final_run(shares, store, study) -> None:
-    """Two trials of four runs and a final one are nine; three are thirteen."""
-    noise = {f"trial {n + 1}": 900.0 - 100 * n for n in range(shares)} | {"final": 30.0}
-    fill(store, [0.1] * shares, noise=noise)
-    point = {"learning_rate": 0.316228, "threshold": 1.0, "k": 1}
-    store.add(
-        method="auto_s", search_accounting="single", noise_multiplier=500.0, values=(0.9,), **point
-    )
-    rows = budget_strategies(study(store)).set_index("strategy")
-    assert rows.loc["linear_scaling", "runs"] == shares * len(RHO) + 1

@@ -76,13 +76,6 @@ def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
     assert grid_sizes(read_paper_plan(path)) == {("mnist", "online", 9): 12}
 
 
-def test_random_stopping_tells_no_noise_of_a_grid_not_even_of_its_second_sum(tmp_path) -> None:
-    stopped = planned(tmp_path / "stopped.json", search_accounting="random_stopping")
-    budget = read_paper_plan(stopped)
-    assert len(budget) == 1
-    assert budget[["noise_multiplier", "query_noise_multiplier"]].isna().all(axis=None)
-
-
 @pytest.mark.parametrize(
     ("k", "method", "size"),
     [

@@ -41,57 +41,6 @@ def test_a_claim_is_a_range_and_an_interval_decides(difference, low, high, verdi
     assert classify(difference, low, high) == verdict
 
 
-def claimed(online, rival, std=0.3, **more):
-    """What each kind of claim makes of Online against FixedThreshold."""
-    evidence = both(online, rival, std, **more)
-    dataset = more.get("dataset", "mnist")
-    return {
-        words: compare_methods("online", words, "fixed_threshold")(evidence, dataset).verdict
-        for words in UNTUNED_RANGES
-    }
-
-
-def test_clearly_better_is_also_at_least_as_good_and_not_on_a_par():
-    assert claimed(95.0, 90.0) == {
-        "at least as good as": HOLDS,
-        "on a par with": FAILS,
-        "better than": HOLDS,
-        "no better than": FAILS,
-    }
-
-
-def test_clearly_worse():
-    assert claimed(90.0, 95.0) == {
-        "at least as good as": FAILS,
-        "on a par with": FAILS,
-        "better than": FAILS,
-        "no better than": HOLDS,
-    }
-
-
-def test_a_small_difference_is_on_a_par_and_not_better():
-    found = claimed(90.0, 90.05)
-    assert (found["on a par with"], found["at least as good as"]) == (HOLDS, HOLDS)
-    assert found["better than"] == UNDECIDED
-
-
-def test_lower_is_better_for_mse():
-    evidence = [
-        cells(
-            ("online", e, 0.7, 0.1), ("fixed_threshold", e, 1.5, 0.1), dataset="fashion_mnist", k=k
-        )
-        for k in (5, 7, 9)
-        for e in (1, 2, 3, 4)
-    ]
-    found = compare_methods("online", "better than", "fixed_threshold")(
-        ClaimData(pd.concat(evidence)), "fashion_mnist"
-    )
-    assert found.verdict == HOLDS
-    assert found.numbers["advantage"] == pytest.approx(math.log(1.5 / 0.7))
-    assert "0.47 times its error" in found.text
-    assert (found.numbers["grids"], found.numbers["of_grids"]) == (12, 12)
-
-
 def test_a_few_grids_decide_nothing_and_no_grid_is_not_run():
     judge = compare_methods("online", "better than", "fixed_threshold")
     few = cells(
@@ -129,16 +78,6 @@ def test_budgets_that_the_paper_does_not_have_bear_on_no_claim():
     )
 
 
-def test_several_claims_hold_only_together():
-    good = compare_methods("online", "better than", "fixed_threshold")
-    bad = compare_methods("fixed_threshold", "better than", "online")
-    absent = compare_methods("online", "better than", "adam_wosm")
-    evidence = both(95.0, 90.0)
-    assert all_of(good, good)(evidence, "mnist").verdict == HOLDS
-    assert all_of(good, bad, absent)(evidence, "mnist").verdict == FAILS
-    assert all_of(good, absent)(evidence, "mnist").verdict == NOT_RUN
-
-
 def test_the_paper_s_advantage_is_the_mean_of_what_it_prints(store, study):
     paper = paper_results().dropna(subset=["mean"])
     paper = paper[paper["dataset"] == "ag_news"]
@@ -150,21 +89,7 @@ def test_the_paper_s_advantage_is_the_mean_of_what_it_prints(store, study):
     assert found.numbers["grids"] == 8
 
 
-def test_grids_of_one_seed_are_none_that_decide():
-    """Six grids were run, and two of them with more seeds than one."""
-    both = (("online", 95), ("fixed_threshold", 90))
-    many = cells(*[(m, e, v, 0.1) for e in (3, 5) for m, v in both])
-    single = [
-        cells(*[(m, e, v, math.nan, 1) for e in (3, 5) for m, v in both], k=k) for k in (5, 7)
-    ]
-    judge = compare_methods("online", "better than", "fixed_threshold")
-    found = judge(ClaimData(pd.concat([many, *single])), "mnist")
-    assert found.verdict == UNDECIDED
-    assert "2 of 12 grids" in found.text
-    assert "too few grids: 6 would decide" in found.text
-
-
-@pytest.mark.parametrize("grids", range(1, 13))
+@pytest.mark.parametrize("grids", [1, 5, 6, 12])
 def test_half_of_the_papers_grids_decide(grids: int) -> None:
     """Six of twelve, as the notes say: undecided are fewer."""
     places = [(k, epsilon) for k in (5, 7, 9) for epsilon in (3, 5, 7, 9)][:grids]
@@ -287,21 +212,6 @@ def test_runs_of_two_kinds_are_evidence_for_no_claim(kind: dict, other: dict) ->
         assert found.numbers.get("grids", 0) == 12 - spoilt
 
 
-@pytest.mark.parametrize("single", ["online", "fixed_threshold"])
-def test_one_seed_on_either_side_decides_nothing(single: str) -> None:
-    """In all twelve grids; the other side has five."""
-    seeds = {"online": 5, "fixed_threshold": 5} | {single: 1}
-    rows = [
-        (method, epsilon, mean, math.nan if method == single else 0.3, seeds[method])
-        for epsilon in (3, 5, 7, 9)
-        for method, mean in (("online", 95.0), ("fixed_threshold", 90.0))
-    ]
-    evidence = ClaimData(pd.concat([cells(*rows, k=k) for k in (5, 7, 9)]))
-    found = compare_methods("online", "better than", "fixed_threshold")(evidence, "mnist")
-    assert found.verdict == UNDECIDED
-    assert "12 grids with one seed only" in found.text
-
-
 def leads(values: dict[float, float], dataset: str = "mnist") -> ClaimData:
     """FixedThreshold has 90, and Online as much more at each epsilon; at all k."""
     rows = [
@@ -322,11 +232,6 @@ def test_evidence_gives_the_advantage_by_epsilon(name: str, values) -> None:
     pairs = re.findall(r"(\d): ([+−]?[\d.]+) \[", said)
     assert {float(e): float(v.replace("−", "-")) for e, v in pairs} == budgets
     assert found.numbers["advantage"] == pytest.approx(np.mean(values))
-
-
-def test_evidence_of_one_epsilon_gives_it_once() -> None:
-    found = compare_methods("online", "better than", "fixed_threshold")(leads({3.0: 1.0}), "mnist")
-    assert "by ε" not in found.text
 
 
 @pytest.mark.parametrize(

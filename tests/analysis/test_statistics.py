@@ -9,7 +9,6 @@ import pytest
 from tests.analysis.value_helpers import run_values
 
 from oso_dp.analysis.claim_tests import ClaimData, compare_methods
-from oso_dp.analysis.claims import compare_step_times
 from oso_dp.analysis.values import (
     add_keys,
     checkpoints_by_rule,
@@ -68,33 +67,6 @@ def test_the_cross_rule_counts_seeds_with_both_ways(lost: int, had: int, store) 
 
 
 # Two settings of one cell each: momentum, epochs, number of runs; which is shown comes first.
-PAPER = {"momentum": 0.9, "epochs": 10}
-SETTINGS = [
-    ({**PAPER}, {"momentum": 0.0, "epochs": 10}),
-    ({**PAPER}, {"momentum": 0.9, "epochs": 20}),
-    ({"momentum": 0.9, "epochs": 20}, {"momentum": 0.0, "epochs": 10}),
-    ({"momentum": 0.0, "epochs": 10}, {"momentum": 0.5, "epochs": 20}),
-    ({**PAPER, "method": "adam_wosm", "momentum": None}, {"method": "adam_wosm", "epochs": 20,
-                                                          "momentum": None}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("more", [1, 4])
-@pytest.mark.parametrize(("shown", "other"), SETTINGS)
-@pytest.mark.parametrize("turned", [False, True])
-def test_the_default_setting_is_shown_however_many_runs_another_has(
-    shown, other, more, turned, store
-) -> None:
-    """Nor how well it did, nor which came first."""
-    rows = [(shown, 1, 0.5), (other, more, 0.9)]
-    for setting, runs, value in rows[:: -1 if turned else 1]:
-        for seed in range(runs):
-            store.add(seed=seed, values=(value,), noise_multiplier=50.0, **setting)
-    main = main_variants(points_of(store))
-    assert main["mean"].tolist() == [0.5]
-    assert main["epochs"].tolist() == [shown["epochs"]]
-
-
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("many", "few"), [(2, 1), (7, 3)])
 def test_of_settings_that_are_equally_usual_the_one_with_most_runs_is_shown(
@@ -133,16 +105,6 @@ def test_an_advantage_rests_on_each_method_s_own_seeds(seeds: int, others: int) 
     found = judge(ClaimData(pd.DataFrame(rows)), "mnist").numbers
     expected = difference([(ours, theirs)])
     assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
-
-
-@pytest.mark.parametrize("turns", [2, 12, 30])
-def test_a_step_times_verdict_says_how_many_turns_it_rests_on(turns: int) -> None:
-    row = {"dataset": "mnist", "model": "cnn", "device": "a cpu", "precision": "float32"}
-    row |= {"method": "online", "rival": "fixed_threshold", "turns": turns}
-    times = pd.DataFrame([{**row, "ratio": 1.1, "low": 1.0, "high": 1.2}])
-    judge = compare_step_times("online", "fixed_threshold", 1.5)
-    found = judge(ClaimData(cells=None, step_times=times), "mnist")
-    assert f", {turns} turns each" in found.text
 
 
 @pytest.mark.parametrize("alone", [0, 1])

@@ -195,14 +195,6 @@ def test_a_budget_that_is_undecided_leaves_the_question_open(store, study):
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
 
 
-def test_one_budget_at_which_guessing_fails_is_enough(store, study):
-    fill(store, VERDICTS["wide"][0], SEARCH)
-    fill(store, VERDICTS["none"][0], SEARCH, epsilon=3.0)
-    rows = judge_claims(study(store)).set_index(["claim", "dataset"])
-    assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
-    assert "k = 4, ε = 3: 0.0 decades [0.0, 0.0]" in rows.loc[("Q5", "mnist"), "evidence"]
-
-
 @pytest.mark.parametrize("case", ["wide", "none"])
 @pytest.mark.parametrize("ran", [2, 3])
 def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
@@ -274,7 +266,7 @@ def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study
         assert low <= 40.5 <= high
 
 
-@pytest.mark.parametrize("momentum", [0.5, 0.99])
+@pytest.mark.parametrize("momentum", [0.99])
 def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, study):
     fill(store, CLEAR, SEARCH)
     fill(store, CLEAR, [], momentum=momentum)

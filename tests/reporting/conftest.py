@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import pandas as pd
 import pytest
 from filelock import FileLock
+from matplotlib.figure import Figure
+from tests.reporting.drawing_helpers import every_kind
 from tests.stores import (  # noqa: F401
     Store,
     fill_glyphs,
@@ -20,6 +22,9 @@ from tests.stores import (  # noqa: F401
 
 from oso_dp.accounting.search_accounting.random_stopping import RandomStoppingSearch
 from oso_dp.analysis import search_costs
+from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.figures import every_figure
+from oso_dp.reporting.figures.chart import FigureSpec
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.table import ReportContext
 from oso_dp.reporting.tables import cells
@@ -69,6 +74,20 @@ def one_day():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", "1800000000")
         yield
+
+
+@pytest.fixture(scope="session")
+def made() -> ResultSet:
+    """A study of which every figure can be drawn."""
+    return every_kind()
+
+
+@pytest.fixture(scope="session")
+def drawn(made) -> list[tuple[FigureSpec, Figure]]:
+    """Its figures, drawn once: look, and change nothing."""
+    with quick_prices():
+        pairs = [(plan, plan.draw()) for plan in every_figure(made)]
+    return [(plan, figure) for plan, figure in pairs if figure is not None]
 
 
 @pytest.fixture(scope="session")

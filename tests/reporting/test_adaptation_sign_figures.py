@@ -58,15 +58,6 @@ def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
     )
 
 
-def test_the_coin_is_that_of_the_runs_rate(store, study) -> None:
-    store.add(method_options=RATES, values=(0.9,) * 4)
-    above = plan_of(adaptation_signs, study(store)).draw().axes[0]
-    (band,) = above.collections
-    reach = coin_factor(np.array([600]), 2.5e-3)[0]
-    heights = band.get_paths()[0].vertices[:, 1]
-    assert (heights.max(), heights.min()) == pytest.approx((reach, 1 / reach))
-
-
 def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_store) -> None:
     store.add(method="fixed_threshold", method_options=RATES)
     assert plan_of(adaptation_signs, study(store)) is None
@@ -79,27 +70,6 @@ def probed(dataset, run_id, gradient, **more) -> pd.DataFrame:
     return rows.assign(
         **known, dataset=dataset, run_id=run_id, true_two_apart=0.5, clipped=1.0, **more
     )
-
-
-def test_signs_with_and_without_noise_are_told_apart() -> None:
-    rows = pd.concat([probed("mnist", "a", [0.5, -0.5] * 60), probed("glyphs", "b", [-0.5] * 50)])
-    axes = draw_signs(rows).axes
-    assert [panel.get_title() for panel in axes[:2]] == ["MNIST", "Glyphs"]
-    for panel, value, up in (
-        (axes[0], "learning_rate", 0.5),
-        (axes[2], "threshold", 0.5),
-        (axes[1], "learning_rate", 0.0),
-    ):
-        seen, true, _ = panel.patches
-        assert to_hex(seen.get_edgecolor()) == adaptation_signs.ADAPTED_COLOURS[value].lower()
-        shares = seen.get_data().values
-        assert shares == pytest.approx([up] * len(shares), abs=0.05)
-        assert true.get_linestyle() == "--"
-        assert set(true.get_data().values) == {1.0}
-    fields = [mesh.get_array().ravel().tolist() for mesh in axes[4].collections]
-    assert fields == [[1, 0] * 20, [1] * 40, [1, 0] * 20, [1] * 40]
-    names = [label.get_text() for label in axes[4].get_yticklabels()]
-    assert names == ["ρ", "ρ, no noise", "C", "C, no noise"]
 
 
 def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:

@@ -24,7 +24,7 @@ from oso_dp.reporting.page.summary_text import agreement_text, verdict_text
 from oso_dp.reporting.tables.search_cost import noise_table
 
 
-@pytest.mark.parametrize("at", [(0, 1), (2, 0), (1, 2)])
+@pytest.mark.parametrize("at", [(2, 0), (1, 2)])
 def test_a_cell_that_diverged_is_grey_in_its_own_place(at, store, study) -> None:
     """Its learning rate to the right, C upward."""
     rates, thresholds = (0.1, 1.0, 10.0), (0.01, 1.0, 100.0)

@@ -6,41 +6,11 @@ import pytest
 from tests.analysis.test_untuned_runs import RHO
 from tests.reporting.test_figures import lines_in
 
-from oso_dp.analysis.untuned_runs import untuned_runs
 from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures import untuned_runs as untuned_runs_figure
 from oso_dp.reporting.figures.training_curves import curves_chart
-from oso_dp.reporting.figures.untuned_runs import untuned_chart
 
 EPSILONS = (3.0, 5.0, 9.0)
-
-
-def test_guesses_stand_in_the_panel_of_their_own_budget(store, study) -> None:
-    """With the best of the searches at that budget, of the method's own and of Online's."""
-    for place, epsilon in enumerate(EPSILONS):
-        for method, lower in (("online", 0.0), ("auto_s", 0.05)):
-            for i, rho in enumerate(RHO):
-                value = 0.6 + 0.1 * place + 0.01 * i - lower
-                known = {"k": 4, "epsilon": epsilon, "method": method, "learning_rate": rho}
-                store.add(
-                    **known, search_accounting="single", noise_multiplier=500.0, values=(value,)
-                )
-                store.add(**known, noise_multiplier=900.0, values=(value - 0.02,))
-    one = study(store)
-    rows = untuned_runs(one)
-    drawn = iter(untuned_chart(rows, "", one.methods).draw().axes)
-    for place in range(len(EPSILONS)):
-        for method, lower in (("online", 0.0), ("auto_s", 0.05)):
-            axes = next(drawn)
-            points = [line for line in axes.lines if line.get_marker() not in ("None", "_", "|")]
-            expected = [100 * (0.6 + 0.1 * place + 0.01 * i - lower) for i in range(4)]
-            assert [line.get_ydata().tolist() for line in points] == [pytest.approx(expected)]
-            assert list(points[0].get_xdata()) == pytest.approx(RHO)
-            flat = {line.get_linestyle(): line.get_ydata()[0] for line in axes.lines
-                    if len(line.get_ydata()) == 2}  # fmt: skip
-            best = 100 * (0.6 + 0.1 * place + 0.03 - 0.02)
-            online = {} if method == "online" else {":": pytest.approx(best)}
-            assert flat == {"--": pytest.approx(best - 100 * lower), **online}
 
 
 @pytest.mark.parametrize("budgets", [1, 2, 3])

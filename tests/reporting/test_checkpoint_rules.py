@@ -86,10 +86,10 @@ def contest(store, one, other, **more):
     [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}, {"epochs": 2}],
     ids=lambda other: "-".join(map(str, *other.items())),
 )
-@pytest.mark.parametrize("turned", [True, False])
-def test_runs_that_are_not_alike_contest_nothing(turned, other, store, study):
+def test_runs_that_are_not_alike_contest_nothing(other, store, study):
     contest(store, {}, {}, epsilon=3.0)
-    contest(store, *(({}, other) if turned else (other, {})), epsilon=9.0)
+    contest(store, {}, other, epsilon=7.0)
+    contest(store, other, {}, epsilon=9.0)
     assert SAID.format(1, 1) in rules_sentence(study(store))
 
 

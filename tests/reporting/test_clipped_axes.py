@@ -1,7 +1,5 @@
 """What is drawn later is within the axes, too: longer runs; bars of what the other half says."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +14,7 @@ from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
 
-@pytest.mark.parametrize("steps", list(itertools.permutations((600, 1200, 2400))))
+@pytest.mark.parametrize("steps", [(600, 1200, 2400), (2400, 600, 1200)])
 def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study) -> None:
     """Panels share the axis of the steps: once the first one's length was all that was shown."""
     datasets = ("mnist", "fashion_mnist", "glyphs")

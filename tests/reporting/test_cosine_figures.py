@@ -25,19 +25,6 @@ def cosines(**more):
     return pd.DataFrame([row | more for row in rows])
 
 
-def test_figure_1_has_a_line_per_step_and_marks_the_best_threshold(tmp_path):
-    cosines().to_csv(tmp_path / "cosine.csv", index=False)
-    axes = cosine_chart(read_cosine(tmp_path / "cosine.csv"), "").draw().axes
-    for panel, peak in zip(axes, (0.7, 0.35), strict=True):
-        curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
-        assert [max(curve.get_ydata()) for curve in curves] == [peak, peak]
-        best = [line for line in panel.lines if line.get_marker() == "o"]
-        assert [line.get_xdata()[0] for line in best] == [1.0, 1.0]
-        assert [line.get_ydata()[0] for line in best] == [peak, peak]
-        (own,) = [line for line in panel.lines if line.get_marker() == "D"]
-        assert own.get_xdata()[0] == 0.1
-
-
 def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
     calm = cosines(noise_multiplier=0.01).assign(batch_mean=0.9)
     study = SimpleNamespace(cosine=pd.concat([calm, cosines()]))

@@ -33,27 +33,6 @@ def lines_in(axes, colour):
     return [line for line in axes.lines if to_hex(line.get_color()) == colour.lower()]
 
 
-def drawn_points(axes, colour, filled):
-    """The (x, y) of the markers of one method, ours (filled) or the paper's (hollow)."""
-    found = []
-    for line in lines_in(axes, colour):
-        hollow = line.get_markerfacecolor() == "white"
-        if line.get_marker() not in ("None", "", None, "_", "|") and hollow != filled:
-            found += list(zip(line.get_xdata(), line.get_ydata(), strict=True))
-    return found
-
-
-def test_ours_and_the_papers_values_are_both_drawn(paper_store, study):
-    cells = judge_cells(study(paper_store), "mnist", 9)
-    axes = metric_chart(cells, "", ["online"]).draw().axes[0]
-    online = chart.colours([])["online"]
-    ours, theirs = (drawn_points(axes, online, filled) for filled in (True, False))
-    assert [y for _, y in theirs] == [90.69, 91.62, 92.94, 93.62]
-    assert [y for _, y in ours] == [cells[cells["status"] == "run"]["mean"].iloc[0]]
-    assert round(ours[0][0]) == 3  # at the place of epsilon = 9, the fourth
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["3", "5", "7", "9"]
-
-
 @pytest.mark.parametrize(
     ("epsilons", "axis"), [((9.0,), 0), ((3.0, 9.0), 1)], ids=["dots", "lines"]
 )
@@ -90,21 +69,6 @@ def test_mse_has_a_logarithmic_axis(store, study):
     )
 
 
-def test_only_methods_that_adapt_are_solid_in_the_threshold(paper_store, study):
-    s = study(paper_store)
-    axes = adapted_chart(steps_of(s), "threshold", "", s.methods).draw().axes[0]
-    colour = chart.colours([])
-    for method in ("online", "fixed_quantile"):
-        (line,) = lines_in(axes, colour[method])
-        assert len(set(line.get_ydata())) > 5
-    for method, value in (("fixed_threshold", 10.0), ("adam_wosm", 10**1.5)):
-        (line,) = lines_in(axes, colour[method])
-        assert set(line.get_ydata()) == {value}
-        assert line.get_linestyle() == ":"
-    rates = adapted_chart(steps_of(s), "learning_rate", "", s.methods).draw().axes[0]
-    assert {to_hex(line.get_color()) for line in rates.lines} == {colour["online"].lower()}
-
-
 def test_nothing_to_draw_gives_no_figure(store, study):
     store.add(method="no_dp")
     s = study(store)
@@ -113,35 +77,6 @@ def test_nothing_to_draw_gives_no_figure(store, study):
     assert noise_chart(noise_table(s).data, "", s.methods).draw() is None
     empty = judge_cells(s, "mnist", 7)  # no rows of ours, and the paper prints no value
     assert metric_chart(empty, "", s.methods).draw() is None
-
-
-def test_nodp_alone_is_drawn(store, study):
-    store.add(method="no_dp", dataset="glyphs", values=(0.9, 0.99))
-    s = study(store)
-    curves = curves_chart(steps_of(s), "accuracy", "", s.methods).draw()
-    assert lines_in(curves.axes[0], chart.colours([])["no_dp"])
-    metric = metric_chart(judge_cells(s, "glyphs", 9), "", s.methods).draw()
-    assert metric.axes[0].lines[0].get_ydata() == pytest.approx([99, 99])
-
-
-def test_a_diverged_run_ends_in_a_cross(store, study):
-    store.add(seed=0, values=(0.5, 0.9, 0.95))
-    store.add(seed=1, values=(0.5, math.inf), diverged_at=80)
-    s = study(store)
-    axes = curves_chart(steps_of(s), "accuracy", "", s.methods).draw().axes[0]
-    (cross,) = [line for line in axes.lines if line.get_marker() == "X"]
-    assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([50], [50.0])
-    mean = next(line for line in axes.lines if line.get_marker() != "X")
-    assert np.isfinite(mean.get_ydata()).all()
-
-
-def test_noise_bars_carry_n(paper_store, study):
-    s = study(paper_store)
-    axes = noise_chart(noise_table(s).data, "", s.methods).draw().axes[0]
-    heights = [bar.get_height() for bar in axes.patches]
-    stored = {run["noise_multiplier"] for run in paper_store.runs} - {None}
-    assert set(heights) == stored
-    assert [t.get_text() for t in axes.texts] == ["9", "81", "45", "9"]
 
 
 def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
@@ -289,30 +224,3 @@ def test_constants_are_those_of_the_panels_own_budget():
     for panel, fixed in zip(panels, (0.5, 4.0), strict=False):
         dotted = lines_in(panel, chart.colours([])["fixed_threshold"])
         assert [set(line.get_ydata()) for line in dotted] == [{fixed}]
-
-
-def test_every_figure_of_errors_has_their_unit(store, study):
-    """And none that of an accuracy."""
-    known = {"dataset": "fashion_mnist", "metric": "mse"}
-    for epsilon, place, seed in itertools.product((2.0, 4.0), range(2), (0, 1)):
-        at = {"k": 2, "epsilon": epsilon, "learning_rate": 10.0**place, "seed": seed}
-        values = (0.05, 0.02 + 0.01 * place)
-        for method in ("online", "auto_s"):
-            store.add(**known, method=method, **at, values=values)
-            store.add(**known, method=method, **at, values=values, search_accounting="single",
-                      noise_multiplier=50.0)  # fmt: skip
-        for threshold in (0.1, 10.0):
-            store.add(**known, method="fixed_threshold", threshold=threshold, **at, values=values)
-    kinds = {"metric", "other_methods", "grid", "noise", "untuned_runs", "budget_strategies"}
-    seen = set()
-    for plan in every_figure(study(store)):
-        if plan.kind in kinds and plan.dataset == "fashion_mnist" and plan.measured:
-            if plan.name.startswith("noise_multipliers") or (figure := plan.draw()) is None:
-                continue
-            named = {
-                text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel())
-            }
-            assert not any("accuracy" in text for text in named), plan.name
-            assert any("test mean squared error × 100" in text for text in named), plan.name
-            seen.add(plan.kind)
-    assert seen == kinds

@@ -6,16 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from tests.reporting.conftest import quick_prices
-from tests.reporting.drawing_helpers import LAID, every_kind, hollow, marks
+from tests.reporting.drawing_helpers import LAID, hollow, marks
 
 from oso_dp import labels
 from oso_dp.analysis.budget_strategies import budget_strategies
-from oso_dp.analysis.noise_tables import online_grids
 from oso_dp.analysis.untuned_runs import with_alternatives
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.reporting.figures import chart, every_figure
-from oso_dp.reporting.figures.accounting import split_chart
+from oso_dp.reporting.figures import chart
 from oso_dp.reporting.figures.adaptation_signs import draw_signs
 from oso_dp.reporting.figures.budget_strategies import strategies_chart
 from oso_dp.reporting.figures.figure_01 import cosine_chart
@@ -23,11 +20,6 @@ from oso_dp.reporting.figures.heatmap import draw_grid
 from oso_dp.reporting.figures.metric_over_epsilon import metric_chart
 from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 from oso_dp.reporting.figures.untuned_runs import untuned_chart
-
-
-@pytest.fixture(scope="module")
-def made():
-    return every_kind()
 
 
 def named(figure):
@@ -66,22 +58,20 @@ def test_ours_and_the_papers_are_what_the_legend_calls_them(epsilons, made) -> N
             assert look(entries[name]) in [look(line) for line in found]
 
 
-def test_methods_have_the_look_that_the_legend_says(made) -> None:
+def test_methods_have_the_look_that_the_legend_says(made, drawn) -> None:
     """In each figure whose legend names methods: colour and, where it has one, marker."""
     titles = {labels.method_label(method): method for method in made.methods}
     seen = set()
-    with quick_prices():
-        for plan in every_figure(made):
-            if plan.kind in ("grid", "search_cost") or (figure := plan.draw()) is None:
+    for plan, figure in drawn:
+        for name, entry in named(figure).items() if figure.legends else ():
+            method = titles.get(name.split(",")[0])
+            if method is None or plan.kind in ("grid", "search_cost"):
                 continue
-            for name, entry in named(figure).items() if figure.legends else ():
-                if (method := titles.get(name.split(",")[0])) is None:
-                    continue
-                colour = entry.get_color() if hasattr(entry, "get_color") else entry.get_facecolor()
-                assert to_hex(colour) == chart.colours(made.methods)[method].lower(), plan.name
-                if getattr(entry, "get_marker", lambda: "")() not in ("", "None"):
-                    assert entry.get_marker() == chart.markers(made.methods)[method], plan.name
-                seen.add((plan.kind, method))
+            colour = entry.get_color() if hasattr(entry, "get_color") else entry.get_facecolor()
+            assert to_hex(colour) == chart.colours(made.methods)[method].lower(), plan.name
+            if getattr(entry, "get_marker", lambda: "")() not in ("", "None"):
+                assert entry.get_marker() == chart.markers(made.methods)[method], plan.name
+            seen.add((plan.kind, method))
     assert {kind for kind, _ in seen} >= {"metric", "other_methods", "training", "noise"}
 
 
@@ -216,25 +206,6 @@ def test_steps_and_thresholds_of_figure_1_are_what_the_legend_calls_them(made) -
                            if np.isclose(line.get_xdata()[0], x)]  # fmt: skip
                 assert line.get_marker() == entries[name].get_marker()
                 assert hollow(line) == hollow(entries[name])
-
-
-def test_the_pair_of_figure_2_and_its_bound_are_what_the_legend_calls_them(made) -> None:
-    grids = online_grids(made)
-    figure = split_chart(grids, "").draw()
-    entries = named(figure)
-    (axes,) = figure.axes
-    for row in grids.itertuples():
-        (name,) = [name for name in entries if name.startswith(f"ε = {row.epsilon:g},")]
-        assert name.endswith(f"{row.noise_multiplier:.3f}")
-        colour = to_hex(entries[name].get_color())
-        mine = [line for line in axes.lines if to_hex(line.get_color()) == colour]
-        (point,) = [line for line in mine if line.get_marker() == "o"]
-        assert point.get_xdata()[0] == pytest.approx(row.ratio * row.noise_multiplier)
-        (bound,) = [line for line in mine if line.get_linestyle() == ":"]
-        assert set(bound.get_ydata()) == {row.noise_multiplier}
-    marked = {name: (entry.get_marker(), entry.get_linestyle()) for name, entry in entries.items()}
-    assert [marked[name] for name in marked if name.startswith("chosen")] == [("o", "None")]
-    assert [marked[name] for name in marked if "all budget" in name] == [("None", ":")]
 
 
 def test_shares_of_signs_are_what_the_legend_calls_them(made) -> None:

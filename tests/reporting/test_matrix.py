@@ -69,15 +69,3 @@ def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
     signs = {word: sign for word, (sign, _) in GLYPHS.items() if word != verdicts.SAME}
     assert len(set(signs.values())) == len(signs)
     assert (signs[verdicts.BETTER], signs[verdicts.WORSE]) == ("+", "−")
-
-
-def test_the_legend_says_of_each_sign_what_it_means(some):
-    for word, said in (
-        (verdicts.BETTER, "+ better than printed"),
-        (verdicts.WORSE, "− worse than printed"),
-        (verdicts.TRAINS, "t trains, where the paper's runs diverge"),
-        (verdicts.AS_GOOD, "≈ another best point, as good"),
-        (verdicts.OTHER, "≠ another best point, better"),
-        (verdicts.SAME, "= the same best point"),
-    ):
-        assert legend(some.assign(verdict=word)).startswith(said)

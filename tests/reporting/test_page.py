@@ -11,6 +11,7 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.errors import OsoError
+from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import PAPER_URL, build_report, make_sections
 from oso_dp.reporting.page.summary_text import unmatched_results_text
@@ -18,6 +19,7 @@ from oso_dp.reporting.tables.cells import other_methods_table
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 SVG = "data:image/svg+xml,"
+SUFFIXES = {".html", ".md", ".csv", ".tex", ".png"}
 IMAGES = (SVG, "data:image/webp;base64,")
 
 
@@ -199,14 +201,6 @@ def test_headlines_are_computed(paper_report, paper_store, study):
     assert "81 runs needs 2.68 times the noise of Online's grid of 9" in text
 
 
-def test_a_k_that_the_paper_does_not_have_has_a_section(store, study):
-    store.add(k=1, values=(0.6,))
-    store.add(k=9, values=(0.9,))
-    s = study(store)
-    sections = make_sections(s, {table.name: table for table in comparison_tables(s)}, [])
-    assert [section.table.name for section in sections] == ["table_08", "mnist_k1"]
-
-
 def test_the_title_is_text_not_markup(paper_report):
     source = (paper_report / "index.html").read_text(encoding="utf-8")
     assert "<title>A &lt;title&gt; &amp; more</title>" in source
@@ -220,12 +214,16 @@ def test_every_table_is_written_three_times(paper_report):
     assert names == {f"{t}.{e}" for t in tables for e in ("md", "csv", "tex")}
 
 
-def test_the_same_results_give_the_same_tables_and_page(glyphs_report, glyphs_store, tmp_path):
-    again = build_report(glyphs_store.write(tmp_path / "results"), tmp_path / "report").parent
-    for path in sorted(glyphs_report.rglob("*")):
-        if path.suffix in (".html", ".md", ".csv", ".tex", ".png"):
-            copy = again / path.relative_to(glyphs_report)
-            assert copy.read_bytes() == path.read_bytes(), path.name
+def test_the_same_results_give_the_same_report(glyphs_store, study, tmp_path, monkeypatch):
+    """Of one kind of figure; that all are drawn alike, those of reports/ show."""
+    curves = [plan for plan in every_figure(study(glyphs_store)) if plan.kind == "training"]
+    monkeypatch.setattr(build, "every_figure", lambda _: curves)
+    results = glyphs_store.write(tmp_path / "results")
+    one, again = (build_report(results, tmp_path / name).parent for name in ("one", "again"))
+    compared = [path for path in one.rglob("*") if path.suffix in SUFFIXES]
+    assert {path.suffix for path in compared} == SUFFIXES
+    for path in compared:
+        assert (again / path.relative_to(one)).read_bytes() == path.read_bytes(), path.name
 
 
 def one_line(error) -> str:
@@ -242,12 +240,6 @@ def test_missing_results_are_one_line(tmp_path):
     with pytest.raises(OsoError) as error:
         build_report(tmp_path / "empty", tmp_path / "report")
     assert str(tmp_path / "empty") in one_line(error)
-    assert not (tmp_path / "report").exists()
-
-
-def test_results_without_runs_are_one_line(tmp_path, store):
-    with pytest.raises(OsoError, match="contains no runs"):
-        build_report(store.write(tmp_path / "results"), tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 

@@ -68,14 +68,6 @@ def test_coverage_counts_the_grids_that_are_incomplete(store, study):
     assert coverage_text([complete[complete["method"] == "online"]]) == []
 
 
-@pytest.mark.parametrize("lacking", [0, 1, 2])
-def test_a_grid_that_lacks_a_single_point_ran_in_part_only(lacking, store, study):
-    for place in range(lacking, 9):
-        store.add(dataset="glyphs", learning_rate=10.0 ** (place / 2 - 2.5))
-    said = coverage_text([judge_cells(study(store), "glyphs", 9)])
-    assert len(said) == bool(lacking)
-
-
 def test_the_papers_values_are_counted_and_the_largest_difference_is_named(store, study):
     for seed, more in ((0, -0.001), (1, 0.0), (2, 0.001)):
         store.add(seed=seed, values=(0.9402 + more,))  # the paper has 93.62 ± 0.91

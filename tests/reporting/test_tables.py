@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from tests.reporting.conftest import comparison_tables
 
@@ -242,24 +241,6 @@ def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
     assert len(runs_table(s).data) == 2  # but they were run
 
 
-def test_runs_that_diverged_later_have_diverged_all_the_same(store, study):
-    """The paper's FixedQuantile on Fashion-MNIST at epsilon = 1; ours have early values."""
-    more = {"dataset": "fashion_mnist", "method": "fixed_quantile", "epsilon": 1.0}
-    more |= {"metric": "mse", "values": (0.2, 0.1)}
-    for i, rate in enumerate(np.geomspace(10**-2.5, 10**1.5, 9)):
-        for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
-            ended = {} if (i, quantile) == (0, 0.1) else {"diverged_at": 120}
-            store.add(learning_rate=float(rate), quantile=quantile, **more, **ended)
-
-    def verdict():
-        cells = judge_cells(study(store), "fashion_mnist", 9).set_index(["epsilon", "method"])
-        return cells.loc[(1.0, "fixed_quantile"), "verdict"]
-
-    assert verdict() == verdicts.TRAINS
-    store.runs[0] |= {"status": "diverged", "diverged_at": 120}
-    assert verdict() == verdicts.CONSISTENT
-
-
 def test_budgets_that_are_not_those_printed_are_said_beside_the_table(paper_store, study):
     """Fashion-MNIST: Table 12 prints others than Tables 3 and 9."""
     tables = {t.name: " ".join(t.notes) for t in comparison_tables(study(paper_store))}
@@ -332,11 +313,3 @@ def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
     assert str(path) in str(error.value)
     assert culprit in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_best_of_more_points_than_were_paid_for_is_refused(store, study):
-    """Two studies with other ranges in one store: each paid for nine points, not for twelve."""
-    for i in range(12):
-        store.add(learning_rate=0.01 * 2**i, values=(0.9,))
-    with pytest.raises(OsoError, match="12 points of a grid of 9"):
-        judge_cells(study(store), "mnist", 9)

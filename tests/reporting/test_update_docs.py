@@ -144,4 +144,4 @@ def test_only_make_report_writes_them(repo):
     assert call in recipe
     for folder in ("cli", "reporting/page", "study"):
         for path in (repo / "src" / "oso_dp" / folder).glob("*.py"):
-            assert "reporting.written" not in path.read_text(encoding="utf-8"), path
+            assert "reporting.update_docs" not in path.read_text(encoding="utf-8"), path
