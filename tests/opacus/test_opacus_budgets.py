@@ -195,3 +195,9 @@ def test_noise_for_epsilon_keeps_it() -> None:
     assert private.sample_rate == optimizer.ledger.sampling.rate == 1 / 93
     engine.accountant.history = [(optimizer.noise_multiplier, 1 / 93, 2 * 93)]
     assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
+
+
+def test_get_epsilon_of_two_noises_adds_both() -> None:
+    engine, more = engine_after(100), engine_after(100)
+    more.accountant.history = [(1.0, 0.01, 60), (2.0, 0.05, 30), (1.0, 0.01, 40)]
+    assert engine.get_epsilon(1e-5) + 0.1 < more.get_epsilon(1e-5)
