@@ -145,17 +145,18 @@ def test_noise_explains_a_part_of_the_leads(findings, stored) -> None:
     every = grid_points(stored.values)
     grid = mnist(stored.points, method="online", k=9, epsilon=3.0, learning_rate=1.0)
     trials = every[(every["dataset"] == "mnist") & (every["search_accounting"] == "linear_scaling")]
-    head = "| rival | noise multiplier of the rival's point, of the trials |"
+    head = "| rival | noise multiplier of its printed point, of the trials |"
     for title, noise, *said in rows_below(findings, head):
         own, trial = map(float, noise.split(", "))
         near = np.isclose(trials["noise_multiplier"], trial, rtol=2e-3)
         best = 100 * trials.loc[near, "mean"].max()
         known = {"method": METHODS[title], "k": 9, "epsilon": 3.0, "noise_multiplier": own}
-        rival = mnist(stored.points, **known)
+        printed = {"learning_rate": 0.1, "threshold": 0.1} if title == "FixedThreshold" else {}
+        rival = mnist(stored.points, **known, **printed)
         assert said == [f"{x:.1f}" for x in (rival, best, grid - rival, grid - best)]
     points = [(PRESET, 0.1, 0.837), (PRESET, 0.1, 1.4935), ("fixed_threshold", 0.1, 3.994)]
     values = [
-        mnist(every, method=method, k=9, learning_rate=rho, noise_multiplier=noise)
+        mnist(every, method=method, k=9, learning_rate=rho, threshold=0.1, noise_multiplier=noise)
         for method, rho, noise in (*points, (PRESET, 1.0, 1.4935))
     ]
     said = findings.split("hardly depends on noise.")[1].split("##")[0]
