@@ -18,6 +18,8 @@ from tests.scheduler.conftest import list_runs, make_plan
 
 from oso_dp.cli import main as oso
 from oso_dp.data.arrays import load_arrays, save_arrays
+from oso_dp.errors import OsoError
+from oso_dp.results.conflicts import check_same_search_among
 from oso_dp.results.read import read_results
 from oso_dp.results.write import write_table
 from oso_dp.scheduler.__main__ import make_parser
@@ -162,6 +164,17 @@ def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) 
     assert "has 9 points of another search of glyphs.online.k9.eps3" in lines[0]
     assert len(machine.trained) == 16
     assert {cohort.k for cohort, _, _ in machine.asked if cohort.method == "online"} == {2}
+
+
+def test_only_the_folder_of_another_search_is_named(tmp_path) -> None:
+    plan = make_plan(methods={"online": {}}, values_per_axis=[9], seeds=[0])
+    other, own = tmp_path / "other", tmp_path / "own"
+    write_other_search(other, 0, 9)
+    for kind, rows in rows_of(plan).items():
+        write_table(own / plan.cohorts[0].name / f"{kind}.parquet", kind, rows)
+    with pytest.raises(OsoError) as error:
+        check_same_search_among({one: [*one.iterdir()] for one in (other, own)}, plan.cohorts)
+    assert str(error.value).startswith(f"{other}: has 9 points")
 
 
 def test_diverged_runs_are_kept_once(tmp_path, call, machine) -> None:
