@@ -71,3 +71,13 @@ def test_every_figure_of_errors_has_their_unit(drawn) -> None:
         assert any("test mean squared error × 100" in text for text in named), plan.name
         seen.add(plan.kind)
     assert seen == kinds
+
+
+def test_every_axis_of_numbers_has_a_name(drawn) -> None:
+    """At one of a figure's panels at least; methods and strategies say what they are."""
+    for plan, figure in drawn:
+        for side in ("xaxis", "yaxis"):
+            every = [getattr(axes, side) for axes in figure.axes if axes.get_visible()]
+            ticks = {label.get_text() for axis in every for label in axis.get_ticklabels()}
+            if any(text[:1].isdigit() for text in ticks):
+                assert any(axis.get_label_text() for axis in every), (plan.name, side)

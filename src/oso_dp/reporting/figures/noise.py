@@ -84,6 +84,7 @@ def noise_chart(noise: pd.DataFrame, title: str, methods: list[str]) -> Chart:
 
 def _draw_bars(chart: Chart, axes: Axes, rows: pd.DataFrame) -> None:
     epsilons = sorted(rows["epsilon"].unique())  # Fashion-MNIST's differ from k to k
+    names = {"xlabel": axes.get_xlabel(), "ylabel": axes.get_ylabel()}  # seaborn sets others
     seaborn.barplot(
         rows,
         x="epsilon",
@@ -99,7 +100,7 @@ def _draw_bars(chart: Chart, axes: Axes, rows: pd.DataFrame) -> None:
         legend=False,
         ax=axes,
     )
-    axes.set(xlabel="", ylabel="")
+    axes.set(**names)
     sizes = rows.set_index(["method", "epsilon"])["grid_size"]
     for method, bars in zip(chart.series, axes.containers, strict=True):
         middles = [bar.get_x() + bar.get_width() / 2 for bar in bars]
