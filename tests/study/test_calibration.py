@@ -1,5 +1,9 @@
 """Every grid of a study, and every run that is a guess, priced under any rule."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from tests.searches import make_search
 
@@ -7,7 +11,7 @@ from oso_dp.accounting.search import Search
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.calibration import calibrate_grids, check_budget
-from oso_dp.study.config import parse_config
+from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import make_plan
 
@@ -146,3 +150,43 @@ def test_a_search_of_several_is_no_single_run() -> None:
     assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
     with pytest.raises(OsoError, match="runs: 2; must be 1"):
         make_search(sampling, 1172, 2, "single")
+
+
+TWICE = """
+from oso_dp.accounting.search_accounting.composition import Composition
+
+class Twice(Composition):
+    name = "twice"
+    label = "the grid, two times"
+    summary = "every run is charged two times"
+
+    def planned_runs(self, grid_size):
+        return 2 * grid_size
+"""
+PLAN = """
+import sys
+from pathlib import Path
+from oso_dp.accounting import search_accounting
+search_accounting.__path__.append(sys.argv[1])
+from oso_dp.study.config import load_config
+from oso_dp.study.plan import make_plan
+study = load_config(Path(sys.argv[2]))
+for cohort in make_plan(study).cohorts:
+    assert cohort.search_accounting == ("twice" if cohort.is_private else "composition")
+    if cohort.is_private:
+        print(cohort.name, cohort.noise_multiplier)
+"""
+
+
+def test_a_new_file_is_a_new_way_to_account_for_a_search(repo: Path, tmp_path: Path) -> None:
+    """In a process of its own, which alone knows it."""
+    (tmp_path / "twice.py").write_text(TWICE)
+    smoke = (repo / "config/ci/smoke.yaml").read_text()
+    (tmp_path / "study.yaml").write_text(f"{smoke}search_accounting: twice\n")
+    call = [sys.executable, "-c", PLAN, str(tmp_path), str(tmp_path / "study.yaml")]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    found = dict(line.split() for line in done.stdout.splitlines())
+    (usual, *_) = (one for one in make_plan(load_config(repo / "config/ci/smoke.yaml")).cohorts)
+    search = Search(usual.sampling, usual.steps, 2 * usual.grid_runs)
+    nu = search.noise_multiplier(usual.epsilon, usual.delta)
+    assert float(found[f"{usual.name}.twice"]) == pytest.approx(nu, abs=1e-5)

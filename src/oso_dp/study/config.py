@@ -273,7 +273,7 @@ class StudyConfig(_Section):
         if accounting.needs_all_points and self.grid_points != "all":
             raise ValueError(
                 f"grid_points: {self.grid_points}; must be all with search_accounting: {name}, "
-                "which needs each trial's best point"
+                "which needs the best point of a grid"
             )
         known = {method: find_method(method) for method in method_names()}
         errors = {

@@ -1,12 +1,12 @@
 """How the privacy cost of a hyperparameter search is counted (`search_accounting`).
 
-One file each: its price, the stages of its plan, and the account of its runs; every file in this
-folder is registered.
+Each way is one file, which has its price, the stages of its plan and the account of its runs. Every
+file in this folder is registered.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -37,8 +37,14 @@ LINEAR_SCALING: Final = "linear_scaling"
 def _search_accountings() -> dict[str, SearchAccounting]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    every = [one() for one in SearchAccounting.__subclasses__()]
+    every = [one() for one in _subclasses(SearchAccounting)]  # type: ignore[type-abstract]
     return {one.name: one for one in sorted(every, key=lambda one: one.name)}
+
+
+def _subclasses(base: type[SearchAccounting]) -> Iterator[type[SearchAccounting]]:
+    for way in base.__subclasses__():
+        yield way
+        yield from _subclasses(way)
 
 
 def search_accounting_names() -> tuple[str, ...]:
@@ -78,7 +84,8 @@ def find_cohort_error(name: str, options: Mapping[str, Any], stage: str | None) 
     """Why a cohort's search accounting, options (None: not set) and stage contradict, or None."""
     accounting = find_search_accounting(name)
     if stage is not None and not accounting.has_stages:
-        return f"stage: only allowed if search_accounting is {LINEAR_SCALING}"
+        owners = " or ".join(one.name for one in _search_accountings().values() if one.has_stages)
+        return f"stage: only allowed if search_accounting is {owners}"
     if foreign := find_foreign_option(name, options):
         return f"{foreign[0]}: only allowed if search_accounting is {foreign[1]}"
     if error := accounting.find_error(options):

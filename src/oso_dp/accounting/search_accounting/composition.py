@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting import COMPOSITION
 from oso_dp.accounting.search_accounting.base import SearchAccounting
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -15,7 +16,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 class Composition(SearchAccounting):
     """N x T subsampled Gaussians."""
 
-    name = "composition"
+    name = COMPOSITION
     label = "whole grid"
     summary = "the costs of all runs add up"
     counts_every_run = True

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting import LINEAR_SCALING
 from oso_dp.accounting.search_accounting.base import (
     Charge,
     SearchAccounting,
@@ -136,7 +137,7 @@ class LinearScaling(SearchAccounting):
     search releases one of them, and the most expensive is charged.
     """
 
-    name = "linear_scaling"
+    name = LINEAR_SCALING
     label = "linear scaling"
     summary = (
         "trials at small budgets, then one final run, whose noise is printed (Panda et al. 2024)"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.search_accounting.base import (
     Charge,
     SearchAccounting,
@@ -77,7 +78,7 @@ class RandomStoppingSearch(Search):
 class RandomStopping(SearchAccounting):
     """The rows of a study serve to compute the search's expected outcome, and are not charged."""
 
-    name = "random_stopping"
+    name = RANDOM_STOPPING
     label = "random stopping"
     summary = (
         "a random number of runs, of which only the best is released (Papernot and Steinke 2022)"

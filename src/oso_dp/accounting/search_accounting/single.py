@@ -9,6 +9,7 @@ from typing import Any
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
+from oso_dp.accounting.search_accounting import SINGLE
 from oso_dp.accounting.search_accounting.base import (
     Charge,
     SearchAccounting,
@@ -23,7 +24,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 class Single(SearchAccounting):
     """T subsampled Gaussians."""
 
-    name = "single"
+    name = SINGLE
     label = "untuned"
     summary = "one run, without a search"
     is_search = False
