@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 from oso_dp.analysis.adaptation_signs import count_adaptation_signs
-from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import grid_points, select_checkpoints
 from oso_dp.analysis.verdicts import (
     Sample,
@@ -20,7 +18,6 @@ from oso_dp.analysis.verdicts import (
     difference,
     scale_to_margin,
 )
-from oso_dp.study.plan import load_plans
 
 METHODS = {
     **{"Online": "online", "AdamWOSM": "adam_wosm", "FixedThreshold": "fixed_threshold"},
@@ -46,11 +43,6 @@ def findings(repo: Path) -> str:
 @pytest.fixture(scope="module")
 def extensions(repo: Path) -> str:
     return (repo / "docs/reproduction/extensions.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def stored(repo: Path) -> ResultSet:
-    return read_result_set(repo / "results", load_plans(repo / "results"))
 
 
 @pytest.fixture(scope="module")

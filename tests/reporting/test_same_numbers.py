@@ -12,8 +12,7 @@ import pytest
 
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.result_set import read_study_plans
+from oso_dp.analysis.result_set import ResultSet, read_study_plans
 from oso_dp.reporting.figures import chart, every_figure, files
 from oso_dp.reporting.figures.chart import FigureSpec
 from oso_dp.reporting.figures.files import WrittenFigure
@@ -33,10 +32,9 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(repo: Path) -> Made:
-    store = repo / "results"
-    study = read_result_set(store, load_plans(store))
-    accounts = account_grids(study.runs, *read_study_plans(load_plans(store)))
+def made(repo: Path, stored: ResultSet) -> Made:
+    study = stored
+    accounts = account_grids(study.runs, *read_study_plans(load_plans(repo / "results")))
     there = {path.stem for path in (repo / "reports/figures").glob("*.png")}
     plans = [plan for plan in every_figure(study) if plan.name in there]
     sources = ReportContext(study, accounts, judge_claims(study), [plan.name for plan in plans])
@@ -93,18 +91,14 @@ def test_the_numbers_beside_a_figure_are_the_reports(repo: Path, made: Made) -> 
         )
 
 
-# Of these there are many that are drawn alike, and drawing takes its time.
-_OF_MANY = ("training",)
-
-
-def test_every_figure_is_the_reports(repo: Path, made: Made) -> None:
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_a_figure_of_each_kind_is_the_reports(repo: Path, made: Made, all_of_them: bool) -> None:
     """To the last dot: what is drawn where, in which colour, and what legends and axes say."""
     wanted = re.search(r"^matplotlib==(\S+)", (repo / "requirements.lock").read_text(), re.M)
     if version("matplotlib") != wanted[1]:
         pytest.skip(f"matplotlib {version('matplotlib')} draws otherwise than {wanted[1]} does")
-    several = {kind: [p for p in made.plans if p.kind == kind] for kind in _OF_MANY}
-    drawn = [plan for plan in made.plans if plan.kind not in _OF_MANY]
-    drawn += [plan for plans in several.values() for plan in (plans[0], plans[-1])]
+    last = {plan.kind: plan for plan in made.plans}
+    drawn = made.plans if all_of_them else last.values()
     other = []
     for plan in drawn:
         with chart.theme():

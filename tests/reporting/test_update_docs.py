@@ -6,7 +6,6 @@ import pytest
 
 from oso_dp.analysis.budget_strategies import max_regret
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.values import variant_label
 from oso_dp.errors import OsoError
 from oso_dp.reporting import update_docs
@@ -20,7 +19,6 @@ from oso_dp.reporting.update_docs import (
     write_blocks,
 )
 from oso_dp.study.default_points import RECOMMENDED
-from oso_dp.study.plan import load_plans
 
 BEGIN, END = marks("status")
 PAGES = {
@@ -109,11 +107,6 @@ def test_budgets_leave_parts_of_grids_out(stored):
     parts = [line for line in budgets(stored).splitlines() if line.startswith("| incomplete grid")]
     assert parts
     assert all("itself" in line for line in parts)
-
-
-@pytest.fixture(scope="module")
-def stored(repo):
-    return read_result_set(repo / "results", load_plans(repo / "results", None))
 
 
 @pytest.mark.parametrize("path", PAGES)

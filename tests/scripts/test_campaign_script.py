@@ -106,7 +106,8 @@ def test_mistake_is_said_before_planning(clone, variables, said) -> None:
     assert not (clone / "build/campaign/plans").exists()
 
 
-@pytest.mark.parametrize("how", ["stop", pytest.param("SIGTERM", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["stop", "SIGTERM"])
 def test_campaign_stops_and_goes_on(clone, how, tmp_path) -> None:
     gate, asked = tmp_path / "gate", tmp_path / "asked"
     wait = f"touch {asked}; until [ -e {gate} ]; do sleep 0.1; done"

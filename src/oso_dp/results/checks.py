@@ -283,7 +283,13 @@ def _option_errors(row: Row) -> Iterator[str]:
 
 def records(frame: pd.DataFrame) -> list[Row]:
     """The rows as dictionaries, nulls as None."""
-    return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
+    # Column by column: a frame of objects takes five times as long.
+    columns = []
+    for _, column in frame.items():
+        missing = column.isna().to_numpy()
+        values = zip(column.tolist(), missing, strict=True)
+        columns.append([None if gone else value for value, gone in values])
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
