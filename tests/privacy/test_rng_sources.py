@@ -1,8 +1,9 @@
 """The noise's and the batches' sources of random numbers: their laws, and no number twice."""
 
+import functools
+import math
 import os
 import random
-from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from tests.privacy.helpers import always_empty
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy import batch_rng, philox, rng_sources
+from oso_dp.privacy import batch_rng, philox, rng_sources, system_noise
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.privacy.rng_sources import BLOCK, Seeded, SystemEntropy, get_source, init_generator
@@ -203,51 +204,41 @@ class TestSystemEntropy:
             random.seed(1)
             np.random.seed(1)
             torch.manual_seed(1)
-            draws.append(SystemEntropy().normals(["run"], "noise", 1, (4,))[0])
-        assert not set(draws[0]) & set(draws[1])
+            words = SystemEntropy().words("run", "sampling", 1)(4)
+            draws.append({*words, *SystemEntropy().normals(["run"], "noise", 1, (4,))[0]})
+        assert not draws[0] & draws[1]
 
-    def test_the_tails_have_no_gaps(self, monkeypatch) -> None:
-        """Far out, one word leaves values so far apart that a sum shows which was possible."""
-        words = np.concatenate(
-            [np.full(1000, 1 << 12, "<u8"), np.arange(1000, dtype="<u8") << np.uint64(52)]
-        )
-        halves = [words[:1000].tobytes(), words[1000:].tobytes()]
-        monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        draws = rng_sources._by_inversion(1000)
-        assert (draws < -7.9).all()
-        assert len(np.unique(draws.astype(np.float32))) > 100
+    def test_the_law_is_normal_to_one_in_a_million(self) -> None:
+        """Moments to the eighth, and how many of ten million lie beyond each value."""
+        count = 10**7
+        (numbers,) = SystemEntropy().normals(["a"], "noise", 1, (count,))
+        powers = np.ones(count)
+        for order in range(1, 9):
+            powers *= numbers
+            law = scipy.stats.norm.moment(order), scipy.stats.norm.moment(2 * order)
+            deviation = ((law[1] - law[0] ** 2) / count) ** 0.5
+            assert abs(powers.mean() - law[0]) < 6 * deviation, order
+        for place in np.arange(-4.9, 4.95, 0.35):
+            tail = scipy.stats.norm.sf(abs(place))
+            beyond = (numbers > place if place > 0 else numbers < place).sum()
+            assert abs(beyond - count * tail) < 6 * (count * tail) ** 0.5 + 1, place
 
-    def test_two_words_are_one_fine_number(self, monkeypatch) -> None:
-        """A tail of 104 binary digits: where the first 52 go up by one, the other 52 begin anew."""
-        last = 2**52 - 1
-        digits = [(0, 0), (0, last), (1, 0), (1, last), (2, 0), (last, last)]
-        words = [np.array(each, dtype="<u8") << np.uint64(12) for each in zip(*digits, strict=True)]
-        halves = [word.tobytes() for word in words]
-        monkeypatch.setattr(os, "urandom", lambda count: halves.pop(0))
-        found = rng_sources._by_inversion(len(digits))
-        tails = [Fraction(2 * (high * 2**52 + low) + 1, 2**106) for high, low in digits]
-        assert found == pytest.approx([scipy.stats.norm.ppf(float(tail)) for tail in tails])
-        assert list(found) == sorted(found)
+    def test_each_block_has_a_key_of_its_own_and_no_other_secret(self, monkeypatch) -> None:
+        keys, real = [], os.urandom
 
-    @pytest.mark.parametrize("threads", [1, 3])
-    def test_each_number_is_four_added_and_halved(self, monkeypatch, threads) -> None:
-        """Also beyond a block, by any number of threads, and each of the four is fresh."""
-        drawn: list[np.ndarray] = []
-        real = rng_sources._by_inversion
+        def urandom(count: int) -> bytes:
+            keys.append(real(count))
+            return keys[-1]
 
-        def by_inversion(count: int) -> np.ndarray:
-            drawn.append(real(count))
-            return drawn[-1]
-
-        monkeypatch.setattr(rng_sources, "_by_inversion", by_inversion)
-        size = 2 * rng_sources.BLOCK + 5
-        numbers = SystemEntropy().normals(["a", "b"], "noise", 1, (size,), threads)
-        assert sum(map(len, drawn)) == 4 * numbers.size
-        every = np.concatenate(drawn)
-        assert len(np.unique(every)) == every.size
-        assert numbers.sum() == pytest.approx(every.sum() / 2)
-        assert (numbers != 0).all()
-        assert numbers.var() == pytest.approx(1, abs=6 * (2 / numbers.size) ** 0.5)
+        monkeypatch.setattr(os, "urandom", urandom)
+        size = 3 * 2**16 // 2 + 1
+        ask = functools.partial(SystemEntropy().normals, ["a", "b"], "noise", 1, (size,))
+        drawn = ask()
+        assert len(keys) == len(set(keys)) == 4
+        assert {len(key) for key in keys} == {32}
+        again = [*keys]
+        monkeypatch.setattr(os, "urandom", lambda count: again.pop(0))
+        assert np.array_equal(ask(), drawn)
 
     def test_the_extremes_are_finite(self, monkeypatch) -> None:
         for byte in (b"\x00", b"\xff"):
@@ -255,24 +246,69 @@ class TestSystemEntropy:
             assert np.isfinite(SystemEntropy().normals(["run"], "noise", 1, (3,))).all()
 
 
-@pytest.mark.parametrize("far", [-38.0, -6.0, 6.0, 9.0, 38.0])
-def test_noise_far_out_stays_as_far_as_it_was_drawn(far: float, monkeypatch) -> None:
+def test_noise_far_out_stays_as_far_as_it_was_drawn(monkeypatch) -> None:
     """Where noise ends, a sum that lies beyond tells of the data: that is what delta is for."""
+    for far in (-38.0, -6.0, 6.0, 9.0, 38.0):
 
-    class Far:
-        def __init__(self, bits: np.random.SFC64) -> None:
-            pass
+        class Far:
+            def __init__(self, bits: np.random.SFC64) -> None:
+                pass
 
-        def standard_normal(self, out: np.ndarray) -> None:
-            out[:] = far
+            def standard_normal(self, out: np.ndarray, far: float = far) -> None:
+                out[:] = far
 
-    monkeypatch.setattr(rng_sources, "_by_inversion", lambda count: np.full(count, far / 2))
-    monkeypatch.setattr(np.random, "Generator", Far)
-    for randomness in (Seeded(), SystemEntropy()):
-        numbers = batch_rng.BatchRNG(randomness, PoissonSampling(0.1), 9, CPU)
-        noise = batch_rng.NoiseSpec("noise", torch.tensor([0.5]))
-        (noised,) = numbers.add_noise(["a"], 1, [torch.full((1, 7), 2.0)], [noise])
-        assert noised[0].tolist() == pytest.approx([2 + far / 2] * 7)
+        with monkeypatch.context() as patch:
+            patch.setattr(np.random, "Generator", Far)
+            patch.setattr(
+                system_noise,
+                "halved_sums",
+                lambda words, _, far=far: torch.full_like(words[0], far),
+            )
+            for randomness in (Seeded(), SystemEntropy()):
+                numbers = batch_rng.BatchRNG(randomness, PoissonSampling(0.1), 9, CPU)
+                noise = batch_rng.NoiseSpec("noise", torch.tensor([0.5]))
+                (noised,) = numbers.add_noise(["a"], 1, [torch.full((1, 7), 2.0)], [noise])
+                assert noised[0].tolist() == pytest.approx([2 + far / 2] * 7)
+
+
+def halved_sums(words: torch.Tensor) -> torch.Tensor:
+    return system_noise.halved_sums(words, torch.empty(words.shape, dtype=torch.float64)).clone()
+
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("size", [4, 8, 20, 4096])
+def test_each_number_is_four_normal_ones_added_and_halved(size: int) -> None:
+    """Of four radii and four angles, and no two of them come from one pair of words."""
+    words = torch.randint(LEAST, MOST, (4, size))
+    numbers = halved_sums(words)
+    radii, angles = words[::2].tolist(), words[1::2].tolist()
+    for place in {0, 1, size // 2, size - 1}:
+        parts, pairs = [], set()
+        for row, shift in ((0, size // 2), (1, size // 4)):
+            for at, wave in ((place, math.cos), ((place + shift) % size, math.sin)):
+                tail = (abs(radii[row][at]) + 0.5) / 2**63
+                radius = math.sqrt(-2 * math.log(tail))
+                parts.append(radius * wave(math.pi * angles[row][at] / 2**63))
+                pairs.add((row, at))
+        assert len(pairs) == 4
+        assert numbers[place].item() == pytest.approx(sum(parts) / 2, abs=1e-12)
+
+
+def test_the_tails_reach_far_and_have_no_gaps() -> None:
+    """Far out, values that lie apart would show in a sum which of them was possible."""
+    words = torch.zeros(4, 4, dtype=torch.int64)  # angle 0: the radius and nothing else
+    assert halved_sums(words).tolist() == pytest.approx([math.sqrt(2 * 64 * math.log(2))] * 4)
+    words = torch.full((4, 4096), MOST)
+    words[1::2] = 0
+    words[0] = torch.arange(2**12, 2**13)  # beyond 8.4, one in 10^15
+    found = halved_sums(words)
+    assert len(found.unique()) == 4096
+    assert (found.diff().abs() < 3e-5).all()
+    extremes = torch.tensor([LEAST, LEAST + 1, -1, 0, 1, MOST - 1, MOST])
+    every = torch.cartesian_prod(*[extremes] * 4).T.repeat(1, 4).contiguous()
+    assert halved_sums(every).isfinite().all()
 
 
 def test_an_unknown_source_is_refused() -> None:

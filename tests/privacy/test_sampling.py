@@ -213,13 +213,6 @@ def test_threads_that_draw_at_the_same_time_have_numbers_of_their_own(monkeypatc
     assert torch.equal(normals_of(draws, ["a"], "noise", 1, size), torch.from_numpy(expected))
 
 
-def test_only_seeded_streams_are_drawn_elsewhere() -> None:
-    """What protects data comes from the operating system in any case."""
-    accelerator = torch.device("meta")
-    assert BatchRNG(Seeded(), PoissonSampling(0.1), 10, accelerator)._on_device
-    assert not BatchRNG(SystemEntropy(), PoissonSampling(0.1), 10, accelerator)._on_device
-
-
 SOURCES = [Seeded(), SystemEntropy()]
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from tests.privacy.helpers import Given, batch_of, normals_of
 from torch.cuda.jiterator import _CodeParser
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy import philox
+from oso_dp.privacy import chacha20, philox
 from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
@@ -87,54 +88,86 @@ def test_all_of_the_hash_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory):
-    """What CUDA is given to compile, by the host's compiler: words, int64 [n, 6], to [n, 2]."""
+def kernels(tmp_path_factory: pytest.TempPathFactory):
+    """What CUDA is given to compile, by the host's compiler: each maps int64 [n, i] to [n, o]."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
-        pytest.skip("no C++ compiler is here to read CUDA's kernel")
+        pytest.skip("no C++ compiler is here to read CUDA's kernels")
     folder = tmp_path_factory.mktemp("kernel")
-    (folder / "kernel.cpp").write_text(philox.KERNEL + ENTRY)
+    entries = [ENTRY.format(name=name, takes=takes, gives=gives,
+                            inputs=", ".join(f"words[{i}]" for i in range(takes)),
+                            outputs=", ".join(f"numbers[{i}]" for i in range(gives)))
+               for name, (_, takes, gives, _) in KERNELS.items()]  # fmt: skip
+    code = [kernel for kernel, *_ in KERNELS.values()] + entries
+    (folder / "kernel.cpp").write_text("\n".join(code))
     library = folder / "kernel.so"
     options = ["-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library)]
     subprocess.run([compiler, *options, str(folder / "kernel.cpp")], check=True, timeout=120)
-    entry = ctypes.CDLL(str(library)).of_all
+    compiled = ctypes.CDLL(str(library))
 
-    def found(words: torch.Tensor) -> torch.Tensor:
-        numbers = torch.empty(len(words), 2, dtype=torch.int64)
+    def found(name: str, words: torch.Tensor) -> torch.Tensor:
+        numbers = torch.empty(len(words), KERNELS[name][2], dtype=torch.int64)
         places = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (words, numbers))
-        entry(ctypes.c_longlong(len(words)), *places)
+        getattr(compiled, f"of_all_{name}")(ctypes.c_longlong(len(words)), *places)
         return numbers
 
     return found
 
 
 ENTRY = """
-extern "C" void of_all(long long count, const long long* words, long long* numbers) {
-    for (; count--; words += 6, numbers += 2)
-        whole_numbers<long long>(
-            words[0], words[1], words[2], words[3], words[4], words[5], numbers[0], numbers[1]);
-}
+extern "C" void of_all_{name}(long long count, const long long* words, long long* numbers) {{
+    for (; count--; words += {takes}, numbers += {gives}) {name}<long long>({inputs}, {outputs});
+}}
 """
+# Their source, how many numbers they take and give, and the same in tensor operations.
+KERNELS = {
+    "whole_numbers": (philox.KERNEL, 6, 2, philox.integers),
+    "key_stream": (chacha20.KERNEL, 5, 8, chacha20.key_stream),
+}
 
 
-def test_cudas_kernel_gives_the_same_integers(kernel) -> None:
-    """Of 200,000 counters and keys, the smallest and the largest words among them."""
+@pytest.mark.parametrize("name", KERNELS)
+def test_cudas_kernel_gives_the_same_integers(kernels, name: str) -> None:
+    """Of 100,000 counters and keys, the smallest and the largest words among them."""
     torch.manual_seed(0)
-    words = torch.randint(0, 2**32, (200_000, 6))
-    ends = torch.cartesian_prod(*[torch.tensor([0, 2**32 - 1])] * 6)
-    words = torch.cat([words, ends]).contiguous()
-    expected = torch.stack(philox.integers(*words.T), dim=1)
-    assert torch.equal(kernel(words), expected)
+    _, takes, _, operations = KERNELS[name]
+    least, most = (0, 2**32 - 1) if name == "whole_numbers" else (-(2**63), 2**63 - 1)
+    words = torch.randint(least, most, (100_000, takes))
+    words = torch.cat([words, torch.cartesian_prod(*[torch.tensor([least, 0, most])] * takes)])
+    if name == "key_stream":
+        words[:, 0] &= 2**32 - 1  # the number of a block
+    words = words.contiguous()
+    expected = torch.stack(operations(*words.T), dim=1)
+    assert torch.equal(kernels(name, words), expected)
 
 
-def test_cudas_kernel_is_one_that_torch_can_read() -> None:
-    """One template, whose last function takes six numbers and gives two by reference."""
-    parsed = _CodeParser(philox.KERNEL)
-    assert parsed.function_name == "whole_numbers"
+@pytest.mark.parametrize("name", KERNELS)
+def test_cudas_kernel_is_one_that_torch_can_read(name: str) -> None:
+    """One template, whose last function takes some numbers and gives some by reference."""
+    kernel, takes, gives, _ = KERNELS[name]
+    parsed = _CodeParser(kernel)
+    assert parsed.function_name == name
     assert parsed.template_params == "<typename T>"
-    assert (
-        re.findall(r"T(&?) \w+", parsed.function_params.partition(")")[0]) == [""] * 6 + ["&"] * 2
-    )
+    parameters = parsed.function_params.partition(")")[0]
+    assert re.findall(r"T(&?) \w+", parameters) == [""] * takes + ["&"] * gives
+    assert max(takes, gives) <= 8  # torch's limit
+
+
+# RFC 8439, appendix A.1, first vector: the key and the counter are zero.
+ZERO_KEY = bytes.fromhex(
+    "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 4097])
+def test_chacha20_is_the_standards_on_any_device(count: int, monkeypatch) -> None:
+    assert chacha20.device_words(bytes(32), 8, CPU).numpy().tobytes() == ZERO_KEY
+    for key in (bytes(32), b"\xff" * 32, bytes(range(32)), os.urandom(32)):
+        monkeypatch.setattr(os, "urandom", lambda size, key=key: key[:size])
+        words = torch.full((count,), 7)  # what was there before does not show
+        chacha20.draw_words(words)
+        assert torch.equal(chacha20.device_words(key, count, CPU), words)
 
 
 MANY = 2**20 + 3

@@ -54,7 +54,7 @@ def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate:
     assert indices.shape[1] - int(present.sum(dim=1).max()) < BLOCK
 
 
-def test_the_systems_entropy_is_drawn_by_the_host_and_arrives(device) -> None:
+def test_the_systems_noise_is_fresh_there(device) -> None:
     draws = BatchRNG(SystemEntropy(), PoissonSampling(0.5), 1000, device)
     nothing, noise = torch.zeros(1, 1000, device=device), NoiseSpec("noise", torch.ones(1))
     first, again = (draws.add_noise(["a"], 1, [nothing], [noise])[0] for _ in range(2))

@@ -1,8 +1,7 @@
 """The mechanism's random numbers for R parallel runs: Poisson batches and Gaussian noise.
 
 Batches are drawn on the CPU: they take a few thousand words each, and their lengths are then known
-without synchronizing with the device. Seeded noise is drawn on the device where it is added; the
-system's entropy is available on the CPU only.
+without synchronizing with the device. Noise is drawn on the device where it is added.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oso_dp.privacy import philox
 from oso_dp.privacy.rng_sources import BLOCK as NOISE_BLOCK
 from oso_dp.privacy.rng_sources import RandomSource, Seeded, blocks
 from oso_dp.privacy.sampling import PoissonSampling
@@ -56,7 +54,7 @@ class BatchRNG:
     ) -> None:
         self.randomness, self.sampling, self.examples = randomness, sampling, examples
         self.device = device
-        self._on_device = device.type != "cpu" and isinstance(randomness, Seeded)
+        self._on_device = device.type != "cpu"
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         """Indices, int64 [R, B], and which of them are present, bool [R, B]; the rest is padding.
@@ -104,11 +102,13 @@ class BatchRNG:
 
         Added in float64: the low bits of a float32 sum would reveal which noise was possible.
         """
-        add = self._add_on_device if self._on_device else self._add_on_host
-        return add(run_ids, step, totals, noise)
+        if isinstance(self.randomness, Seeded) and not self._on_device:
+            return self._add_seeded_on_host(self.randomness, run_ids, step, totals, noise)
+        return self._add_on_device(run_ids, step, totals, noise)
 
-    def _add_on_host(
+    def _add_seeded_on_host(
         self,
+        randomness: Seeded,
         run_ids: Sequence[str],
         step: int,
         totals: Sequence[Tensor],
@@ -123,7 +123,7 @@ class BatchRNG:
             values = exact[index][run, columns]
             numbers = np.empty(len(values))
             purpose = noise[index].purpose
-            self.randomness.fill(numbers, run_ids[run], purpose, step, block)
+            randomness.fill(numbers, run_ids[run], purpose, step, block)
             numbers *= deviations[index][run]
             numbers += values
             noised[index][run, columns] = numbers
@@ -151,7 +151,9 @@ class BatchRNG:
         noised = []
         for total, spec in zip(totals, noise, strict=True):
             rows = total.reshape(len(run_ids), -1)
-            numbers = philox.normals(run_ids, spec.purpose, step, rows.shape[1], self.device)
+            numbers = self.randomness.device_normals(
+                run_ids, spec.purpose, step, rows.shape[1], self.device
+            )
             numbers *= spec.deviation[:, None]
             noised.append(numbers.add_(rows).to(total.dtype).view(total.shape))
         return noised

@@ -10,8 +10,9 @@ overlap: SFC64's state has a counter beside the key, which starts at 1 and incre
 so that within 2^64 words two streams can be in the same state only at the same position, and then
 they were equal from the start. But the run id reveals the noise: reproducible is not private.
 
-`SystemEntropy` is for private data. All numbers are from the operating system's cryptographic
-generator, without a seed; no two calls return the same.
+`SystemEntropy` is for private data. Batches are drawn from the operating system's cryptographic
+generator, noise from ChaCha20 with a fresh key of that generator for each block, on the device
+where it is added. There is no seed and no state; no two calls return the same.
 
 torch.Generator is not used on the CPU: its Mersenne twister uses only 32 bits of the seed, and a
 study that draws tens of millions of streams would use many of them twice.
@@ -20,10 +21,11 @@ study that draws tens of millions of streams would use many of them twice.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -31,6 +33,10 @@ from numpy.random.bit_generator import ISeedSequence
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import Words
 from oso_dp.privacy.thread_pool import run_in_threads
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 # The version of the mapping from run id, purpose and step to numbers, on the CPU and accelerators
 # (`oso_dp.privacy.philox`). A change of the numbers must change it, and the values in
@@ -51,9 +57,6 @@ class RandomSource(ABC):
         """A function that returns the next random words of a stream."""
 
     @abstractmethod
-    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
-        """Write standard normal numbers of a block into out, float64 [<= BLOCK]."""
-
     def normals(
         self,
         run_ids: Sequence[str],
@@ -62,16 +65,13 @@ class RandomSource(ABC):
         shape: tuple[int, ...],
         threads: int = 1,
     ) -> np.ndarray:
-        """Standard normal numbers, float64 [R, *shape], computed by at most `threads` threads."""
-        numbers = np.empty((len(run_ids), *shape))
-        rows = numbers.reshape(len(run_ids), -1)
+        """Standard normal numbers of the CPU, float64 [R, *shape], by at most `threads` threads."""
 
-        def fill(row: int, block: int, columns: slice) -> None:
-            self.fill(rows[row, columns], run_ids[row], purpose, step, block)
-
-        jobs = [(row, *block) for row in range(len(rows)) for block in blocks(rows.shape[1])]
-        run_in_threads(fill, jobs, threads if rows.size > BLOCK else 1)
-        return numbers
+    @abstractmethod
+    def device_normals(
+        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+    ) -> Tensor:
+        """Standard normal numbers, float64 [R, count], by tensor operations on the device."""
 
 
 def blocks(size: int) -> list[tuple[int, slice]]:
@@ -86,45 +86,63 @@ class Seeded(RandomSource):
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return StreamKey(run_id, purpose, step, 0).bits().random_raw
 
+    def normals(
+        self,
+        run_ids: Sequence[str],
+        purpose: str,
+        step: int,
+        shape: tuple[int, ...],
+        threads: int = 1,
+    ) -> np.ndarray:
+        numbers = np.empty((len(run_ids), *shape))
+        rows = numbers.reshape(len(run_ids), -1)
+
+        def fill(row: int, block: int, columns: slice) -> None:
+            self.fill(rows[row, columns], run_ids[row], purpose, step, block)
+
+        jobs = [(row, *block) for row in range(len(rows)) for block in blocks(rows.shape[1])]
+        run_in_threads(fill, jobs, threads if rows.size > BLOCK else 1)
+        return numbers
+
     def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
+        """Write the normal numbers of a block of a CPU's stream into out, float64 [<= BLOCK]."""
         bits = StreamKey(run_id, purpose, step, block).bits()
         np.random.Generator(bits).standard_normal(out=out)
 
+    def device_normals(
+        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+    ) -> Tensor:
+        from oso_dp.privacy import philox
+
+        return philox.normals(run_ids, purpose, step, count, device)
+
 
 class SystemEntropy(RandomSource):
-    """Fresh numbers from os.urandom; run id, purpose, step and block are ignored."""
+    """Fresh numbers; run id, purpose and step are ignored."""
 
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return _system_words
 
-    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
-        """Each number is the sum of four independent normal numbers, halved.
+    def normals(
+        self,
+        run_ids: Sequence[str],
+        purpose: str,
+        step: int,
+        shape: tuple[int, ...],
+        threads: int = 1,
+    ) -> np.ndarray:
+        import torch
 
-        The low bits of a noisy sum may reveal which floating-point numbers a generator can return;
-        an attack must then search four of them at once (Holohan and Braghin, Secure Random Sampling
-        in Differential Privacy, ESORICS 2021).
-        """
-        out[:] = 0.0
-        for _ in range(_SUMMED):
-            out += _by_inversion(len(out))
-        out /= _SUMMED**0.5
+        count, cpu = math.prod(shape), torch.device("cpu")
+        numbers = self.device_normals(run_ids, purpose, step, count, cpu)
+        return numbers.view(-1, *shape).numpy()
 
+    def device_normals(
+        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+    ) -> Tensor:
+        from oso_dp.privacy.system_noise import draw_normals
 
-_SUMMED = 4  # its square root is exact
-
-
-def _by_inversion(count: int) -> np.ndarray:
-    """Standard normal numbers, from a lower tail probability in (0, 1/2) and a sign.
-
-    The tail takes two words: one would leave gaps between large values, visible in a noisy sum.
-    """
-    from scipy.special import ndtri  # the normal distribution's quantile function
-
-    first, second = _system_words(count), _system_words(count)
-    fine = ((second >> np.uint64(12)) + 0.5) * 2.0**-52
-    tail = ((first >> np.uint64(12)) + fine) * 2.0**-53
-    sign = 1.0 - 2.0 * (first & np.uint64(1))
-    return np.asarray(sign * ndtri(tail))
+        return draw_normals(len(run_ids) * count, device).view(len(run_ids), count)
 
 
 SOURCES: dict[str, type[RandomSource]] = {"seeded": Seeded, "system": SystemEntropy}
