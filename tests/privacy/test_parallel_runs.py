@@ -14,7 +14,7 @@ from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.batch_rng import BLOCK
+from oso_dp.privacy.batch_rng import BLOCK, MAX_SHORT, SHORT_BLOCK, padded_length
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_composition import LayerGroup
@@ -34,7 +34,7 @@ from oso_dp.privacy.unnoised_sums import unnoised_sums
 RUNS = [f"run {i}" for i in range(6)]
 
 
-EXAMPLES, EXPECTED, STEPS, FEATURES = 2000, 8 * BLOCK, range(1, 13), 700
+EXAMPLES, EXPECTED, STEPS, FEATURES = 2000, 512, range(1, 13), 700
 
 
 # Of the norms, so that about these shares of a batch are clipped: near the share at which the layer
@@ -76,16 +76,22 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
 
 
 @pytest.mark.parametrize(
-    ("direction", "microbatch_size", "first"),
-    [(True, None, 0), (True, None, 2), (True, 200, 0), (False, None, 0), (False, 200, 1)],
+    ("direction", "microbatch_size", "first", "expected"),
+    [
+        *((True, None, 0, EXPECTED), (True, None, 2, EXPECTED), (True, 200, 0, EXPECTED)),
+        *((False, None, 0, EXPECTED), (False, 200, 1, EXPECTED)),
+        *((True, None, 0, 37), (False, 16, 0, 37), (False, None, 1, MAX_SHORT)),
+    ],
 )
-def test_answers_do_not_depend_on_company(problem, direction, microbatch_size, first) -> None:
+def test_answers_do_not_depend_on_company(
+    problem, direction, microbatch_size, first, expected
+) -> None:
     """Over steps in which the batches need different widths: the last bits of products show it.
 
     first: of the runs that are asked for together, as where they go in groups.
     """
     together, alone = (
-        Mechanism(RUNS, EXAMPLES, EXPECTED, microbatch_size=microbatch_size) for _ in "ab"
+        Mechanism(RUNS, EXAMPLES, expected, microbatch_size=microbatch_size) for _ in "ab"
     )
     widths = []
     for step in STEPS:
@@ -99,9 +105,18 @@ def test_answers_do_not_depend_on_company(problem, direction, microbatch_size, f
     assert max(widths) > 1  # or nothing was tested
 
 
-def test_batches_by_width_are_the_batches(problem) -> None:
+@pytest.mark.parametrize("length", [0, 1, 8, 9, 383, 384, 385, 448, 449, 10**6 + 1])
+def test_padding_wastes_little(length: int) -> None:
+    for device, block in (("cpu", 8 if length <= 384 else 64), ("meta", 64)):
+        width = padded_length(length, torch.device(device))
+        assert width % block == 0
+        assert 0 <= width - length < block
+
+
+@pytest.mark.parametrize(("expected", "block"), [(EXPECTED, BLOCK), (40, SHORT_BLOCK)])
+def test_batches_by_width_are_the_batches(problem, expected: int, block: int) -> None:
     """Also where the longest is as wide as its padding, or by one too long for it."""
-    numbers = Mechanism(RUNS, EXAMPLES, EXPECTED).random_numbers
+    numbers = Mechanism(RUNS, EXAMPLES, expected).random_numbers
     drawn: set[int] = set()
     for step in range(1, 301):
         indices, present = numbers.batches(RUNS, step)
@@ -109,10 +124,10 @@ def test_batches_by_width_are_the_batches(problem) -> None:
         assert sorted(place for part in parts for place in part.members) == list(range(len(RUNS)))
         for part in parts:
             for place, row, own in zip(part.members, part.indices, part.present, strict=True):
-                drawn.add(len(row[own]) % BLOCK)
+                drawn.add(len(row[own]) % block)
                 assert torch.equal(row[own], indices[place][present[place]])
-                assert -(-len(row[own]) // BLOCK) * BLOCK == len(row)
-    assert {0, 1, BLOCK - 1} <= drawn
+                assert len(row) == padded_length(int(own.sum()), row.device)
+    assert {0, 1, block - 1} <= drawn
 
 
 def test_a_layers_sums_are_its_own_runs_where_examples_are_in_two_sums(problem) -> None:
@@ -315,7 +330,7 @@ def test_each_of_many_runs_has_its_own_noise_and_batch(mechanism) -> None:
         assert noise[run].std().item() == pytest.approx(1.0, abs=0.2)
     alike = torch.corrcoef(noise) - torch.eye(MANY)
     assert alike.abs().max() < 7 / math.sqrt(WIDTH)
-    assert len(torch.cat(drawn).unique(dim=0)) == MANY
+    assert len({tuple(row.tolist()) for batches in drawn for row in batches}) == MANY
 
 
 def test_each_of_many_runs_is_booked_and_answered_once(mechanism) -> None:
