@@ -60,15 +60,17 @@ def ours(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     method = kind(kind.Options(), momentum=0.9)
     rho = torch.full((len(RUNS),), RHO, dtype=torch.double)
     state = State(problem.parameters.clone(), rho, problem.thresholds, rho, 0.0, BATCH)
-    batches = []
+    batches = [torch.empty(0)] * len(RUNS)
 
     def gradients_of(runs: Runs, batch: Tensor):
-        batches.append(batch)
-        return problem.engine(state.parameters, problem.inputs[batch], problem.targets[batch])
+        for run, row in zip(torch.arange(len(RUNS))[runs].tolist(), batch, strict=True):
+            batches[run] = row
+        at = state.parameters[runs]
+        return problem.engine(at, problem.inputs[batch], problem.targets[batch])
 
     answers = mechanism.release(slice(0, len(RUNS)), 1, method.queries(state), gradients_of)
     method.update(state, answers)
-    return batches[0], answers[ClippedGradient], state.parameters
+    return batches, answers[ClippedGradient], state.parameters
 
 
 def opacus(problem: Problem, run: int, batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,7 +100,7 @@ def test_a_step_without_noise_is_that_of_opacus(name: str) -> None:
     sizes = set()
     for run, run_id in enumerate(RUNS):
         batch = batch_of(Mechanism(RUNS, EXAMPLES, BATCH).random_numbers, run_id, 1)
-        assert batches[run, : len(batch)].tolist() == batch.tolist()
+        assert batches[run][: len(batch)].tolist() == batch.tolist()
         sizes.add(len(batch))
         clipped = problem.norms[run][batch] > problem.thresholds[run]
         assert clipped.any()

@@ -17,7 +17,7 @@ def check(model: nn.Module, loss=cross_entropy, shape=(6,), whole: bool = False)
     torch.manual_seed(1)
     flat = nn.utils.parameters_to_vector(model.parameters()).detach()
     inputs = torch.zeros(0, *shape, dtype=torch.int64 if whole else torch.float32)
-    check_model(GradientEngine(model, loss), flat, inputs, LABELS, (2, 3))
+    check_model(GradientEngine(model, loss), flat, inputs, LABELS, 3)
 
 
 def weighted(outputs: Tensor, targets: Tensor) -> Tensor:

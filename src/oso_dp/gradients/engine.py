@@ -79,28 +79,32 @@ class GradientEngine:
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The model's outputs with these parameters [P]."""
-        layers = self.batched_layers(flat[None])
+        views = self.views(flat)
+        layers = self._batched_layers({name: view[None] for name, view in views.items()})
 
         def forward(name: str, *args: Any, **kwargs: Any) -> Any:
             call = layers[name].bind(args, kwargs)
             return call.returned(layers[name].outputs(call))
 
         with self.precision.products(flat.device), patched_forward(layers, forward):
-            outputs = torch.func.functional_call(self.model, self.views(flat), (inputs,))
+            outputs = torch.func.functional_call(self.model, views, (inputs,))
         return outputs.to(flat.dtype) if self.precision.low else outputs
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vectors [..., P]."""
-        views, start = {}, 0
-        for name, shape in self.shapes.items():
-            part = flat[..., start : start + shape.numel()]
-            views[name] = part.view((*flat.shape[:-1], *shape))
-            start += shape.numel()
-        return views
+        # In one operation: the gradient of each slice would be as long as the vector.
+        parts = flat.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        return {
+            name: part.view((*flat.shape[:-1], *shape))
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
 
     def batched_layers(self, flat: Tensor) -> dict[str, BatchedLayer]:
         """The layers with parameters, by name, at flat [R, P]."""
-        views, layers = self.views(flat), {}
+        return self._batched_layers(self.views(flat))
+
+    def _batched_layers(self, views: dict[str, Tensor]) -> dict[str, BatchedLayer]:
+        layers = {}
         for name, layer in self.layers.items():
             prefix = f"{name}." if name else ""
             below = {

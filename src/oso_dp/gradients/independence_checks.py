@@ -14,7 +14,7 @@ model that mixes examples does so in all of them; below 1e-4 of a gradient it is
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,7 +26,9 @@ from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES
 from oso_dp.gradients.layer_gradients import Loss
 from oso_dp.gradients.pure_forward import check_unchanged
 
-MANY, FEW = 7, (5, 0, 3)  # a batch, and some of its examples: another size, other places
+MANY = 7
+BATCHES = (tuple(range(MANY)), (5, 0, 3))  # another size, other places
+MAX_CLASSES = 1000  # that a loss is tried on
 MAX_REPEATED_FRACTION = 3  # a dropout of few numbers may come out the same once
 
 
@@ -47,23 +49,21 @@ def check_model(
     flat: Tensor,
     inputs: Tensor,
     targets: Tensor,
-    classes: Sequence[int] = (2,),
+    classes: int = 2,
 ) -> None:
     """Raise OsoError if model and loss mix examples, or fail on made-up examples.
 
-    In float64, or in float32 where float64 is not possible. flat [P], inputs and targets [*, ...]:
-    as in `check_independence`, which runs for each number in `classes`.
+    In float64, or in float32 where float64 is not possible. The arguments are those of
+    `check_independence`.
     """
     try:
         # Of the structure, so without the rounding of a low precision. Copies: buffers change.
         exact = GradientEngine(copy.deepcopy(engine.model).double(), _as_float64(engine.loss))
         if _computes_in_float64(exact, flat.double(), inputs, targets):
-            for number in classes:
-                check_independence(exact, flat.double(), inputs, targets, classes=number)
+            check_independence(exact, flat.double(), inputs, targets, classes=classes)
             return
-        rounded, flat = GradientEngine(copy.deepcopy(engine.model), engine.loss), flat.float()
-        for number in classes:
-            _check_rounded(rounded, flat, inputs, targets, number)
+        rounded = GradientEngine(copy.deepcopy(engine.model), engine.loss)
+        _check_rounded(rounded, flat.float(), inputs, targets, classes)
     except (OsoError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model or a loss may raise any exception
@@ -93,7 +93,7 @@ def _computes_in_float64(
     engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
 ) -> bool:
     """Whether it does, from parameters to losses; else float64 would hold nothing more exact."""
-    zeros = (part.new_zeros(3, *part.shape[1:]) for part in (inputs, targets))
+    zeros = (part.new_zeros(1, *part.shape[1:]) for part in (inputs, targets))
     made = [part.to(flat.dtype) if part.is_floating_point() else part for part in zeros]
     try:
         outputs = engine.outputs(flat, made[0])
@@ -129,8 +129,8 @@ def check_independence(
     """Raise OsoError if per-sample gradients in a batch differ from those of single examples.
 
     For two batch sizes it compares the losses, the norms (total and by layer) and two weighted
-    sums; it also compares the output of an example beside much larger examples. None of this may
-    change a parameter or a buffer.
+    sums; it also compares the output of an example beside much larger examples, and the losses of
+    each class and their gradients. None of this may change a parameter or a buffer.
 
     Args:
         engine: the model and loss.
@@ -155,17 +155,18 @@ def check_independence(
     flat = flat.detach() + (spread or 0.05) * like(flat, flat.shape)
     inputs = like(inputs, (MANY, *inputs.shape[1:]))
     targets = like(targets, (MANY, *targets.shape[1:]), classes)
-    few = torch.tensor(FEW, device=inputs.device)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     # A pass may write into the parameters that are handed in, and nowhere else.
     with check_unchanged(engine.model, engine.views(flat)):
         check_outputs(engine, flat, inputs[:3], within.outputs)
-        _check_losses(engine, flat, inputs, targets, within.outputs)
-        alone = _gradients_alone(engine, flat, inputs, targets)
-        weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
-        _check_gradients(engine, flat, inputs, targets, alone, weights.view(2, -1), within)
-        weights = weights[: 2 * len(few)].view(2, -1)
-        _check_gradients(engine, flat, inputs[few], targets[few], alone[few], weights, within)
+        alone = _ExamplesAlone(engine, flat, inputs, targets)
+        _check_losses(engine, flat, inputs, targets, alone.losses, within.outputs)
+        with torch.no_grad():
+            outputs = engine.outputs(flat, inputs)
+        for made in _targets_of_classes(targets, classes, random):
+            _check_loss_alone(engine.loss, outputs[: len(made)], made, within.outputs)
+        for rows in BATCHES:
+            _check_gradients(engine, flat, inputs, targets, rows, alone, within.gradients)
 
 
 def check_outputs(engine: GradientEngine, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
@@ -192,35 +193,93 @@ def check_outputs(engine: GradientEngine, flat: Tensor, inputs: Tensor, toleranc
 
 
 def _check_losses(
-    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, tolerance: float
+    engine: GradientEngine,
+    flat: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    alone: Tensor,
+    tolerance: float,
 ) -> None:
     """A loss may take something of the batch that no gradient shows: its least, held constant."""
-
-    def losses(rows: list[int]) -> Tensor:
-        return engine.loss(engine.outputs(flat, inputs[rows]), targets[rows])
-
+    if not alone.isfinite().all():
+        raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
     with torch.no_grad():
-        alone = torch.cat([losses([row]) for row in range(MANY)])
-        if not alone.isfinite().all():
+        for few in map(list, BATCHES):
+            losses = engine.loss(engine.outputs(flat, inputs[few]), targets[few])
+            if not _is_close(losses, alone[few], float(alone.abs().max()), tolerance):
+                raise _loss_error("loss", len(few))
+
+
+def _targets_of_classes(targets: Tensor, classes: int, random: torch.Generator) -> Iterator[Tensor]:
+    """Batches of targets: of two classes, and every class; none where targets are no classes."""
+    if targets.is_floating_point() or targets.dtype == torch.bool:
+        return
+    yield torch.randint(0, 2, targets.shape, generator=random).to(targets)
+    for start in range(2, min(classes, MAX_CLASSES), MANY):
+        numbers = torch.arange(start, min(start + MANY, classes)).to(targets)
+        yield numbers.view(-1, *[1] * (targets.dim() - 1)).expand(-1, *targets.shape[1:]).clone()
+
+
+def _check_loss_alone(loss: Loss, outputs: Tensor, targets: Tensor, tolerance: float) -> None:
+    """The losses of a batch and their gradients at the outputs, against those of one example."""
+    weights = torch.linspace(0.5, 2.0, len(targets)).to(outputs)
+
+    def losses(rows: slice) -> tuple[Tensor, Tensor]:
+        at = outputs[rows].clone().requires_grad_(True)
+        found = loss(at, targets[rows])
+        return found.detach(), torch.autograd.grad(found @ weights[rows], at)[0]
+
+    together = losses(slice(None))
+    alone = [torch.cat(parts) for parts in zip(*map(losses, _singles(len(targets))), strict=True)]
+    for what, one, right in zip(("loss", "loss's gradient"), together, alone, strict=True):
+        if not right.isfinite().all():
             raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
-        for few in (list(range(MANY)), list(FEW)):
-            if not _is_close(losses(few), alone[few], float(alone.abs().max()), tolerance):
-                raise OsoError(
-                    f"loss: an example's loss differs between a batch of {len(few)} and a batch of "
-                    "1; it must depend on that example's output and target only"
-                )
+        if not _is_close(one, right, float(right.abs().max()), tolerance):
+            raise _loss_error(what, len(targets))
 
 
-def _gradients_alone(
-    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
-) -> Tensor:
-    """The gradient of each example in a batch of its own, by ordinary differentiation, [B, P]."""
-    gradients = []
-    for one, target in zip(inputs, targets, strict=True):
-        at = flat.clone().requires_grad_(True)
-        loss = engine.loss(engine.outputs(at, one[None]), target[None]).sum()
-        gradients.append(torch.autograd.grad(loss, at)[0])
-    return torch.stack(gradients)
+def _singles(count: int) -> list[slice]:
+    return [slice(row, row + 1) for row in range(count)]
+
+
+def _loss_error(what: str, size: int) -> OsoError:
+    return OsoError(
+        f"loss: an example's {what} differs between a batch of {size} and a batch of 1; it must "
+        "depend on that example's output and target only"
+    )
+
+
+class _ExamplesAlone:
+    """What each example has in a batch of its own, by ordinary differentiation.
+
+    losses: [B]. norms: float64 [B] by layer. sums: for each of `BATCHES`, two weighted sums of its
+    gradients, [2, P].
+    """
+
+    def __init__(
+        self, engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+    ) -> None:
+        losses, norms = [], []
+        self.sums = {rows: flat.new_zeros(2, len(flat)) for rows in BATCHES}
+        for row, one in enumerate(_singles(len(inputs))):
+            at = flat.clone().requires_grad_(True)
+            loss = engine.loss(engine.outputs(at, inputs[one]), targets[one])
+            (gradient,) = torch.autograd.grad(loss.sum(), at)
+            losses.append(loss.detach())
+            parts = gradient.split(list(engine.layer_sizes.values()))
+            norms.append([torch.linalg.vector_norm(part, dtype=torch.float64) for part in parts])
+            for rows, sums in self.sums.items():
+                if row in rows:  # in place: with many parameters, memory takes most of the time
+                    sums.addr_(_weights(rows, flat)[:, rows.index(row)], gradient)
+        self.losses = torch.cat(losses)
+        by_layer = map(torch.stack, zip(*norms, strict=True))
+        self.norms = dict(zip(engine.layer_sizes, by_layer, strict=True))
+
+
+def _weights(rows: Sequence[int], flat: Tensor) -> Tensor:
+    """Of two sums, [2, B]."""
+    weights = torch.linspace(0.5, 2.0, 2 * MANY, dtype=flat.dtype, device=flat.device)
+    return weights[: 2 * len(rows)].view(2, -1)
 
 
 def _check_gradients(
@@ -228,26 +287,30 @@ def _check_gradients(
     flat: Tensor,
     inputs: Tensor,
     targets: Tensor,
-    alone: Tensor,
-    weights: Tensor,
-    within: Tolerance,
+    rows: tuple[int, ...],
+    alone: _ExamplesAlone,
+    tolerance: float,
 ) -> None:
-    """The batch's norms [B], whole and by layer, and sums with weights [J, B], against `alone`."""
-    together = engine(flat[None], inputs[None], targets[None])
-    sums, expected = together.weighted_sums(weights[None])[0], weights @ alone
-    pairs = {}
-    parts = alone.split(list(engine.layer_sizes.values()), dim=1)
-    for (layer, norms), part in zip(together.layer_norms().items(), parts, strict=True):
-        pairs[f" in layer {layer!r}"] = norms[0], part
-    pairs[""] = together.norms()[0], alone
-    for where, (norms, gradients) in pairs.items():
-        right = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
-        if not _is_close(norms.double(), right, float(right.max()), within.gradients):
-            raise _mixing_error("norm", where, len(inputs))
-    error = torch.linalg.vector_norm(sums - expected, dim=1, dtype=torch.float64)
-    scale = float(torch.linalg.vector_norm(expected, dim=1, dtype=torch.float64).max())
-    if not _is_close(error, torch.zeros_like(error), scale, within.gradients):
-        raise _mixing_error("part of a sum", "", len(inputs))
+    """A batch's norms, whole and by layer, and two weighted sums, against `alone`."""
+    few = list(rows)
+    together = engine(flat[None], inputs[few][None], targets[few][None])
+    sums = together.weighted_sums(_weights(rows, flat)[None])[0]
+    layers = together.layer_norms()
+    assert layers.keys() == alone.norms.keys()
+    whole = torch.linalg.vector_norm(torch.stack([*alone.norms.values()]), dim=0)
+    pairs = {f" in layer {name!r}": (layers[name][0], alone.norms[name]) for name in layers}
+    pairs[""] = together.norms()[0], whole
+    for where, (norms, right) in pairs.items():
+        if not _is_close(norms.double(), right[few], float(right.max()), tolerance):
+            raise _mixing_error("norm", where, len(rows))
+    error = _norms(sums.sub_(alone.sums[rows]))
+    scale = float(_norms(alone.sums[rows]).max())
+    if not _is_close(error, torch.zeros_like(error), scale, tolerance):
+        raise _mixing_error("part of a sum", "", len(rows))
+
+
+def _norms(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
 
 
 def _is_close(one: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:

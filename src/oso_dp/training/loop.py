@@ -169,8 +169,8 @@ class Training:
             average=None if task.averaging is None else problem.initial_parameters.clone(),
         )
         _check_thresholds(task.method, self.state)
-        first, classes = self.state.parameters[0], sorted({2, problem.classes})
-        check_model(self.engine, first, *problem.examples.empty(), classes)
+        first = self.state.parameters[0]
+        check_model(self.engine, first, *problem.examples.empty(), problem.classes)
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 
