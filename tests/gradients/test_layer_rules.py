@@ -21,6 +21,7 @@ from oso_dp.gradients.other_layers import (
     GroupNormGradients,
     LayerNormGradients,
 )
+from oso_dp.gradients.precision import restore_switches
 from oso_dp.models.losses import cross_entropy
 
 TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
@@ -36,7 +37,7 @@ TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
         (nn.ConvTranspose2d(1, 2, 3), (4, 1, 5, 5), ConvGradients),
         (nn.Conv2d(1, 2, 3, padding="same"), (4, 1, 5, 5), FunctionalGradients),
         (nn.Linear(30, 20), (4, 5, 30), SequenceFactors),
-        (nn.Linear(30, 20), (4, 2, 3, 30), SequenceKernels),
+        (nn.Linear(30, 20), (4, 2, 6, 30), SequenceKernels),
         (nn.Embedding(3, 2), (4, 5), EmbeddingGradients),
         (nn.LayerNorm(3), (4, 5, 3), LayerNormGradients),
         (nn.LayerNorm((5, 3)), (5, 3), FunctionalGradients),
@@ -110,8 +111,51 @@ def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
             torch.testing.assert_close(second(order), right, rtol=1e-5, atol=1e-7)
 
 
+def by_kernels(*given) -> SequenceFactors:
+    made = SequenceFactors(*given)
+    assert made.forms_kernels  # the layers here are small
+    return made
+
+
+def by_gram(*given) -> SequenceFactors:
+    made = SequenceFactors(*given)
+    made.forms_kernels = False
+    return made
+
+
+FORMS = [by_kernels, by_gram]
+
+
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("rule", [SequenceKernels, SequenceFactors])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_both_ways_to_measure_a_sequence_give_its_norm(form, bias: bool, dtype) -> None:
+    """Of several chunks, and in float32 whatever the switches say."""
+    layer = nn.Linear(120, 130, bias=bias)
+    inputs, errors = torch.randn(150, 70, 120).to(dtype), torch.randn(150, 70, 130).to(dtype)
+    kernels = torch.bmm(errors.double().mT, inputs.double()).flatten(1)
+    exact = torch.cat([kernels, errors.double().sum(dim=1)] if bias else [kernels], dim=1).norm(
+        dim=1
+    )
+    with restore_switches(), torch.autocast("cpu"):
+        torch.set_float32_matmul_precision("medium")
+        norms = form(layer, inputs, errors).norms()
+    assert norms.dtype == torch.float64
+    assert (norms >= exact * (1 - 1e-7)).all()
+    torch.testing.assert_close(norms, exact, rtol=1e-3, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "kernels"),
+    [((4, 16, 300), 300, False), ((4, 64, 300), 300, True), ((4, 2, 20, 300), 300, True)],
+)
+def test_the_cheaper_way_is_chosen_by_the_layer_and_the_length(shape, size, kernels) -> None:
+    made = SequenceFactors(nn.Linear(300, size), torch.zeros(shape), torch.zeros(*shape[:-1], size))
+    assert made.forms_kernels == kernels
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rule", [SequenceKernels, *FORMS])
 @pytest.mark.parametrize("left", [1e-3, 1e-7, 0.0])
 @pytest.mark.parametrize(("examples", "length", "width"), [(20, 9, 6), (300, 3, 1)])
 def test_rows_that_cancel_contribute_no_more_than_the_clip(
@@ -132,17 +176,19 @@ def test_rows_that_cancel_contribute_no_more_than_the_clip(
         assert lengths.min() > 0.29  # the bound on rounding is no more than that
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
-def test_a_row_with_a_huge_factor_drops_its_example(inputs: float, outputs: float) -> None:
+def test_a_row_with_a_huge_factor_drops_its_example(inputs: float, outputs: float, form) -> None:
     given = torch.ones(2, 3, 4), torch.ones(2, 3, 5)
     given[0][1, 2], given[1][1, 2] = inputs, outputs
-    norms = SequenceFactors(nn.Linear(4, 5, bias=False), *given).norms()
+    norms = form(nn.Linear(4, 5, bias=False), *given).norms()
     assert norms.tolist() == [pytest.approx(3 * math.sqrt(20)), math.inf]
 
 
-def test_a_tiny_sequence_is_measured() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_tiny_sequence_is_measured(form) -> None:
     given = torch.full((2, 3, 4), 1e-25), torch.full((2, 3, 5), 1e-9)
-    norms = SequenceFactors(nn.Linear(4, 5, bias=False), *given).norms()
+    norms = form(nn.Linear(4, 5, bias=False), *given).norms()
     assert norms.tolist() == pytest.approx([3e-34 * math.sqrt(20)] * 2, rel=1e-5, abs=0.0)
 
 

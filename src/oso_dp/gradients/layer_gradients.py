@@ -141,8 +141,19 @@ def norm_upper_bound(
     where an example is not usable. sum_type: in which the sum is taken, T products and their
     additions: off by at most (T + 1) u S, with the u of that type.
     """
-    measured = (widths + length**2 + 3) * _unit(torch.float64) * terms**2
-    norms = (squares.clamp(min=0.0) + measured).sqrt() + (length + 1) * _unit(sum_type) * terms
+    error = (widths + length**2 + 3) * _unit(torch.float64) * terms**2
+    return _with_sum_error((squares.clamp(min=0.0) + error).sqrt(), terms, length, sum_type)
+
+
+def kernel_norm_upper_bound(
+    norms: Tensor, terms: Tensor, length: int, sum_type: torch.dtype
+) -> Tensor:
+    """The same from the norm of G as a sum of its terms in `sum_type`, off by at most T u S."""
+    return _with_sum_error(norms + length * _unit(sum_type) * terms, terms, length, sum_type)
+
+
+def _with_sum_error(norms: Tensor, terms: Tensor, length: int, sum_type: torch.dtype) -> Tensor:
+    norms = norms + (length + 1) * _unit(sum_type) * terms
     return norms.masked_fill(~terms.isfinite(), torch.inf)
 
 

@@ -1,10 +1,11 @@
 """Linear layers: the gradient is an outer product e_i a_i^T, so nothing per example is formed.
 
 On a sequence example i's gradient is E_i^T A_i, a sum over its T rows. Either of two forms is kept,
-whichever is small. Kernels: the per-sample gradient itself, while it is at most twice as large as
-the factors; then the sums cost T times less, too. Factors otherwise: the norm is that of the Gram
-matrices, |G|^2 = sum_st (a_s . a_t) (e_s . e_t), and nothing per example is formed. Which one
-depends on the layer and T alone, never on the batch.
+whichever is smaller. Kernels: the per-sample gradient itself; then the sums cost T times less, too.
+Factors otherwise: of these, the norm is measured in the cheaper way. Either kernels are formed of a
+few examples at a time, and not kept; or it is that of the Gram matrices, |G|^2 =
+sum_st (a_s . a_t) (e_s . e_t), which takes float64. All this depends on the layer and T alone,
+never on the batch.
 """
 
 import math
@@ -17,10 +18,12 @@ from oso_dp.gradients.layer_gradients import (
     Sums,
     chunks,
     is_async_device,
+    kernel_norm_upper_bound,
     norm_upper_bound,
     outer_product_norms,
     row_norms,
 )
+from oso_dp.gradients.precision import float32
 
 _LARGE = 2**15  # weights: of a smaller layer, all products cost less than to look who is where
 _MOST = 0.75  # of the examples: to lay them out costs more than the others' zeros
@@ -97,10 +100,21 @@ def are_disjoint(weights: Tensor) -> bool:
 
 
 def kernels_are_small(layer: nn.Linear, inputs: Tensor) -> bool:
-    """For inputs [N, ..., I]. On a CPU the Gram matrices take longer there, too."""
-    rows = math.prod(inputs.shape[1:-1])
-    factors = rows * (layer.in_features + layer.out_features)
-    return layer.in_features * layer.out_features <= 2 * factors
+    """Whether a kernel has no more numbers than its factors, for inputs [N, ..., I]."""
+    return _kernel_size(layer) <= _factors_size(layer, math.prod(inputs.shape[1:-1]))
+
+
+def _kernel_size(layer: nn.Linear) -> int:
+    return layer.in_features * layer.out_features
+
+
+def _factors_size(layer: nn.Linear, rows: int) -> int:
+    return rows * (layer.in_features + layer.out_features)
+
+
+# Kernels of more numbers than so many times those of the factors take longer than Gram matrices:
+# these have as many times fewer products, which take four times as long in float64.
+_GRAM_PAYS = 4
 
 
 class SequenceKernels(MaterializedGradients):
@@ -120,15 +134,22 @@ class SequenceFactors:
 
     def __init__(self, layer: nn.Linear, inputs: Tensor, output_gradients: Tensor) -> None:
         self.length = inputs[0, ..., 0].numel()  # T
+        self.forms_kernels = _kernel_size(layer) <= _GRAM_PAYS * _factors_size(layer, self.length)
         self.rows = LinearGradients(layer, inputs.flatten(0, -2), output_gradients.flatten(0, -2))
 
     def norms(self) -> Tensor:
         """Never below the norm of what `weighted_sums` adds for the example."""
         terms = self.rows.norms().unflatten(0, (-1, self.length)).sum(dim=1)  # inf: not usable
-        inputs, errors = self.rows.inputs, self.rows.output_gradients
+        inputs, errors = (
+            factor.unflatten(0, (-1, self.length))
+            for factor in (self.rows.inputs, self.rows.output_gradients)
+        )
         sum_type = torch.promote_types(errors.dtype, torch.float32)
-        widths = inputs.shape[1] + errors.shape[1]
-        return norm_upper_bound(self._gram_squares(), terms, self.length, widths, sum_type)
+        if self.forms_kernels:
+            norms = self._kernel_norms(inputs, errors, sum_type)
+            return kernel_norm_upper_bound(norms, terms, self.length, sum_type)
+        squares, widths = self._gram_squares(inputs, errors), inputs.shape[2] + errors.shape[2]
+        return norm_upper_bound(squares, terms, self.length, widths, sum_type)
 
     def drop(self, bad: Tensor) -> None:
         self.rows.drop(bad.repeat_interleave(self.length))
@@ -136,10 +157,20 @@ class SequenceFactors:
     def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
         return self.rows.weighted_sums(weights.repeat_interleave(self.length, dim=2), onto)
 
-    def _gram_squares(self) -> Tensor:
+    def _kernel_norms(self, inputs: Tensor, errors: Tensor, sum_type: torch.dtype) -> Tensor:
+        """|sum_t e_t a_t^T|, [N], of a few examples at a time; a bias is one more input."""
+        norms = []
+        laid_out = errors.shape[2] * inputs.shape[2] * torch.finfo(sum_type).bits // 8
+        with float32(inputs.device):
+            for part in chunks(inputs, laid_out):
+                one, other = inputs[part].to(sum_type), errors[part].to(sum_type)
+                of_kernel = row_norms(torch.bmm(other.transpose(1, 2), one))
+                of_bias = row_norms(other.sum(dim=1)) * float(self.rows.has_bias)
+                norms.append(of_kernel.hypot(of_bias))
+        return torch.cat(norms)
+
+    def _gram_squares(self, inputs: Tensor, errors: Tensor) -> Tensor:
         """sum_st (a_s . a_t) (e_s . e_t), [N]; a bias is one more input, a constant 1."""
-        inputs = self.rows.inputs.unflatten(0, (-1, self.length))
-        errors = self.rows.output_gradients.unflatten(0, (-1, self.length))
         laid_out = 8 * self.length * (inputs.shape[2] + errors.shape[2] + 2 * self.length)
         squares = []
         for part in chunks(inputs, laid_out):
