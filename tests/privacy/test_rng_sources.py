@@ -189,6 +189,13 @@ class TestSystemEntropy:
         four = draws.transpose(0, 2, 1).reshape(4, -1)
         assert np.abs(np.corrcoef(four) - np.eye(4)).max() < 0.03
 
+    @pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 2**16, 2**16 + 1, 2**17 + 3])
+    def test_any_number_of_numbers_is_drawn(self, count: int) -> None:
+        drawn = SystemEntropy().normals(["a", "b"], "noise", 1, (count,))
+        assert drawn.shape == (2, count)
+        assert len(np.unique(drawn)) == 2 * count
+        assert np.isfinite(drawn).all()
+
     def test_the_same_question_gets_another_answer(self) -> None:
         system = SystemEntropy()
         asked = [

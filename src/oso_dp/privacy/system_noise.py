@@ -16,8 +16,9 @@ _HOST_BLOCK, _DEVICE_BLOCK = 2**16, 2**20
 def draw_normals(count: int, device: torch.device) -> Tensor:
     """Standard normal numbers, float64 [count], with a new key for each block."""
     numbers = torch.empty(count, dtype=torch.float64, device=device)
-    blocks = -(-count // (_HOST_BLOCK if device.type == "cpu" else _DEVICE_BLOCK))
-    size = -(-count // (4 * blocks)) * 4
+    most = _HOST_BLOCK if device.type == "cpu" else _DEVICE_BLOCK
+    blocks = max(1, math.ceil(count / most))
+    size = 4 * max(1, math.ceil(count / (4 * blocks)))
     words = torch.empty(4, size, dtype=torch.int64, device=device)
     values = torch.empty(4, size, dtype=torch.float64, device=device)
     for part in numbers.split(size):
