@@ -135,7 +135,7 @@ class SystemEntropy(RandomSource):
 
         count, cpu = math.prod(shape), torch.device("cpu")
         numbers = self.device_normals(run_ids, purpose, step, count, cpu)
-        return numbers.view(-1, *shape).numpy()
+        return numbers.view(len(run_ids), *shape).numpy()
 
     def device_normals(
         self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
