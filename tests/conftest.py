@@ -48,13 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the modules and the tests are made of stays; to look through it again takes a second.
-
-    And to look for garbage less often saves a twentieth of the time.
-    """
+    """What the modules and the tests are made of stays; to look through it again takes a second."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
 
 
 @pytest.fixture(autouse=True)
