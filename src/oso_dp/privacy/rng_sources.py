@@ -57,6 +57,11 @@ class RandomSource(ABC):
         """A function that returns the next random words of a stream."""
 
     @abstractmethod
+    def device_normals(
+        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+    ) -> Tensor:
+        """Standard normal numbers, float64 [R, count], by tensor operations on the device."""
+
     def normals(
         self,
         run_ids: Sequence[str],
@@ -66,12 +71,11 @@ class RandomSource(ABC):
         threads: int = 1,
     ) -> np.ndarray:
         """Standard normal numbers of the CPU, float64 [R, *shape], by at most `threads` threads."""
+        import torch
 
-    @abstractmethod
-    def device_normals(
-        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
-    ) -> Tensor:
-        """Standard normal numbers, float64 [R, count], by tensor operations on the device."""
+        count, cpu = math.prod(shape), torch.device("cpu")
+        numbers = self.device_normals(run_ids, purpose, step, count, cpu)
+        return numbers.view(len(run_ids), *shape).numpy()
 
 
 def blocks(size: int) -> list[tuple[int, slice]]:
@@ -122,20 +126,6 @@ class SystemEntropy(RandomSource):
 
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return _system_words
-
-    def normals(
-        self,
-        run_ids: Sequence[str],
-        purpose: str,
-        step: int,
-        shape: tuple[int, ...],
-        threads: int = 1,
-    ) -> np.ndarray:
-        import torch
-
-        count, cpu = math.prod(shape), torch.device("cpu")
-        numbers = self.device_normals(run_ids, purpose, step, count, cpu)
-        return numbers.view(len(run_ids), *shape).numpy()
 
     def device_normals(
         self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
