@@ -3,7 +3,7 @@
 from competitor import Competitor
 from jax_peer import Jax
 from opacus_peer import OnlineGhost, OnlineHooks, OpacusGhost, OpacusHooks
-from ours import Ours
+from ours import SYSTEM_NOISE, Ours
 from plain_sgd import BFloat16SGD, ChannelsLastSGD, OwnLayersSGD, PlainSGD
 from torch_func_peer import TorchFunc
 
@@ -23,20 +23,22 @@ PEERS: dict[str, tuple[str, type[Competitor]]] = {
     "torch_func": ("torch.func, vmap", TorchFunc),
     "jax": ("JAX, vmap + jit", Jax),
 }
+# Ours with noise of the operating system's generator, as `train_private` draws it.
+SYSTEM = [f"online{SYSTEM_NOISE}"]
 
 
 def competitor_names() -> list[str]:
     """What is measured unless others are named: the peers, and the paper's methods as ours."""
-    return [*PEERS, *sorted(PAPER_METHODS, key=lambda name: (name != "online", name))]
+    return [*PEERS, *sorted(PAPER_METHODS, key=lambda name: (name != "online", name)), *SYSTEM]
 
 
 def find_competitor(name: str) -> type[Competitor]:
     """The competitor of this name; OsoError names the allowed ones."""
     if name in PEERS:
         return PEERS[name][1]
-    if name in method_names():
+    if name in SYSTEM or name in method_names():
         return Ours
-    allowed = ", ".join([*PEERS, *method_names()])
+    allowed = ", ".join([*PEERS, *method_names(), *SYSTEM])
     raise OsoError(f"competitor: {name!r}; allowed are {allowed}")
 
 
@@ -54,4 +56,5 @@ def label(name: str, runs: int, precision: str = "float32") -> str:
     if not is_ours(name):
         return PEERS[name][0]
     low = "" if precision == "float32" else f", {precision}"
-    return f"oso {find_method(name).title}, R = {runs}{low}"
+    noise = ", system noise" if name in SYSTEM else ""
+    return f"oso {find_method(name.removesuffix(SYSTEM_NOISE)).title}{noise}, R = {runs}{low}"

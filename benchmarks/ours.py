@@ -1,7 +1,8 @@
 """Ours: a method of the study, by the training loop that the study's jobs run.
 
 Unlike the peers it is charged for all that a job does in a step: drawing each run's Poisson batch
-from the whole data set, gathering it, seeded noise, the ledger, and the test for divergence.
+from the whole data set, gathering it, seeded noise (or, by the name's ending, the system's), the
+ledger, and the test for divergence.
 """
 
 import numpy as np
@@ -18,6 +19,7 @@ from oso_dp.training.loop import study_training
 from oso_dp.training.task import StudyTask
 
 _STEPS = 1_000_000  # never reached
+SYSTEM_NOISE = "_system"  # the ending of a competitor's name
 
 
 class Ours(Competitor):
@@ -25,7 +27,8 @@ class Ours(Competitor):
 
     def __init__(self, setting: Setting, data: Data) -> None:
         super().__init__(setting, data)
-        method_type = find_method(setting.competitor)
+        name = setting.competitor
+        method_type = find_method(name.removesuffix(SYSTEM_NOISE))
         method = method_type(
             method_type.Options(**setting.method_options), momentum=setting.momentum
         )
@@ -39,6 +42,7 @@ class Ours(Competitor):
             evaluate_every=_STEPS,
             device=setting.device,
             precision=setting.precision,
+            randomness="system" if name.endswith(SYSTEM_NOISE) else "seeded",
         )
         candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}
         point = method.initial_values({**candidate, "quantile": 0.5})
