@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.training.task import Examples, TensorExamples
 
-_NAMES = ("inputs", "targets")
 MAX_EXAMPLES_CHECKED = 100  # of a data set, before training
 
 
@@ -33,18 +34,11 @@ def make_examples(data: Any, device: torch.device, argument: str = "data") -> Ex
     if isinstance(data, tuple | list) and not _is_list_of_pairs(data):
         if len(data) != 2:
             raise OsoError(f"{argument}: {len(data)} elements; must be (inputs, targets)")
-        inputs, targets = (
-            _to_batch(argument, name, values) for name, values in zip(_NAMES, data, strict=True)
-        )
-        if len(inputs) != len(targets):
-            raise OsoError(
-                f"{argument}: {len(inputs)} inputs and {len(targets)} targets; must be equally many"
-            )
-        for name, values in zip(_NAMES, (inputs, targets), strict=True):
-            if values.is_floating_point() and not values.isfinite().all():
-                raise OsoError(f"{argument}: {name} contain NaN or infinity; must be finite")
-        return TensorExamples(inputs.to(device), targets.to(device))
+        inputs, targets = data
+        return _tensor_examples(inputs, targets, device, argument)
     is_mapping = isinstance(data, Mapping)
+    if is_mapping and _find_labels(data):
+        return _tensor_examples(*_split_labels(data), device, argument)
     if not is_mapping and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         try:
             size = len(data)
@@ -60,6 +54,62 @@ def make_examples(data: Any, device: torch.device, argument: str = "data") -> Ex
         f"{argument}: {type(data).__name__}; must be (inputs, targets) or a map-style data set "
         f"with a length{hint}"
     )
+
+
+_LABELS = ("labels", "label")  # the key of the targets in a dictionary
+
+
+def _find_labels(values: Mapping[Any, Any]) -> str | None:
+    return next((name for name in _LABELS if name in values), None)
+
+
+def _split_labels(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
+    """Inputs and targets of a dictionary that has both."""
+    labels = _find_labels(values)
+    assert labels is not None
+    return {key: value for key, value in values.items() if key != labels}, values[labels]
+
+
+def _tensor_examples(
+    inputs: Any, targets: Any, device: torch.device, argument: str
+) -> TensorExamples:
+    several = _is_structured(inputs)
+    parts = _name_parts(inputs) | {"targets": targets}
+    tensors = {name: _to_batch(argument, name, values, several) for name, values in parts.items()}
+    count = len(tensors["targets"])
+    for name, values in tensors.items():
+        if len(values) != count:
+            raise OsoError(
+                f"{argument}: {len(values)} {name} and {count} targets; must be equally many"
+            )
+        if values.is_floating_point() and not values.isfinite().all():
+            raise OsoError(f"{argument}: {name} contain NaN or infinity; must be finite")
+    *of_inputs, of_targets = (values.to(device) for values in tensors.values())
+    return TensorExamples(_structured(inputs, of_inputs), of_targets)
+
+
+def _is_structured(inputs: Any) -> bool:
+    """Whether these are several tensors or arrays: a model's keywords, or its arguments."""
+    if isinstance(inputs, Mapping):
+        return True
+    return isinstance(inputs, tuple) and all(
+        hasattr(one, "shape") or hasattr(one, "to_numpy") for one in inputs
+    )
+
+
+def _name_parts(inputs: Any) -> dict[str, Any]:
+    """Each tensor or array of the inputs, by what messages call it."""
+    if not _is_structured(inputs):
+        return {"inputs": inputs}
+    parts = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
+    return {f"inputs[{key!r}]": values for key, values in parts}
+
+
+def _structured(inputs: Any, tensors: Sequence[Tensor]) -> Structure:
+    """The tensors in the structure of the inputs."""
+    if isinstance(inputs, Mapping):
+        return dict(zip(inputs, tensors, strict=True))
+    return tuple(tensors) if _is_structured(inputs) else tensors[0]
 
 
 def _is_list_of_pairs(data: Any) -> bool:
@@ -82,7 +132,7 @@ class DatasetExamples:
         self.dataset: Any = dataset
         self.device, self.argument = device, argument
         try:
-            self.empty_batch = tuple(tensor[None][:0].to(device) for tensor in self._pair(0))
+            self.empty_batch = map_tensors(lambda one: one[None][:0].to(device), self._pair(0))
         except OsoError:
             raise
         except Exception as error:  # a data set may raise any exception
@@ -91,7 +141,7 @@ class DatasetExamples:
             raise OsoError(f"{argument}: has no example at index 0 ({name}: {line})") from error
 
     def with_types(self, inputs: torch.dtype, targets: torch.dtype) -> "DatasetExamples":
-        """The same examples with these dtypes."""
+        """The same examples, of one input tensor each, with these dtypes."""
         converted = copy.copy(self)
         pairs = zip(self.empty_batch, (inputs, targets), strict=True)
         converted.empty_batch = tuple(tensor.to(dtype) for tensor, dtype in pairs)
@@ -100,52 +150,51 @@ class DatasetExamples:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def batch(self, indices: Tensor) -> tuple[Structure, Tensor, Tensor | None]:
         runs, size = indices.shape
         if size == 0:
-            inputs, targets = (
-                tensor.new_empty(runs, 0, *tensor.shape[1:]) for tensor in self.empty_batch
+            inputs, targets = map_tensors(
+                lambda one: one.new_empty(runs, 0, *one.shape[1:]), self.empty_batch
             )
             return inputs, targets, None
         flat = self._fetch(indices.flatten().tolist())
-        inputs, targets, absent = (tensor.unflatten(0, (runs, size)) for tensor in flat)
+        inputs, targets, absent = map_tensors(lambda one: one.unflatten(0, (runs, size)), flat)
         return inputs, targets, absent
 
-    def empty(self) -> tuple[Tensor, Tensor]:
+    def empty(self) -> tuple[Structure, Tensor]:
         inputs, targets = self.empty_batch
         return inputs, targets
 
-    def _fetch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    def _fetch(self, indices: Sequence[int]) -> tuple[Structure, Tensor, Tensor]:
         """Inputs, targets and which examples are absent, one row per index."""
-        fetched: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # padding repeats an index
+        fetched: dict[int, tuple[Structure, Tensor, Tensor]] = {}  # padding repeats an index
         for index in indices:
             if index not in fetched:
                 fetched[index] = self._example(index)
-        inputs, targets, absent = (
-            torch.stack(rows).to(self.device)
-            for rows in zip(*(fetched[index] for index in indices), strict=True)
+        rows = [fetched[index] for index in indices]
+        inputs, targets, absent = tree_map(
+            lambda *parts: torch.stack(parts).to(self.device), rows[0], *rows[1:]
         )
         return inputs, targets, absent
 
-    def _example(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _example(self, index: int) -> tuple[Structure, Tensor, Tensor]:
         """Input, target, is absent. An absent example is zero: no model or loss sees its values."""
-        zero_input, zero_target = (
-            tensor.new_zeros(tensor.shape[1:], device="cpu") for tensor in self.empty_batch
+        zeros = map_tensors(
+            lambda one: one.new_zeros(one.shape[1:], device="cpu"), self.empty_batch
         )
-        absent_example = zero_input, zero_target, torch.tensor(True)
         try:
-            raw_input, raw_target = self._pair(index)
+            given = self._pair(index)
         except OsoError:  # not numbers; exceptions of the data set itself propagate
-            return absent_example
-        if raw_input.shape != zero_input.shape or raw_target.shape != zero_target.shape:
+            return *zeros, torch.tensor(True)
+        (found, form), (wanted, wanted_form) = tree_flatten(given), tree_flatten(zeros)
+        if form != wanted_form or [one.shape for one in found] != [one.shape for one in wanted]:
             raise OsoError(
                 f"{self.argument}: examples of different shapes; all must have one shape"
             )
-        inputs = _convert(raw_input, zero_input.dtype)
-        targets = _convert(raw_target, zero_target.dtype)
-        if inputs is None or targets is None:
-            return absent_example
-        return inputs, targets, torch.tensor(False)
+        converted = [_convert(one, like.dtype) for one, like in zip(found, wanted, strict=True)]
+        if any(one is None for one in converted):
+            return *zeros, torch.tensor(True)
+        return *tree_unflatten(converted, form), torch.tensor(False)
 
     def check_usable(self) -> None:
         """OsoError if more than half of the first examples are absent: few would be trained on.
@@ -166,18 +215,21 @@ class DatasetExamples:
                 "infinity or no numbers, and would be left out; correct them"
             )
 
-    def _pair(self, index: int) -> tuple[Tensor, Tensor]:
+    def _pair(self, index: int) -> tuple[Structure, Tensor]:
         example = self.dataset[index]
+        if isinstance(example, Mapping) and _find_labels(example):
+            example = _split_labels(example)
         if not isinstance(example, tuple | list) or len(example) != 2:
             raise OsoError(
                 f"{self.argument}: example of type {type(example).__name__}; must be a pair "
-                "(input, target)"
+                "(input, target), or a dictionary with labels"
             )
-        inputs, targets = (
-            _to_tensor(self.argument, name, value)
-            for name, value in zip(_NAMES, example, strict=True)
-        )
-        return inputs, targets
+        inputs, targets = example
+        tensors = [
+            _to_tensor(self.argument, name, values, _is_structured(inputs))
+            for name, values in _name_parts(inputs).items()
+        ]
+        return _structured(inputs, tensors), _to_tensor(self.argument, "targets", targets)
 
 
 def widen(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> Examples:
@@ -192,7 +244,8 @@ def widen(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> Exa
     """
     if not isinstance(examples, DatasetExamples):
         return examples
-    widened = _widen(examples, values)
+    several = not isinstance(examples.empty()[0], Tensor)  # then each has its own meaning
+    widened = examples if several else _widen(examples, values)
     widened.check_usable()
     return widened
 
@@ -240,9 +293,10 @@ def _widen(
 
 def format_types(examples: Examples) -> str:
     """The examples' dtypes and shapes, for a statement; public."""
+    inputs, targets = examples.empty()
     types = (
         f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape[1:])}"
-        for name, tensor in zip(_NAMES, examples.empty(), strict=True)
+        for name, tensor in (_name_parts(inputs) | {"targets": targets}).items()
     )
     left_out = ""
     if isinstance(examples, DatasetExamples):
@@ -265,14 +319,15 @@ def _convert(values: Tensor, dtype: torch.dtype) -> Tensor | None:
     return values.to("cpu", dtype, copy=True)
 
 
-def _to_batch(argument: str, name: str, values: Any) -> Tensor:
-    tensor = _to_tensor(argument, name, values)
+def _to_batch(argument: str, name: str, values: Any, keeps_bool: bool) -> Tensor:
+    tensor = _to_tensor(argument, name, values, keeps_bool and name != "targets")
     if tensor.dim() == 0 or len(tensor) == 0:
         raise OsoError(f"{argument}: has no {name}; must have at least one row")
     return tensor
 
 
-def _to_tensor(argument: str, name: str, values: Any) -> Tensor:
+def _to_tensor(argument: str, name: str, values: Any, keeps_bool: bool = False) -> Tensor:
+    """`keeps_bool`: a mask stays one; else it becomes 0 and 1."""
     if hasattr(values, "to_numpy"):  # a pandas object
         values = values.to_numpy()
     if isinstance(values, np.ma.MaskedArray):  # masked values would be trained on
@@ -291,6 +346,8 @@ def _to_tensor(argument: str, name: str, values: Any) -> Tensor:
     tensor = tensor.detach()
     if tensor.is_complex():
         raise OsoError(f"{argument}: {name} are complex; must be floats or integers")
+    if keeps_bool and tensor.dtype == torch.bool:
+        return tensor
     return tensor.float() if tensor.is_floating_point() else tensor.long()
 
 

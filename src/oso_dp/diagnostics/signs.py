@@ -15,6 +15,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics.cosine import cosine_between
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
+from oso_dp.gradients.structured import Structure
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
 from oso_dp.study.cohort import Run
@@ -89,12 +90,18 @@ class RecordingEngine(GradientEngine):
 
     def __init__(self, engine: GradientEngine) -> None:
         super().__init__(engine.model, engine.loss, engine.precision)
+        self.traits = engine.traits
         self.last: RecordingGradients
 
     def __call__(
-        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
+        self,
+        flat: Tensor,
+        inputs: Structure,
+        targets: Tensor,
+        absent: Tensor | None = None,
+        seed: int | None = None,
     ) -> BatchGradients:
-        self.last = RecordingGradients(self, flat, inputs, targets, absent)
+        self.last = RecordingGradients(self, flat, inputs, targets, absent, seed)
         return self.last
 
 

@@ -61,6 +61,13 @@ class ConvGradients:
         for part in chunks(inputs, patches):
             form(window, large[part], small[part], self.kernels[part])
 
+    @property
+    def gradients(self) -> dict[str, Tensor]:
+        """By the parameter's name, [N, *its shape]."""
+        weight = self.kernels.permute(0, 1, 4, 2, 3)
+        by_name = {"weight": weight if self.has_rows else weight.squeeze(3)}
+        return by_name if self.bias is None else by_name | {"bias": self.bias}
+
     def norms(self) -> Tensor:
         kernels = row_norms(self.kernels)
         return kernels if self.bias is None else kernels.hypot(row_norms(self.bias))

@@ -11,7 +11,10 @@ one size (the last one is padded): products of one shape are rounded in one way,
 example's gradient does not depend on its batch.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,76 +22,165 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.decompositions import Rows
 from oso_dp.gradients.forward_backward import (
     CONVOLUTIONS,
     BatchedLayer,
-    compute_layer_gradients,
+    Expanded,
+    ForwardBackward,
+    Traits,
     patched_forward,
 )
 from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES, check_layer, is_opaque
 from oso_dp.gradients.layer_gradients import (
+    CHUNK_BYTES,
     LARGEST_NORM,
     LayerGradients,
     Loss,
     Sums,
     is_async_device,
 )
+from oso_dp.gradients.other_layers import WholeModelGradients
 from oso_dp.gradients.precision import PRECISIONS, Precision, float32
+from oso_dp.gradients.shared_parameters import Target
+from oso_dp.gradients.structured import Structure, call_arguments, map_tensors, select, tensors_of
 
 # Examples of a run per chunk; more for images smaller than MNIST's.
 CHUNK_SIZE = {"cpu": 64, "cuda": 256}
 _MNIST_PIXELS = 28 * 28
+_CHUNKS_HELD = 64  # times `CHUNK_BYTES`: gradients of a model that is taken whole
 
 
 class GradientEngine:
     """Computes per-sample gradients of `loss(model(inputs), targets)`, a loss per example.
 
     Parameters are passed as a flat vector [P], in the order of `model.parameters()`; the weights of
-    `model` are not used. Raises OsoError for models that mix examples (batch normalization), use a
-    layer twice, or share a parameter between layers. precision: of products; results have the dtype
-    of the parameters.
+    `model` are not used. Raises OsoError for models that mix examples (batch normalization).
+    precision: of products; results have the dtype of the parameters. is_whole_model: gradients by
+    torch.func for the complete model, which takes any model that treats examples independently,
+    more time, and memory for as many gradients as examples in a chunk.
+
+    Attributes:
+        layers: those that own parameters, by name; a parameter that several share belongs to the
+            first. `layer_sizes` has how many numbers each owns.
+        traits: what the model does in its forward pass (`find_traits`).
     """
 
     def __init__(
-        self, model: nn.Module, loss: Loss, precision: Precision = PRECISIONS["float32"]
+        self,
+        model: nn.Module,
+        loss: Loss,
+        precision: Precision = PRECISIONS["float32"],
+        is_whole_model: bool = False,
     ) -> None:
         self.model, self.loss, self.precision = model, loss, precision
         self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         self.size = sum(shape.numel() for shape in self.shapes.values())  # P
-        self.layers = _find_layers(model)
-        self.layer_parameters: dict[str, list[str]] = {}  # names of each layer's own parameters
-        self.layer_sizes: dict[str, int] = {}  # how many numbers they are
-        for name, layer in self.layers.items():
-            own = dict(layer.named_parameters(recurse=is_opaque(layer)))
-            self.layer_parameters[name] = list(own)
-            self.layer_sizes[name] = sum(parameter.numel() for parameter in own.values())
-        if sum(self.layer_sizes.values()) != self.size:
-            raise OsoError("model: two layers share a parameter; parameters must not be shared")
         for name, layer in model.named_modules():
             check_layer(name, layer)
         model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
+        self.traits = Traits()
+        self.is_whole_model = is_whole_model
+        self._users = {"": model} if is_whole_model else _find_layers(model)
+        self._targets = _find_targets(self._users, is_whole_model)
+        self._expanded_names = [
+            name
+            for name, layer in self._users.items()
+            if not (is_whole_model or is_opaque(layer)) and _is_expanded(layer)
+        ]
+        # Of each layer that owns parameters: a parameter of several belongs to the first.
+        self.layer_shapes: dict[str, dict[str, torch.Size]] = {}
+        for name, targets in self._targets.items():
+            own = dict(self._users[name].named_parameters(remove_duplicate=False))
+            shapes = {
+                key: own[key].shape for key, target in targets.items() if target.layer == name
+            }
+            if shapes:
+                self.layer_shapes[name] = shapes
+        self.layers = {name: self._users[name] for name in self.layer_shapes}
+        self.layer_sizes = {  # how many numbers they own
+            name: sum(shape.numel() for shape in shapes.values())
+            for name, shapes in self.layer_shapes.items()
+        }
 
     def __call__(
-        self, flat: Tensor, inputs: Tensor, targets: Tensor, absent: Tensor | None = None
+        self,
+        flat: Tensor,
+        inputs: Structure,
+        targets: Tensor,
+        absent: Tensor | None = None,
+        seed: int | None = None,
     ) -> "BatchGradients":
         """The per-sample gradients at flat [R, P] for inputs [R, B, ...] and targets [R, B, ...].
 
-        absent: bool [R, B], examples that contribute to no sum.
+        absent: bool [R, B], examples that contribute to no sum. seed: of what the model draws at
+        random (dropout).
         """
-        return BatchGradients(self, flat, inputs, targets, absent)
+        return BatchGradients(self, flat, inputs, targets, absent, seed)
 
-    def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
-        """The model's outputs with these parameters [P]."""
+    def copy(self, whole_model: bool | None = None, exact: bool = False) -> "GradientEngine":
+        """The same with a copy of the model and no low precision.
+
+        whole_model: whether the model is taken whole (default: as here). exact: in float64.
+        """
+        model, loss = copy.deepcopy(self.model), self.loss
+        if exact:
+            model, loss = model.double(), _as_float64(loss)
+        whole = self.is_whole_model if whole_model is None else whole_model
+        copied = GradientEngine(model, loss, is_whole_model=whole)
+        copied.traits = self.traits
+        return copied
+
+    def take_whole_model(self) -> None:
+        """From now on, by torch.func for the complete model, one example's at a time."""
+        traits = self.traits
+        self.__init__(self.model, self.loss, self.precision, True)  # type: ignore[misc]
+        self.traits = traits
+
+    def outputs(self, flat: Tensor, inputs: Structure, training: bool = True) -> Structure:
+        """The model's outputs with these parameters [P]; `training`: in the mode that it is in."""
         views = self.views(flat)
-        layers = self._batched_layers({name: view[None] for name, view in views.items()})
+        with self._calling(flat, views), nullcontext() if training else _eval_mode(self.model):
+            return self._outputs(views, inputs)
+
+    def weighted_gradient(
+        self, flat: Tensor, inputs: Structure, targets: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The losses [B], and the gradient of sum_i weights_i loss_i at parameters [P], by
+        ordinary differentiation."""
+        at = flat.detach().clone().requires_grad_(True)
+        views = self.views(at)
+        with self._calling(at, views):  # the backward pass, too: it may compute a part anew
+            losses = self.loss(self._outputs(views, inputs), targets)
+            used = weights != 0
+            (gradient,) = torch.autograd.grad(losses[used] @ weights[used].to(losses), at)
+        return losses.detach(), gradient
+
+    @contextmanager
+    def _calling(self, flat: Tensor, views: dict[str, Tensor]) -> Iterator[None]:
+        """Inside, layers are called with these parameters [P], by name in `views`."""
+        layers = {}
+        if not self.is_whole_model:
+            layers = self._batched_layers({name: view[None] for name, view in views.items()})
 
         def forward(name: str, *args: Any, **kwargs: Any) -> Any:
-            call = layers[name].bind(args, kwargs)
-            return call.returned(layers[name].outputs(call))
+            return layers[name](args, kwargs, BatchedLayer.outputs)
 
         with self.precision.products(flat.device), patched_forward(layers, forward):
-            outputs = torch.func.functional_call(self.model, views, (inputs,))
-        return outputs.to(flat.dtype) if self.precision.low else outputs
+            yield
+
+    def _outputs(self, views: dict[str, Tensor], inputs: Structure) -> Structure:
+        args, kwargs = call_arguments(inputs)
+        outputs = torch.func.functional_call(self.model, views, args, kwargs)
+        if not self.precision.low:
+            return outputs
+        dtype = next(iter(views.values())).dtype
+        return map_tensors(lambda one: one.to(dtype) if one.is_floating_point() else one, outputs)
+
+    @property
+    def called_layers(self) -> frozenset[str]:
+        """The layers that are called with the parameters of each run, by name."""
+        return frozenset(self._users).difference(self._expanded_names)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vectors [..., P]."""
@@ -99,39 +191,68 @@ class GradientEngine:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
-    def batched_layers(self, flat: Tensor) -> dict[str, BatchedLayer]:
-        """The layers with parameters, by name, at flat [R, P]."""
-        return self._batched_layers(self.views(flat))
+    def start_pass(self, flat: Tensor) -> ForwardBackward:
+        """A pass at flat [R, P]."""
+        views = self.views(flat)
+        return ForwardBackward(
+            self._batched_layers(views), self._expanded(views), self.layer_shapes, self.traits
+        )
+
+    def whole_model_gradients(
+        self, flat: Tensor, inputs: Structure, targets: Tensor
+    ) -> dict[str, LayerGradients]:
+        """For inputs [N, ...] and targets [N, ...] of the runs at flat [R, P]."""
+        views = self.views(flat)
+        return {"": WholeModelGradients(self.model, self.loss, inputs, targets, views)}
 
     def _batched_layers(self, views: dict[str, Tensor]) -> dict[str, BatchedLayer]:
         layers = {}
-        for name, layer in self.layers.items():
+        for name, layer in self._users.items():
+            if name in self._expanded_names:
+                continue
             prefix = f"{name}." if name else ""
-            below = {
-                key.removeprefix(prefix): views[key] for key in views if key.startswith(prefix)
+            targets = self._targets[name]
+            own = {key: views[_global_name(target)] for key, target in targets.items()}
+            inside = {
+                key.removeprefix(prefix): view
+                for key, view in views.items()
+                if key.startswith(prefix) and key.removeprefix(prefix) not in own
             }
-            own = {key: below.pop(key) for key in self.layer_parameters[name]}
-            layers[name] = BatchedLayer(layer, own, below, self.precision)
+            layers[name] = BatchedLayer(layer, own, targets, self.precision, inside)
         return layers
 
-    def chunk_size(self, inputs: Tensor) -> int | None:
+    def _expanded(self, views: dict[str, Tensor]) -> list[Expanded]:
+        return [
+            Expanded(self._users[name], key, views[_global_name(target)], target)
+            for name in self._expanded_names
+            for key, target in self._targets[name].items()
+        ]
+
+    def chunk_size(self, inputs: Structure) -> int | None:
         """Examples per chunk of a run; None for the complete batch. inputs [B, ...]."""
-        device = inputs.device.type
+        first = tensors_of(inputs)[0]
+        device = first.device.type
+        if self.is_whole_model:
+            return max(1, CHUNK_BYTES[device] * _CHUNKS_HELD // (8 * self.size))
         if self.precision.low:
             return CHUNK_SIZE[device]
         if device != "cpu" or not any(
             isinstance(one, CONVOLUTIONS) for one in self.layers.values()
         ):
             return None
-        return CHUNK_SIZE["cpu"] * max(1, _MNIST_PIXELS // inputs.shape[1:].numel())
+        return CHUNK_SIZE["cpu"] * max(1, _MNIST_PIXELS // first.shape[1:].numel())
 
-    def chunks(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, inputs: Structure, targets: Tensor) -> Iterator[tuple[Structure, Tensor]]:
         """Of every run's batch, [R, width, ...] each; zeros pad the last one."""
-        width = self.chunk_size(inputs.flatten(0, 1)) or inputs.shape[1]
-        for start in range(0, inputs.shape[1], width):
-            xs, ys = inputs[:, start : start + width], targets[:, start : start + width]
-            lack = width - xs.shape[1] if self.precision.low else 0
-            yield (_pad(xs, lack), _pad(ys, lack)) if lack else (xs, ys)
+        size = targets.shape[1]
+        width = self.chunk_size(map_tensors(lambda one: one.flatten(0, 1), inputs)) or size
+        for start in range(0, size, width):
+            part = slice(start, start + width)
+            xs, ys = select(inputs, (slice(None), part)), targets[:, part]
+            lack = width - ys.shape[1] if self.precision.low else 0
+            if lack:
+                xs, ys = map_tensors(partial(_pad, lack=lack), xs), _pad(ys, lack)
+            yield xs, ys
 
 
 class BatchGradients:
@@ -146,13 +267,14 @@ class BatchGradients:
         self,
         engine: GradientEngine,
         flat: Tensor,
-        inputs: Tensor,
+        inputs: Structure,
         targets: Tensor,
         absent: Tensor | None = None,
+        seed: int | None = None,
     ) -> None:
         self.engine, self.flat, self.inputs, self.targets = engine, flat, inputs, targets
-        self.absent = absent
-        self.shape = inputs.shape[:2]  # R, B
+        self.absent, self.seed = absent, seed
+        self.shape = targets.shape[:2]  # R, B
         self._chunks: list[dict[str, LayerGradients]] = []  # by the layer's name
         self._widths: list[int] = []  # examples of a run in each chunk
         self._norms: Tensor | None = None
@@ -166,7 +288,8 @@ class BatchGradients:
         if self._norms is None:
             self._norms = self.flat.new_zeros(self.shape)
             if self._norms.numel():
-                self._norms = self._take_gradients().to(self.flat.dtype)
+                with seeded(self.seed, self.flat.device):
+                    self._norms = self._take_gradients().to(self.flat.dtype)
         return self._norms
 
     def layer_norms(self) -> dict[str, Tensor]:
@@ -188,37 +311,43 @@ class BatchGradients:
                 for chunk, part in zip(self._chunks, parts, strict=True):
                     sums = chunk[layer].weighted_sums(part, sums)
                 assert sums is not None
-                flattened += [sums[key].flatten(2) for key in self.engine.layer_parameters[layer]]
+                flattened += [sums[key].flatten(2) for key in self.engine.layer_shapes[layer]]
         return torch.cat(flattened, dim=2)
 
     def plain_sums(self, present: Tensor) -> Tensor:
         """sum_i g_ri over those present, by ordinary differentiation, [R, P]."""
-        return torch.stack([self._plain_sum(run, present[run]) for run in range(len(self.flat))])
+        with seeded(self.seed, self.flat.device):
+            return torch.stack(
+                [self._plain_sum(run, present[run]) for run in range(len(self.flat))]
+            )
 
     def _plain_sum(self, run: int, present: Tensor) -> Tensor:
-        engine, flat = self.engine, self.flat[run].detach().requires_grad_(True)
-        inputs, targets = self.inputs[run], self.targets[run]
+        engine, flat = self.engine, self.flat[run]
+        inputs, targets = select(self.inputs, run), self.targets[run]
         total = torch.zeros_like(self.flat[run])
-        width = engine.chunk_size(inputs) or max(1, len(inputs))
-        for start in range(0, len(inputs), width):
+        width = engine.chunk_size(inputs) or max(1, len(targets))
+        for start in range(0, len(targets), width):
             part = slice(start, start + width)
-            losses = engine.loss(engine.outputs(flat, inputs[part]), targets[part])
-            with engine.precision.products(flat.device):
-                total += torch.autograd.grad(losses[present[part]].sum(), flat)[0]
+            weights = present[part].to(flat.dtype)
+            total += engine.weighted_gradient(flat, select(inputs, part), targets[part], weights)[1]
         return total
 
     def _take_gradients(self) -> Tensor:
         """Norms, float64 [R, B]; keeps each chunk's gradients."""
         engine, (runs, size) = self.engine, self.shape
-        layers, measured = engine.batched_layers(self.flat), []
+        first, measured = None if engine.is_whole_model else engine.start_pass(self.flat), []
         for inputs, targets in engine.chunks(self.inputs, self.targets):
-            xs, ys = inputs.flatten(0, 1), targets.flatten(0, 1)
+            xs = map_tensors(lambda one: one.flatten(0, 1), inputs)
+            ys = targets.flatten(0, 1)
             with engine.precision.products(self.flat.device):
-                gradients = compute_layer_gradients(engine.model, engine.loss, layers, xs, ys)
-            norms = [_checked_norms(of_layer, len(xs)) for of_layer in gradients.values()]
+                if first is None:
+                    gradients = engine.whole_model_gradients(self.flat, xs, ys)
+                else:
+                    gradients = first.again().run(engine.model, engine.loss, xs, ys)
+            norms = [_checked_norms(of_layer, len(ys)) for of_layer in gradients.values()]
             measured.append(torch.stack(norms).unflatten(1, (runs, -1)))
             self._chunks.append(gradients)
-            self._widths.append(inputs.shape[1])
+            self._widths.append(targets.shape[1])
         by_layer = torch.cat(measured, dim=2)[:, :, :size].flatten(1)  # without what pads
         norms = torch.linalg.vector_norm(by_layer, dim=0)
         bad = ~(norms < LARGEST_NORM)
@@ -230,7 +359,7 @@ class BatchGradients:
                 for of_layer in chunk.values():
                     of_layer.drop(part.flatten())
         by_layer = by_layer.masked_fill(bad, torch.inf).unflatten(1, self.shape)
-        self._layer_norms = dict(zip(layers, by_layer, strict=True))
+        self._layer_norms = dict(zip(engine.layers, by_layer, strict=True))
         return norms.masked_fill(bad, torch.inf).view(self.shape)
 
     def _split(self, values: Tensor, padding: int = 0) -> Sequence[Tensor]:
@@ -253,12 +382,71 @@ def _find_layers(model: nn.Module) -> dict[str, nn.Module]:
     layers: dict[str, nn.Module] = {}
     whole: tuple[str, ...] = ()
     for name, layer in model.named_modules():
-        has_parameters = next(layer.parameters(recurse=False), None) is not None
+        has_parameters = next(layer.parameters(recurse=is_opaque(layer)), None) is not None
         if has_parameters and not name.startswith(whole):
             layers[name] = layer
             if is_opaque(layer):
                 whole += (f"{name}." if name else "",)
     return layers
+
+
+def _find_targets(
+    layers: dict[str, nn.Module], is_whole_model: bool
+) -> dict[str, dict[str, Target]]:
+    """Of each layer: where the gradients of its parameters belong, by their names."""
+    owners: dict[int, Target] = {}
+    targets: dict[str, dict[str, Target]] = {}
+    for name, layer in layers.items():
+        recurse = is_whole_model or is_opaque(layer)
+        own = layer.named_parameters(recurse=recurse, remove_duplicate=is_whole_model)
+        targets[name] = {
+            key: owners.setdefault(id(parameter), Target(name, Rows(key))) for key, parameter in own
+        }
+    return targets
+
+
+def _global_name(target: Target) -> str:
+    return f"{target.layer}.{target.rows.name}" if target.layer else target.rows.name
+
+
+def _is_expanded(layer: nn.Module) -> bool:
+    """Whether a layer's parameters are rows [1, ...] that it uses beside layers inside it."""
+    own = list(layer.parameters(recurse=False))
+    has_layers = len(list(layer.parameters())) > len(own)
+    return has_layers and all(p.dim() > 1 and len(p) == 1 for p in own)
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(layer, layer.training) for layer in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for layer, training in modes:
+            layer.training = training
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Inside, torch's own generators start from this seed; afterwards they are as before."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def _as_float64(loss: Loss) -> Loss:
+    """A loss that is a module holds its weights of classes in float32."""
+    if not isinstance(loss, nn.Module):
+        return loss
+    try:
+        exact: Loss = copy.deepcopy(loss).double()
+    except Exception:  # whatever a module of the user's may hold: then as it is
+        return loss
+    return exact
 
 
 def _pad(values: Tensor, lack: int) -> Tensor:

@@ -13,18 +13,23 @@ than rounding, and a tolerance for that would accept mixing of 1 %. So there are
 model that mixes examples does so in all of them; below 1e-4 of a gradient it is not detected.
 """
 
-import copy
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import GradientEngine
 from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES
 from oso_dp.gradients.layer_gradients import Loss
+from oso_dp.gradients.model_traits import SameForAllExamples, find_traits
 from oso_dp.gradients.pure_forward import check_unchanged
+from oso_dp.gradients.structured import Structure, map_tensors, select, tensors_of
+
+_log = logging.getLogger(__name__)
 
 MANY = 7
 BATCHES = (tuple(range(MANY)), (5, 0, 3))  # another size, other places
@@ -47,23 +52,27 @@ NARROW, DRAWS = Tolerance(2e-5, 1e-4), 3
 def check_model(
     engine: GradientEngine,
     flat: Tensor,
-    inputs: Tensor,
+    inputs: Structure,
     targets: Tensor,
     classes: int = 2,
 ) -> None:
     """Raise OsoError if model and loss mix examples, or fail on made-up examples.
 
-    In float64, or in float32 where float64 is not possible. The arguments are those of
-    `check_independence`.
+    In float64, or in float32 where float64 is not possible. Where the rules of the layers are wrong
+    for the model (it uses their parameters elsewhere, or calls an unknown layer with several
+    tensors), and the model treats examples independently, the engine takes the whole model from
+    then on. The arguments are those of `check_independence`.
     """
     try:
-        # Of the structure, so without the rounding of a low precision. Copies: buffers change.
-        exact = GradientEngine(copy.deepcopy(engine.model).double(), _as_float64(engine.loss))
-        if _computes_in_float64(exact, flat.double(), inputs, targets):
-            check_independence(exact, flat.double(), inputs, targets, classes=classes)
-            return
-        rounded = GradientEngine(copy.deepcopy(engine.model), engine.loss)
-        _check_rounded(rounded, flat.float(), inputs, targets, classes)
+        try:
+            engine.traits = find_traits(engine, flat, inputs)
+            _check_in_float64(engine.copy, flat, inputs, targets, classes)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if engine.is_whole_model:
+                raise
+            _try_whole_model(engine, error, flat, inputs, targets, classes)
     except (OsoError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model or a loss may raise any exception
@@ -71,8 +80,45 @@ def check_model(
         raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
 
 
+def _try_whole_model(
+    engine: GradientEngine,
+    refused: Exception,
+    flat: Tensor,
+    inputs: Structure,
+    targets: Tensor,
+    classes: int,
+) -> None:
+    """Make the engine take the whole model, if its gradients are then right; else raise."""
+    whole = engine.copy(whole_model=True)
+    try:
+        whole.traits = find_traits(whole, flat, inputs)
+        if whole.traits.draws_random:
+            raise refused
+        _check_in_float64(whole.copy, flat, inputs, targets, classes)
+    except Exception:  # what the layers' rules are refused for says more
+        raise refused from None
+    engine.take_whole_model()
+    reason = " ".join(str(refused).split()).removeprefix("model: ")[:200]
+    _log.warning("model: trained by torch.func, which takes more time and memory: %s", reason)
+
+
+def _check_in_float64(
+    copy_engine: Callable[..., GradientEngine],
+    flat: Tensor,
+    inputs: Structure,
+    targets: Tensor,
+    classes: int,
+) -> None:
+    # Of the structure, so without the rounding of a low precision. Copies: buffers change.
+    exact = copy_engine(exact=True)
+    if _computes_in_float64(exact, flat.double(), inputs, targets):
+        check_independence(exact, flat.double(), inputs, targets, classes=classes)
+        return
+    _check_rounded(copy_engine(), flat.float(), inputs, targets, classes)
+
+
 def _check_rounded(
-    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor, classes: int
+    engine: GradientEngine, flat: Tensor, inputs: Structure, targets: Tensor, classes: int
 ) -> None:
     """Each draw within the wide tolerance of float32, and one of them within the narrow one."""
     refused: OsoError | None = None
@@ -90,37 +136,32 @@ def _check_rounded(
 
 
 def _computes_in_float64(
-    engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+    engine: GradientEngine, flat: Tensor, inputs: Structure, targets: Tensor
 ) -> bool:
     """Whether it does, from parameters to losses; else float64 would hold nothing more exact."""
-    zeros = (part.new_zeros(1, *part.shape[1:]) for part in (inputs, targets))
-    made = [part.to(flat.dtype) if part.is_floating_point() else part for part in zeros]
+
+    def zeros(part: Tensor) -> Tensor:
+        made = part.new_zeros(1, *part.shape[1:])
+        return made.to(flat.dtype) if part.is_floating_point() else made
+
+    xs, ys = map_tensors(zeros, inputs), zeros(targets)
     try:
-        outputs = engine.outputs(flat, made[0])
-        losses = engine.loss(outputs, made[1])
-        engine(flat[None], made[0][None], made[1][None]).norms()
+        with _fixed_random(engine):
+            outputs = engine.outputs(flat, xs)
+            losses = engine.loss(outputs, ys)
+            engine(flat[None], map_tensors(lambda one: one[None], xs), ys[None]).norms()
     except (OsoError, torch.OutOfMemoryError):
         return True  # its own line is to come
     except Exception:  # of float32 alone, or of a model that fails in any type
         return False
-    return outputs.dtype == losses.dtype == torch.float64
-
-
-def _as_float64(loss: Loss) -> Loss:
-    """A loss that is a module holds its weights of classes in float32."""
-    if not isinstance(loss, nn.Module):
-        return loss
-    try:
-        exact: Loss = copy.deepcopy(loss).double()
-    except Exception:  # whatever a module of the user's may hold: then as it is
-        return loss
-    return exact
+    types = {one.dtype for one in (*tensors_of(outputs), losses) if one.is_floating_point()}
+    return types == {torch.float64}
 
 
 def check_independence(
     engine: GradientEngine,
     flat: Tensor,
-    inputs: Tensor,
+    inputs: Structure,
     targets: Tensor,
     tolerance: Tolerance | None = None,
     classes: int = 2,
@@ -135,8 +176,8 @@ def check_independence(
     Args:
         engine: the model and loss.
         flat: [P]; determines the scale of the made-up parameters, and the dtype.
-        inputs: [*, ...]; only shape and dtype are used, so it may be empty. Made-up integers are 0
-            and 1.
+        inputs: tensors [*, ...]; only shapes and dtypes are used, so they may be empty. Made-up
+            integers are 0 and 1.
         targets: as `inputs`; made-up integers are in [0, classes).
         tolerance: default: that of the dtype in `TOLERANCES`.
         classes: the number of classes.
@@ -153,49 +194,72 @@ def check_independence(
     # Off the starting point, where a layer of zeros would hide what stands before it.
     spread = float(flat.std()) if flat.numel() > 1 else 0.0
     flat = flat.detach() + (spread or 0.05) * like(flat, flat.shape)
-    inputs = like(inputs, (MANY, *inputs.shape[1:]))
+    inputs = map_tensors(lambda one: like(one, (MANY, *one.shape[1:])), inputs)
     targets = like(targets, (MANY, *targets.shape[1:]), classes)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     # A pass may write into the parameters that are handed in, and nowhere else.
     with check_unchanged(engine.model, engine.views(flat)):
-        check_outputs(engine, flat, inputs[:3], within.outputs)
+        check_outputs(engine, flat, select(inputs, slice(3)), within.outputs)
         alone = _ExamplesAlone(engine, flat, inputs, targets)
         _check_losses(engine, flat, inputs, targets, alone.losses, within.outputs)
         with torch.no_grad():
-            outputs = engine.outputs(flat, inputs)
+            outputs = _outputs(engine, flat, inputs)
         for made in _targets_of_classes(targets, classes, random):
-            _check_loss_alone(engine.loss, outputs[: len(made)], made, within.outputs)
+            _check_loss_alone(engine.loss, select(outputs, slice(len(made))), made, within.outputs)
         for rows in BATCHES:
             _check_gradients(engine, flat, inputs, targets, rows, alone, within.gradients)
 
 
-def check_outputs(engine: GradientEngine, flat: Tensor, inputs: Tensor, tolerance: float) -> None:
+def _fixed_random(engine: GradientEngine) -> AbstractContextManager[Any]:
+    """Inside, a pass draws the same random numbers for each example, if it draws any."""
+    return SameForAllExamples() if engine.traits.draws_random else nullcontext()
+
+
+def _outputs(engine: GradientEngine, flat: Tensor, inputs: Structure) -> Structure:
+    with _fixed_random(engine):
+        return engine.outputs(flat, inputs)
+
+
+def check_outputs(
+    engine: GradientEngine, flat: Tensor, inputs: Structure, tolerance: float
+) -> None:
     """One example among three, whose company and place change, the company by a large factor."""
-    one, second, third = inputs
-    before, after = third, second
-    if inputs.is_floating_point():
-        before, after = 1e4 * third, -1e4 * second
-    batch = torch.stack((one, second, third))
+
+    def in_other_company(part: Tensor) -> Tensor:
+        one, second, third = part
+        if part.is_floating_point():
+            return torch.stack((1e4 * third, one, -1e4 * second))
+        return torch.stack((third, one, second))
+
     with torch.no_grad():
-        outputs = engine.outputs(flat, batch)
-        there = engine.outputs(flat, torch.stack((before, one, after)))[1]
-        again = [engine.outputs(flat, batch) for _ in range(MAX_REPEATED_FRACTION)]
-    if not outputs.isfinite().all():
-        raise OsoError("model: its output on a made-up example is NaN or infinite; must be finite")
-    here, most = outputs[0], float(outputs.abs().max())
-    if not all(_is_close(outputs, other, most, max(tolerance, 1e-4)) for other in again):
-        raise OsoError(
-            "model: its output for an example differs between calls; random layers (dropout) are "
-            "not supported"
-        )
-    if not _is_close(here, there, 0.1 * float(here.abs().max()), tolerance):
-        raise OsoError(f"model: its output for an example {MSG_MIXES_EXAMPLES}")
+        outputs = tensors_of(_outputs(engine, flat, inputs))
+        there = tensors_of(_outputs(engine, flat, map_tensors(in_other_company, inputs)))
+        again = [tensors_of(_outputs(engine, flat, inputs)) for _ in range(MAX_REPEATED_FRACTION)]
+    exact = ([one.double() for one in parts] for parts in (outputs, there, *again))
+    for part, moved, *repeated in zip(*exact, strict=True):
+        if part.shape[:1] != (3,):
+            raise OsoError(
+                f"model: returns a tensor of shape {list(part.shape)} for 3 examples; must have "
+                "one row for each"
+            )
+        if not part.isfinite().all():
+            raise OsoError(
+                "model: its output on a made-up example is NaN or infinite; must be finite"
+            )
+        here, most = part[0], float(part.abs().max())
+        if not all(_is_close(part, other, most, max(tolerance, 1e-4)) for other in repeated):
+            raise OsoError(
+                "model: its output for an example differs between calls; it may draw random "
+                "numbers from torch's generator only (dropout)"
+            )
+        if not _is_close(here, moved[1], 0.1 * float(here.abs().max()), tolerance):
+            raise OsoError(f"model: its output for an example {MSG_MIXES_EXAMPLES}")
 
 
 def _check_losses(
     engine: GradientEngine,
     flat: Tensor,
-    inputs: Tensor,
+    inputs: Structure,
     targets: Tensor,
     alone: Tensor,
     tolerance: float,
@@ -205,7 +269,7 @@ def _check_losses(
         raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
     with torch.no_grad():
         for few in map(list, BATCHES):
-            losses = engine.loss(engine.outputs(flat, inputs[few]), targets[few])
+            losses = engine.loss(_outputs(engine, flat, select(inputs, few)), targets[few])
             if not _is_close(losses, alone[few], float(alone.abs().max()), tolerance):
                 raise _loss_error("loss", len(few))
 
@@ -222,12 +286,19 @@ def _targets_of_classes(targets: Tensor, classes: int, random: torch.Generator) 
 
 def _check_loss_alone(loss: Loss, outputs: Tensor, targets: Tensor, tolerance: float) -> None:
     """The losses of a batch and their gradients at the outputs, against those of one example."""
-    weights = torch.linspace(0.5, 2.0, len(targets)).to(outputs)
+    weights = torch.linspace(0.5, 2.0, len(targets), device=targets.device)
 
     def losses(rows: slice) -> tuple[Tensor, Tensor]:
-        at = outputs[rows].clone().requires_grad_(True)
+        at = map_tensors(
+            lambda one: one[rows].clone().requires_grad_(one.is_floating_point()), outputs
+        )
         found = loss(at, targets[rows])
-        return found.detach(), torch.autograd.grad(found @ weights[rows], at)[0]
+        gradients = torch.autograd.grad(
+            found @ weights[rows].to(found),
+            [one for one in tensors_of(at) if one.requires_grad],
+            materialize_grads=True,
+        )
+        return found.detach(), torch.cat([one.flatten(1) for one in gradients], dim=1)
 
     together = losses(slice(None))
     alone = [torch.cat(parts) for parts in zip(*map(losses, _singles(len(targets))), strict=True)]
@@ -257,15 +328,16 @@ class _ExamplesAlone:
     """
 
     def __init__(
-        self, engine: GradientEngine, flat: Tensor, inputs: Tensor, targets: Tensor
+        self, engine: GradientEngine, flat: Tensor, inputs: Structure, targets: Tensor
     ) -> None:
         losses, norms = [], []
         self.sums = {rows: flat.new_zeros(2, len(flat)) for rows in BATCHES}
-        for row, one in enumerate(_singles(len(inputs))):
-            at = flat.clone().requires_grad_(True)
-            loss = engine.loss(engine.outputs(at, inputs[one]), targets[one])
-            (gradient,) = torch.autograd.grad(loss.sum(), at)
-            losses.append(loss.detach())
+        for row, one in enumerate(_singles(len(targets))):
+            with _fixed_random(engine):
+                loss, gradient = engine.weighted_gradient(
+                    flat, select(inputs, one), targets[one], flat.new_ones(1)
+                )
+            losses.append(loss)
             parts = gradient.split(list(engine.layer_sizes.values()))
             norms.append([torch.linalg.vector_norm(part, dtype=torch.float64) for part in parts])
             for rows, sums in self.sums.items():
@@ -285,7 +357,7 @@ def _weights(rows: Sequence[int], flat: Tensor) -> Tensor:
 def _check_gradients(
     engine: GradientEngine,
     flat: Tensor,
-    inputs: Tensor,
+    inputs: Structure,
     targets: Tensor,
     rows: tuple[int, ...],
     alone: _ExamplesAlone,
@@ -293,7 +365,10 @@ def _check_gradients(
 ) -> None:
     """A batch's norms, whole and by layer, and two weighted sums, against `alone`."""
     few = list(rows)
-    together = engine(flat[None], inputs[few][None], targets[few][None])
+    one_run = map_tensors(lambda one: one[few][None], inputs)
+    together = engine(flat[None], one_run, targets[few][None])
+    with _fixed_random(engine):
+        together.norms()
     sums = together.weighted_sums(_weights(rows, flat)[None])[0]
     layers = together.layer_norms()
     assert layers.keys() == alone.norms.keys()
@@ -303,10 +378,20 @@ def _check_gradients(
     for where, (norms, right) in pairs.items():
         if not _is_close(norms.double(), right[few], float(right.max()), tolerance):
             raise _mixing_error("norm", where, len(rows))
-    error = _norms(sums.sub_(alone.sums[rows]))
-    scale = float(_norms(alone.sums[rows]).max())
-    if not _is_close(error, torch.zeros_like(error), scale, tolerance):
-        raise _mixing_error("part of a sum", "", len(rows))
+    right = alone.sums[rows]
+    _check_sums(sums, right, tolerance, len(rows))
+    if engine.is_whole_model:  # which has each example alone: so the batch's own gradient, too
+        for weights, expected in zip(_weights(rows, flat), right, strict=True):
+            _, found = engine.weighted_gradient(flat, select(inputs, few), targets[few], weights)
+            by_parameter = (engine.views(each[None]).values() for each in (found, expected))
+            for one, other in zip(*by_parameter, strict=True):
+                _check_sums(one.flatten(1), other.flatten(1), tolerance, len(rows))
+
+
+def _check_sums(sums: Tensor, right: Tensor, tolerance: float, size: int) -> None:
+    error = _norms(sums - right)
+    if not _is_close(error, torch.zeros_like(error), float(_norms(right).max()), tolerance):
+        raise _mixing_error("part of a sum", "", size)
 
 
 def _norms(rows: Tensor) -> Tensor:

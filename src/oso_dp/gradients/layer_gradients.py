@@ -10,7 +10,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # outputs and targets to one loss per example, [N]
+from oso_dp.gradients.structured import Structure
+
+Loss = Callable[[Structure, Tensor], Tensor]  # outputs and targets to one loss per example, [N]
 Sums = dict[str, Tensor]
 
 

@@ -1,17 +1,15 @@
 """Layers whose per-sample gradients are held: embeddings, LayerNorm, GroupNorm, any other layer."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from oso_dp.gradients.layer_calls import LayerCall
-from oso_dp.gradients.layer_gradients import MaterializedGradients, Sums, row_norms
-
-Tensors = Sequence[Tensor]
-Outputs = Callable[[Mapping[str, Tensor], Tensors], Tensors]
+from oso_dp.gradients.layer_calls import call_layer
+from oso_dp.gradients.layer_gradients import Loss, MaterializedGradients, Sums, row_norms
+from oso_dp.gradients.structured import Structure, call_arguments, map_tensors, select, tensors_of
 
 
 class EmbeddingGradients:
@@ -101,71 +99,94 @@ def _affine(
 class FunctionalGradients(MaterializedGradients):
     """Of any layer that treats examples independently, by torch.func: the rule of last resort.
 
-    call: what the layer was called with, tensors [R B, ...]; output gradients [R B, ...].
-    parameters: the layer's own by name, [R, ...]; inside: those of layers inside it, likewise.
+    inputs [R B, ...] and output gradients [R B, ...]. parameters: the layer's own by name,
+    [R, ...]; inside: those of layers inside it, likewise.
     """
 
     def __init__(
         self,
         layer: nn.Module,
-        call: LayerCall,
-        output_gradients: Tensors,
+        inputs: Tensor,
+        output_gradients: Tensor,
         parameters: Mapping[str, Tensor],
         inside: Mapping[str, Tensor],
     ) -> None:
         runs = len(next(iter(parameters.values())))
 
-        def of_run(run: int, inputs: Tensors, errors: Tensors) -> dict[str, Tensor]:
+        def of_run(run: int, inputs: Tensor, errors: Tensor) -> dict[str, Tensor]:
             fixed = {name: values[run] for name, values in inside.items()}
             own = {name: values[run] for name, values in parameters.items()}
 
-            def outputs(parameters: Mapping[str, Tensor], example: Tensors) -> Tensors:
-                batch_of_one = tuple(part[None] for part in example)
-                found = call.run(layer, {**fixed, **parameters}, batch_of_one)
-                return tuple(part[0] for part in found)
+            def product(parameters: dict[str, Tensor], example: Tensor, errors: Tensor) -> Tensor:
+                output = call_layer(layer, {**fixed, **parameters}, example[None])[0]
+                return (output * errors).sum()
 
-            return _gradients_of_all(outputs, own, inputs, errors)
+            return gradients_of_all(product, own, inputs, errors)
 
-        parts = zip(_by_run(call.tensors, runs), _by_run(output_gradients, runs), strict=True)
+        parts = zip(inputs.chunk(runs), output_gradients.chunk(runs), strict=True)
         by_run = [of_run(run, *part) for run, part in enumerate(parts)]
         super().__init__({name: torch.cat([one[name] for one in by_run]) for name in parameters})
 
 
-def _by_run(tensors: Tensors, runs: int) -> list[Tensors]:
-    return list(zip(*(part.chunk(runs) for part in tensors), strict=True))
+class WholeModelGradients(MaterializedGradients):
+    """Of a complete model and loss, each example's by itself: inputs and targets [R B, ...].
+
+    parameters: all of the model by name, [R, ...].
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        inputs: Structure,
+        targets: Tensor,
+        parameters: Mapping[str, Tensor],
+    ) -> None:
+        runs = len(next(iter(parameters.values())))
+
+        def value(parameters: dict[str, Tensor], example: Structure, target: Tensor) -> Tensor:
+            args, kwargs = call_arguments(map_tensors(lambda one: one[None], example))
+            outputs = torch.func.functional_call(model, parameters, args, kwargs)
+            return loss(outputs, target[None])[0]
+
+        by_run = []
+        for run, each in enumerate(targets.chunk(runs)):
+            part = slice(run * len(each), (run + 1) * len(each))
+            own = {name: values[run] for name, values in parameters.items()}
+            by_run.append(gradients_of_all(value, own, select(inputs, part), each))
+        super().__init__({name: torch.cat([one[name] for one in by_run]) for name in parameters})
 
 
-def _gradients_of_all(
-    outputs: Outputs, parameters: dict[str, Tensor], inputs: Tensors, output_gradients: Tensors
+def gradients_of_all(
+    function: Callable[..., Tensor], parameters: dict[str, Tensor], *examples: Structure
 ) -> dict[str, Tensor]:
-    """Of all examples at once; one after the other where torch cannot (recurrent layers)."""
+    """Of a number that a function has for parameters and one example: for all of them, [N, ...].
 
-    def pull_back(example: Tensors, errors: Tensors) -> dict[str, Tensor]:
-        return torch.func.vjp(lambda values: outputs(values, example), parameters)[1](errors)[0]
-
+    One after the other where torch cannot (control flow that depends on values).
+    """
     try:
         with warnings.catch_warnings():
             # torch warns that vmap falls back to a loop for some kernels.
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            return torch.func.vmap(pull_back)(inputs, output_gradients)
+            each = torch.func.vmap(torch.func.grad(function), (None, *(0 for _ in examples)))
+            return each(parameters, *examples)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # no rule for batches, or control flow that depends on values
-        examples = zip(zip(*inputs, strict=True), zip(*output_gradients, strict=True), strict=True)
-        alone = [_gradients_of_one(outputs, parameters, *example) for example in examples]
+        count = len(tensors_of(examples)[0])
+        alone = [
+            _gradients_of_one(function, parameters, select(examples, row)) for row in range(count)
+        ]
         return {name: torch.stack([one[name] for one in alone]) for name in parameters}
 
 
 def _gradients_of_one(
-    outputs: Outputs, parameters: dict[str, Tensor], example: Tensors, output_gradients: Tensors
+    function: Callable[..., Tensor], parameters: dict[str, Tensor], example: Structure
 ) -> dict[str, Tensor]:
     """By ordinary differentiation, which every layer knows."""
     with torch.enable_grad():
         values = {name: value.detach().requires_grad_(True) for name, value in parameters.items()}
         found = torch.autograd.grad(
-            outputs(values, example),
-            list(values.values()),
-            output_gradients,
-            materialize_grads=True,
+            function(values, *example), list(values.values()), materialize_grads=True
         )
     return dict(zip(values, found, strict=True))

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
 
 EXAMPLES, MAX_EXAMPLES = 3, 16
 # Rows longer than any bound, and shorter: what shortens or lengthens them, changes some.
@@ -58,19 +58,20 @@ def check_forward_is_pure(module: nn.Module, *inputs: Any, argument: str = "mode
 
     Args:
         module: trained and frozen parameters are both compared.
-        *inputs: the arguments of the module: tensors [*, ...], or structures of them. Only shapes
-            and dtypes are used, so they may be empty.
+        *inputs: the arguments of the module: tensors [*, ...], or structures of them; a single
+            dictionary has its keywords. Only shapes and dtypes are used, so they may be empty.
         argument: the name of the caller's argument, for the message.
 
     Raises:
         OsoError: names the parameter, buffer or attribute that changes.
     """
+    given: Structure = inputs[0] if len(inputs) == 1 else inputs
     devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
     with torch.random.fork_rng(devices=devices):
         for how in _PASSES:
             if how.eval and not any(layer.training for layer in module.modules()):
                 continue
-            _check_pass(_prepared(module, how), inputs, how, argument)
+            _check_pass(_prepared(module, how), given, how, argument)
 
 
 @contextmanager
@@ -101,17 +102,17 @@ def _prepared(module: nn.Module, how: _Pass) -> nn.Module:
     return made
 
 
-def _check_pass(module: nn.Module, inputs: tuple[Any, ...], how: _Pass, argument: str) -> None:
+def _check_pass(module: nn.Module, inputs: Structure, how: _Pass, argument: str) -> None:
     random = torch.Generator().manual_seed(0)
     before = _copy_tensors(_registered_tensors(module))
 
     def run(module: nn.Module, size: int, below: int) -> bool:
         """Whether the module takes another batch of this size."""
-        made = tree_map(lambda part: _draw_made_up(part, size, below, random), inputs)
+        made = map_tensors(lambda part: _draw_made_up(part, size, below, random), inputs)
         torch.manual_seed(0)  # what the module itself draws at random tells of no example
         try:
             with nullcontext() if how.gradients else torch.no_grad():
-                module(*made)
+                call_model(module, made)
         except Exception:  # whatever a module may do with numbers that mean nothing
             taken = False
         else:
@@ -144,12 +145,10 @@ def _check_pass(module: nn.Module, inputs: tuple[Any, ...], how: _Pass, argument
         _check_counts(first, _plain_attributes(module), calls + 1, argument)
 
 
-def _batches(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
+def _batches(module: nn.Module, inputs: Structure) -> Iterator[tuple[int, int]]:
     """Sizes of batches, and below what their numbers are: all rows of the largest table come."""
     yield EXAMPLES, 2
-    parts: list[Tensor] = []
-    tree_map(parts.append, inputs)
-    tensors = [part for part in parts if torch.is_tensor(part)]
+    tensors = tensors_of(inputs)
     if any(part.is_cuda for part in tensors):  # a row too high would end the process's device
         return
     numbers = max((part.shape[1:].numel() for part in tensors), default=1) or 1
@@ -159,10 +158,8 @@ def _batches(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[int, 
         yield min(max(2, -(-rows // numbers)), MAX_EXAMPLES), rows
 
 
-def _draw_made_up(part: Any, size: int, below: int, random: torch.Generator) -> Any:
+def _draw_made_up(part: Tensor, size: int, below: int, random: torch.Generator) -> Tensor:
     """[size, ...]: whole numbers below a number; for decimals of `below` 2, normal ones."""
-    if not torch.is_tensor(part):
-        return part
     shape = (size, *part.shape[1:])
     if part.is_floating_point() and below == 2:
         return torch.randn(shape, generator=random).to(part)

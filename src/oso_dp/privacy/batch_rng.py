@@ -101,6 +101,14 @@ class BatchRNG:
             for width, members in by_width.items()
         ]
 
+    def model_seed(self, run_id: str, step: int, number: int) -> int:
+        """A seed for what a model draws at random in a forward pass (dropout), of 32 bits.
+
+        It may come again, unlike noise: the masks say nothing of examples.
+        """
+        words = self.randomness.words(run_id, f"model/{number}", step)
+        return int(words(1)[0]) & 0xFFFFFFFF
+
     def add_noise(
         self,
         run_ids: Sequence[str],

@@ -68,7 +68,7 @@ class Evaluator:
         losses, values = [], []
         for start in range(0, len(self.inputs), self.batch):
             batch = slice(start, start + self.batch)
-            outputs = self.engine.outputs(flat, self.inputs[batch])
+            outputs = self.engine.outputs(flat, self.inputs[batch], training=False)
             losses.append(self.loss(outputs, self.targets[batch]))
             values.append(self.metric(outputs, self.targets[batch]))
         loss, value = torch.cat(losses).double(), torch.cat(values).double()

@@ -171,12 +171,14 @@ class Training:
         _check_thresholds(task.method, self.state)
         first = self.state.parameters[0]
         check_model(self.engine, first, *problem.examples.empty(), problem.classes)
+        self._passes = 0  # forward passes of this step, of models that draw random numbers
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 
     def take_step(self) -> None:
         state, task = self.state, self.task
         state.step += 1
+        self._passes = 0
         queries = task.method.queries(state)
         answers = _of_all_runs(
             self.mechanism.release(runs, state.step, queries, self._gradients)
@@ -197,6 +199,8 @@ class Training:
     def _group_runs(self) -> list[slice]:
         """Groups of runs that go through the model at once; the default keeps CPU results equal."""
         width = self.task.width or self._default_width()
+        if self.engine.traits.draws_random:  # for which a run has a seed of its own
+            width = 1
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
 
     def _default_width(self) -> int:
@@ -206,9 +210,14 @@ class Training:
         return 8 if all(type(layer) is nn.Linear for layer in self.engine.layers.values()) else 1
 
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
+        seed = None
+        if self.engine.traits.draws_random:
+            run_id = self.mechanism.run_ids[runs.start if isinstance(runs, slice) else runs[0]]
+            self._passes += 1  # a microbatch is one
+            seed = self.mechanism.random_numbers.model_seed(run_id, self.state.step, self._passes)
         # A copy: a forward pass that writes to its parameters must not change the state.
         return self.engine(
-            self.state.parameters[runs].clone(), *self.problem.examples.batch(batches)
+            self.state.parameters[runs].clone(), *self.problem.examples.batch(batches), seed
         )
 
     def evaluate(self) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.gradients import GradientEngine, Precision, find_precision
+from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.methods import Method
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
@@ -63,13 +64,13 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def batch(self, indices: Tensor) -> tuple[Structure, Tensor, Tensor | None]:
         """The inputs and targets, each [R, B, ...], for indices int64 [R, B].
 
         The third value marks absent examples, bool [R, B]; None if all are present.
         """
 
-    def empty(self) -> tuple[Tensor, Tensor]:
+    def empty(self) -> tuple[Structure, Tensor]:
         """Inputs and targets of 0 examples, [0, ...]: their shapes and types, which are public."""
 
 
@@ -77,17 +78,18 @@ class Examples(Protocol):
 class TensorExamples:
     """Examples as tensors on the device: inputs [n, ...] and targets [n, ...]."""
 
-    inputs: Tensor
+    inputs: Structure
     targets: Tensor
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.targets)
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, None]:
-        return _rows(self.inputs, indices), _rows(self.targets, indices), None
+    def batch(self, indices: Tensor) -> tuple[Structure, Tensor, None]:
+        inputs = map_tensors(lambda one: _rows(one, indices), self.inputs)
+        return inputs, _rows(self.targets, indices), None
 
-    def empty(self) -> tuple[Tensor, Tensor]:
-        return self.inputs[:0], self.targets[:0]
+    def empty(self) -> tuple[Structure, Tensor]:
+        return map_tensors(lambda one: one[:0], self.inputs), self.targets[:0]
 
 
 def _no_scores(flat: Tensor) -> Sequence[SplitScore]:

@@ -7,18 +7,19 @@ weights of the loss) has no gradient in the copies, and would silently be ignore
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, Precision, check_forward_is_pure
+from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
 from oso_dp.training.task import Examples
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Structure, Tensor], Tensor]
 
 
 def make_per_example(loss: Any) -> Loss:
@@ -35,7 +36,7 @@ def make_per_example(loss: Any) -> Loss:
     return checked
 
 
-def check_loss(loss: Loss, model: nn.Module, outputs: Tensor, targets: Tensor) -> None:
+def check_loss(loss: Loss, model: nn.Module, outputs: Structure, targets: Tensor) -> None:
     """OsoError for a loss that depends on trainable tensors, or that changes when it is computed.
 
     Such tensors may be parameters of the loss, of the model (a penalty on the weights), or others.
@@ -54,7 +55,8 @@ def check_loss(loss: Loss, model: nn.Module, outputs: Tensor, targets: Tensor) -
         except Exception:  # cannot be copied, and so not checked
             pass
         else:
-            check_forward_is_pure(loss, outputs.detach(), targets, argument="loss")
+            fixed = map_tensors(Tensor.detach, outputs)
+            check_forward_is_pure(loss, fixed, targets, argument="loss")
     # Tensors created in the call differ between calls: those of both calls are trainable.
     once, again = (_leaves(loss, outputs, targets) for _ in range(2))
     for leaf in (leaf for key, leaf in once.items() if key in again):
@@ -70,12 +72,15 @@ def check_loss(loss: Loss, model: nn.Module, outputs: Tensor, targets: Tensor) -
         )
 
 
-def _leaves(loss: Loss, outputs: Tensor, targets: Tensor) -> dict[int, Tensor]:
+def _leaves(loss: Loss, outputs: Structure, targets: Tensor) -> dict[int, Tensor]:
     """The graph's leaves other than the outputs, by `id`."""
     with torch.enable_grad():
-        inputs = outputs.detach().requires_grad_(True)
-        losses = loss(inputs.clone(), targets)
-    return {id(leaf): leaf for leaf in _graph_ends(losses) if leaf is not inputs}
+        inputs = map_tensors(
+            lambda one: one.detach().requires_grad_(one.is_floating_point()), outputs
+        )
+        losses = loss(map_tensors(Tensor.clone, inputs), targets)
+    given = {id(one) for one in tensors_of(inputs)}
+    return {id(leaf): leaf for leaf in _graph_ends(losses) if id(leaf) not in given}
 
 
 def _graph_ends(losses: Tensor) -> Iterator[Tensor]:
@@ -96,8 +101,8 @@ _MAX_TARGETS_CHECKED = 50
 class UserModel:
     """A user's module, which is not changed: parameters [P] are loaded into copies of it.
 
-    OsoError if it is not a module, or has no trainable parameters, complex or lazy parameters, a
-    partially frozen layer, a torch.jit layer, or active dropout.
+    OsoError if it is not a module, or has no trainable parameters, complex or lazy parameters, or
+    a torch.jit layer.
     """
 
     def __init__(self, model: Any) -> None:
@@ -120,17 +125,6 @@ class UserModel:
                 raise OsoError(
                     f"model: layer {name!r} is a torch.jit module, which cannot be inspected; use "
                     "the original module"
-                )
-            if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
-                raise OsoError(
-                    f"model: layer {name!r} is dropout, which is not supported; remove it, or call "
-                    "eval() on it"
-                )
-            trainable = [p.requires_grad for p in layer.parameters(recurse=False)]
-            if any(trainable) and not all(trainable):
-                raise OsoError(
-                    f"model: layer {name!r} is partially frozen; freeze all of its parameters or "
-                    "none"
                 )
 
     @property
@@ -171,8 +165,9 @@ class UserModel:
     def losses_by(self, loss: Loss) -> Loss:
         """A function from inputs and targets to losses at the initial parameters, on the CPU."""
 
-        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
-            return loss(copy.deepcopy(self.model).cpu().float()(inputs), targets)
+        def losses(inputs: Structure, targets: Tensor) -> Tensor:
+            model = copy.deepcopy(self.model).cpu().float().eval()  # one value for one example
+            return loss(call_model(model, inputs), targets)
 
         return losses
 
@@ -183,18 +178,20 @@ class UserModel:
         the CPU, where a failure has no side effects.
         """
         inputs = getattr(examples, "inputs", None)
-        if inputs is None or inputs.is_floating_point():
+        whole = [one for one in tensors_of(inputs) if not one.is_floating_point()]
+        if not whole:
             return
-        model, bounds = copy.deepcopy(self.model).cpu(), torch.stack(inputs.aminmax(dim=0)).cpu()
-        for bound in bounds:
+        model = copy.deepcopy(self.model).cpu()
+        low, high = min(int(one.min()) for one in whole), max(int(one.max()) for one in whole)
+        for end in (torch.amin, torch.amax):
             try:
                 with torch.no_grad():
-                    model(bound[None])
+                    call_model(model, map_tensors(partial(_end_of_each, end), inputs))
             except IndexError as error:
                 line = " ".join(str(error).split())
                 raise OsoError(
-                    f"data: inputs are integers from {bounds.min()} to {bounds.max()}, and the "
-                    f"model does not accept all of them: {line}"
+                    f"data: inputs are integers from {low} to {high}, and the model does not "
+                    f"accept all of them: {line}"
                 ) from error
             except Exception:  # no example has this combination of values
                 return
@@ -213,10 +210,10 @@ class UserModel:
                     f"model: parameter {name!r} contains NaN or infinity; must be finite"
                 )
         engine = GradientEngine(self.recipe(device), make_per_example(loss), precision)
-        inputs, targets = (t.new_zeros(3, *t.shape[1:]) for t in examples.empty())
+        inputs, targets = zeros(examples, 3)
         weights = self.weights(device)
-        pure = copy.deepcopy(self.model).to(device).float()
-        check_forward_is_pure(pure, examples.empty()[0])
+        pure, empty = copy.deepcopy(self.model).to(device).float(), examples.empty()[0]
+        check_forward_is_pure(pure, *(empty if isinstance(empty, tuple) else (empty,)))
         try:
             with torch.no_grad():
                 outputs: Any = engine.outputs(weights, inputs)
@@ -225,37 +222,83 @@ class UserModel:
             raise
         except Exception as error:  # user code may raise anything
             line = " ".join(str(error).split())
-            hint = "" if inputs.is_floating_point() else " (integers; convert with float())"
+            only_floats = all(one.is_floating_point() for one in tensors_of(inputs))
+            hint = "" if only_floats else " (integers; convert with float())"
             raise OsoError(
-                f"model: fails on three examples of shape {list(inputs.shape[1:])}{hint}, targets "
+                f"model: fails on three examples of shape {_shapes(inputs)}{hint}, targets "
                 f"of shape {list(targets.shape[1:])}: {line}"
             ) from error
-        if not torch.is_tensor(outputs):
+        if not any(one.is_floating_point() for one in tensors_of(outputs)):
             raise OsoError(
-                f"model: returns {type(outputs).__name__}; must return one tensor (wrap it in a "
-                "module whose forward selects it)"
+                f"model: returns {type(outputs).__name__}; must return a tensor, or a tuple, "
+                "dictionary or dataclass of tensors"
             )
-        if not torch.is_tensor(losses) or losses.shape != (3,):
+        if not torch.is_tensor(losses) or losses.shape[:1] != (3,):
             found = list(losses.shape) if torch.is_tensor(losses) else type(losses).__name__
             raise OsoError(
                 f"loss: returns {found} for three examples; must return one loss per example, [3] "
-                "(reduction='none', and a mean over an example's values)"
+                "(reduction='none')"
             )
+        if losses.dim() > 1:
+            if torch.is_tensor(outputs) and outputs.shape != targets.shape == losses.shape[1:]:
+                raise OsoError(
+                    f"loss: compares outputs of shape {list(outputs.shape)} with targets "
+                    f"{list(targets.shape)}, each with each; give targets the shape [n, 1]"
+                )
+            engine.loss = MeanOfElements(engine.loss)
         check_loss(engine.loss, self.model, outputs, targets)
         return engine
 
 
+class MeanOfElements(nn.Module):
+    """A loss of several numbers for each example, [N, ...], as their mean, [N]."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, outputs: Structure, targets: Tensor) -> Tensor:
+        return self.loss(outputs, targets).flatten(1).mean(dim=1)
+
+
+def _end_of_each(end: Callable[..., Tensor], values: Tensor) -> Tensor:
+    """An example with the least or the largest value of each position, on the CPU."""
+    return end(values, dim=0)[None].cpu()
+
+
+def zeros(examples: Examples, count: int) -> tuple[Structure, Tensor]:
+    """So many made-up examples."""
+    inputs, targets = examples.empty()
+
+    def made(one: Tensor) -> Tensor:
+        return one.new_zeros(count, *one.shape[1:])
+
+    return map_tensors(made, inputs), made(targets)
+
+
+def _shapes(inputs: Structure) -> str:
+    found = [list(one.shape[1:]) for one in tensors_of(inputs)]
+    return str(found[0]) if len(found) == 1 else ", ".join(map(str, found))
+
+
+def _logits(outputs: Structure) -> Tensor | None:
+    """Outputs that may be of classes: the first that has one number for each."""
+    return next((one for one in tensors_of(outputs) if one.dim() == 2), None)
+
+
 def count_classes(engine: GradientEngine, weights: Tensor, examples: Examples) -> int:
     """The number of classes K: of outputs [B, K], if the loss accepts the target K - 1; else 2."""
-    inputs, targets = (t.new_zeros(3, *t.shape[1:]) for t in examples.empty())
-    outputs = engine.outputs(weights, inputs).detach()
-    if targets.is_floating_point() or targets.dim() != 1 or outputs.dim() != 2:
+    inputs, targets = zeros(examples, 3)
+    with torch.no_grad():
+        outputs = engine.outputs(weights, inputs)
+    logits = _logits(outputs)
+    if targets.is_floating_point() or targets.dim() != 1 or logits is None:
         return 2
     try:
-        engine.loss(outputs, targets + outputs.shape[1] - 1)
+        engine.loss(outputs, targets + logits.shape[1] - 1)
     except Exception:  # a loss may raise anything on an unknown target
         return 2
-    return max(2, outputs.shape[1])
+    return max(2, logits.shape[1])
 
 
 def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -> None:
@@ -265,11 +308,13 @@ def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -
     failure has no side effects.
     """
     targets = getattr(examples, "targets", None)
-    inputs, none = examples.empty()
-    outputs = engine.outputs(weights, inputs.new_zeros(1, *inputs.shape[1:])).detach().cpu()
-    if targets is None or none.is_floating_point() or none.dim() != 1 or outputs.dim() != 2:
+    inputs, one = zeros(examples, 1)
+    with torch.no_grad():
+        outputs = map_tensors(lambda part: part.cpu(), engine.outputs(weights, inputs))
+    logits = _logits(outputs)
+    if targets is None or one.is_floating_point() or one.dim() != 1 or logits is None:
         return
-    classes = outputs.shape[1]
+    classes = logits.shape[1]
     loss: Any = engine.loss
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).cpu()

@@ -1,0 +1,215 @@
+"""Models as people write them: gradients as of each example alone, and nothing beyond the clip."""
+
+import copy
+
+import pytest
+import torch
+from tests.gradients.everyday_models import MODELS, Net, head, recurrent, rows, words
+from tests.gradients.one_run import check_contributions
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientEngine, check_model
+from oso_dp.gradients.engine import seeded
+from oso_dp.gradients.forward_backward import Traits
+from oso_dp.gradients.model_traits import find_traits
+from oso_dp.gradients.structured import call_model, map_tensors, select
+
+BATCH = 5
+
+
+def prepare(name: str, dtype: torch.dtype, runs: int = 1, batch: int = BATCH):
+    """The checked engine, parameters [R, P], inputs and targets [R, B, ...]."""
+    case = MODELS[name]
+    torch.manual_seed(3)
+    engine = GradientEngine(case.build().to(dtype), case.loss)
+    flats = 0.4 * torch.randn(runs, engine.size, dtype=dtype)
+    inputs = map_tensors(
+        lambda one: (one.to(dtype) if one.is_floating_point() else one).unflatten(0, (runs, batch)),
+        case.inputs(runs * batch),
+    )
+    targets = torch.randint(2, (runs, batch, *case.targets))
+    check_model(engine, flats[0], select(inputs, (0, slice(0))), targets[0, :0])
+    return engine, flats, inputs, targets
+
+
+def alone(engine: GradientEngine, flat: Tensor, inputs, targets: Tensor) -> Tensor:
+    """Each example's gradient by ordinary differentiation of the model as it is, [B, P]."""
+    gradients, model = [], copy.deepcopy(engine.model).requires_grad_(True)
+    nn.utils.vector_to_parameters(flat, model.parameters())
+    for row in range(len(targets)):
+        outputs = call_model(model, select(inputs, slice(row, row + 1)))
+        loss = engine.loss(outputs, targets[row : row + 1]).sum()
+        parts = torch.autograd.grad(loss, list(model.parameters()))
+        gradients.append(nn.utils.parameters_to_vector(parts))
+    return torch.stack(gradients)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_norms_and_sums_are_those_of_each_example_alone(name: str) -> None:
+    engine, flats, inputs, targets = prepare(name, torch.float64)
+    assert engine.is_whole_model == MODELS[name].is_whole_model
+    mine, right = (
+        engine(flats, inputs, targets),
+        alone(engine, flats[0], select(inputs, 0), targets[0]),
+    )
+    weights = torch.rand(1, 2, BATCH, dtype=torch.float64)
+    close = {"rtol": 1e-9, "atol": 1e-9 * float(right.norm(dim=1).max())}
+    torch.testing.assert_close(mine.norms()[0], right.norm(dim=1), **close)
+    torch.testing.assert_close(mine.weighted_sums(weights)[0], weights[0] @ right, **close)
+    present = torch.tensor([[True, False, True, True, False]])
+    torch.testing.assert_close(mine.plain_sums(present)[0], right[present[0]].sum(0), **close)
+    parts = right.split(list(engine.layer_sizes.values()), dim=1)
+    for of_layer, part in zip(mine.layer_norms().values(), parts, strict=True):
+        torch.testing.assert_close(of_layer[0].double(), part.norm(dim=1), **close)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_contribution_exceeds_the_sensitivity(name: str) -> None:
+    engine, flats, inputs, targets = prepare(name, torch.float32, runs=3, batch=3)
+    check_contributions(engine(flats, inputs, targets), 3)
+
+
+@pytest.mark.parametrize("name", ["tied language model", "places without a batch", "gru"])
+def test_a_bad_example_adds_nothing_in_any_part(name: str) -> None:
+    engine, flats, inputs, targets = prepare(name, torch.float64)
+    absent = torch.tensor([[False, True, False, False, False]])
+    mine = engine(flats, inputs, targets, absent)
+    right = alone(engine, flats[0], select(inputs, 0), targets[0])
+    weights = torch.ones(1, 1, BATCH, dtype=torch.float64)
+    torch.testing.assert_close(mine.weighted_sums(weights)[0, 0], right[[0, 2, 3, 4]].sum(0))
+    assert mine.norms()[0, 1] == torch.inf
+
+
+DROPPING = {
+    "dropout": lambda: Net(
+        lambda n, x: n.last(n.drop(n.a(x)).mean(1)),
+        a=nn.Linear(4, 4),
+        drop=nn.Dropout(0.4),
+        last=head(),
+    ),
+    "dropped channels": lambda: Net(
+        lambda n, x: n.last(n.drop(n.a(x)).mean(1)),
+        a=nn.Linear(4, 4),
+        drop=nn.Dropout1d(0.4),
+        last=head(),
+    ),
+    "alpha dropout": lambda: Net(
+        lambda n, x: n.last(n.drop(n.a(x)).mean(1)),
+        a=nn.Linear(4, 4),
+        drop=nn.AlphaDropout(0.4),
+        last=head(),
+    ),
+    "noise on the inputs": lambda: Net(
+        lambda n, x: n.last((x + torch.randn_like(x) * torch.rand(len(x), 1, 1)).mean(1)),
+        last=head(),
+    ),
+    "one mask for all": lambda: Net(
+        lambda n, x: n.last((n.a(x) * (torch.rand(1, 1, 4) < 0.6)).mean(1)),
+        a=nn.Linear(4, 4),
+        last=head(),
+    ),
+    "encoder": lambda: Net(
+        lambda n, x: n.last(n.layer(x).mean(1)),
+        layer=nn.TransformerEncoderLayer(4, 2, 5, 0.3, batch_first=True),
+        last=head(),
+    ),
+    "attention without weights": lambda: Net(
+        lambda n, x: n.last(n.layer(x, x, x, need_weights=False)[0].mean(1)),
+        layer=nn.MultiheadAttention(4, 2, 0.3, batch_first=True),
+        last=head(),
+    ),
+    "recurrent": lambda: recurrent(nn.LSTM, dropout=0.3),
+}
+
+
+def made_random(name: str, dtype: torch.dtype):
+    torch.manual_seed(3)
+    engine = GradientEngine(DROPPING[name]().to(dtype), nn.CrossEntropyLoss(reduction="none"))
+    flat = 0.4 * torch.randn(engine.size, dtype=dtype)
+    inputs, targets = rows(BATCH).to(dtype), torch.randint(2, (BATCH,))
+    check_model(engine, flat, inputs[:0], targets[:0])
+    return engine, flat, inputs, targets
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_each_example_has_a_mask_of_its_own_from_the_seed(name: str) -> None:
+    """The masks of the sums are those of the losses, whatever was drawn outside before."""
+    engine, flat, inputs, targets = made_random(name, torch.float64)
+    assert engine.traits.draws_random
+    assert not engine.is_whole_model
+    at = flat.clone().requires_grad_(True)
+    with seeded(7, flat.device):
+        losses = engine.loss(engine.outputs(at, inputs), targets)
+    right = torch.stack([torch.autograd.grad(one, at, retain_graph=True)[0] for one in losses])
+    weights = torch.rand(1, 2, BATCH, dtype=torch.float64)
+    before = torch.get_rng_state()
+    mine = engine(flat[None], inputs[None], targets[None], seed=7)
+    torch.testing.assert_close(mine.norms()[0], right.norm(dim=1))
+    torch.testing.assert_close(mine.weighted_sums(weights)[0], weights[0] @ right)
+    assert torch.equal(torch.get_rng_state(), before)
+    other = engine(flat[None], inputs[None], targets[None], seed=8)
+    assert not torch.allclose(other.norms(), mine.norms())
+
+
+class Mixing(nn.Module):
+    """Random, and takes a share of the neighbour along."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share, self.drop = share, nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(x) + self.share * x.roll(1, 0)
+
+
+class DropInside(nn.Linear):
+    """A layer of a kind of its own that draws while it multiplies."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5)
+
+
+@pytest.mark.parametrize("layer", [Mixing(1.0), Mixing(1e-6), DropInside(4, 4)])
+def test_what_is_random_and_wrong_is_refused(layer: nn.Module) -> None:
+    net = Net(
+        lambda n, x: n.last(n.layer(n.a(x)).mean(1)), a=nn.Linear(4, 4), layer=layer, last=head()
+    )
+    engine = GradientEngine(net, nn.CrossEntropyLoss(reduction="none"))
+    with pytest.raises(OsoError, match=r"^model: "):
+        check_model(engine, torch.rand(engine.size), rows(0), torch.zeros(0, dtype=torch.int64))
+
+
+def test_numbers_that_do_not_come_from_torch_are_refused() -> None:
+    import random
+
+    net = Net(lambda n, x: n.last(x.mean(1) * random.random()), last=head())
+    engine = GradientEngine(net, nn.CrossEntropyLoss(reduction="none"))
+    with pytest.raises(OsoError, match="differs between calls; it may draw random numbers from"):
+        check_model(engine, torch.rand(engine.size), rows(0), torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("batch", [6, 5, 3, 2])
+def test_places_stay_shared_where_there_are_as_many_as_examples(batch: int) -> None:
+    """A batch of six words each in six examples has no row of its own for one."""
+    engine, flats, inputs, targets = prepare("places without a batch", torch.float64, batch=batch)
+    right = alone(engine, flats[0], select(inputs, 0), targets[0])
+    torch.testing.assert_close(engine(flats, inputs, targets).norms()[0], right.norm(dim=1))
+
+
+def test_traits_are_found_for_what_shows_them() -> None:
+    def traits(name: str):
+        case = MODELS[name]
+        engine = GradientEngine(case.build(), case.loss)
+        return find_traits(engine, torch.rand(engine.size), case.inputs(0))
+
+    assert traits("one row of places").shared_rows == {("places", 0)}
+    assert traits("changes outputs in place").changed_outputs == {"a", "b"}
+    plain = traits("tied linear layers")
+    assert plain == Traits()
+
+
+def test_words_of_an_example_are_not_shared() -> None:
+    engine, *_ = prepare("an embedding called twice", torch.float64)
+    assert not engine.traits.shared_rows
+    assert words(0).shape == (0, 6)
