@@ -331,13 +331,15 @@ class ForwardBackward:
     ) -> None:
         self.layers, self.expanded, self.shapes, self.traits = layers, expanded, shapes, traits
         self.gradients: dict[str, LayerGradients] = {}
-        self.inputs: list[tuple[str, int, torch.Size]] = []  # of each call, with its number
+        self.calls: list[tuple[str, int, torch.Size]] = []  # with its number and input's shape
+        self.changed: set[str] = set()  # layers whose outputs the model has changed in place
         self._users = Counter(owner for layer in layers.values() for owner in _owners(layer))
-        self._calls: Counter[str] = Counter()
+        self._numbers: Counter[str] = Counter()
         self._times: Counter[BatchedLayer] = Counter()  # of layers, and of products inside them
         self._leaves: list[Tensor] = []  # where the graph begins
         self._rows: list[Tensor] = []  # of the expanded parameters, [N, ...]
         self._returned: list[tuple[str, Tensor, int]] = []  # outputs and their versions
+        self._seen: dict[int, Tensor] = {}  # inputs of the calls
         self._copies: list[tuple[str, Tensor, int]] = []  # that are handed to the model
         self._parts: dict[str, list[tuple[LayerGradients, Mapping[str, Rows]]]] = defaultdict(list)
         self._uses: dict[str, dict[Rows, list[Use]]] = defaultdict(lambda: defaultdict(list))
@@ -374,6 +376,7 @@ class ForwardBackward:
         self._checks_rows = False
         with self._running(len(tensors_of(inputs)[0])):
             call_model(model, inputs)
+            self.changed = _changed(self._returned + self._copies)
 
     @contextmanager
     def _running(self, examples: int) -> Iterator[None]:
@@ -384,12 +387,15 @@ class ForwardBackward:
             rows = one.values.detach().expand(runs, examples // runs, *sizes).flatten(0, 1)
             self._rows.append(rows.requires_grad_(True))
         self._leaves += self._rows
-        with patched_forward(self.layers, self._call), _replaced(self.expanded, self._rows):
-            yield
-
-    def changed_outputs(self) -> set[str]:
-        """Layers whose outputs the model has changed in place, or the copies that it got."""
-        return _changed(self._returned + self._copies)
+        try:
+            with patched_forward(self.layers, self._call), _replaced(self.expanded, self._rows):
+                yield
+        finally:
+            # They hold the graph, whose hooks hold this object.
+            for kept in (self._leaves, self._rows, self._returned, self._copies):
+                kept.clear()
+            self._uses.clear()
+            self._seen.clear()
 
     def _take_gradients(self, losses: Tensor) -> None:
         for name in _changed(self._returned):
@@ -427,11 +433,11 @@ class ForwardBackward:
         layer = self.layers[name]
         if self._is_backward:  # of a part that is computed once more (checkpointing)
             return layer(args, kwargs, BatchedLayer.outputs)
-        number = self._calls[name]
-        self._calls[name] += 1
+        number = self._numbers[name]
+        self._numbers[name] += 1
         first = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
         if first is not None:
-            self.inputs.append((name, number, first.shape))
+            self.calls.append((name, number, first.shape))
             if (name, number) in self.traits.shared_rows:
                 args, kwargs = self._expand(layer, (args, kwargs))
             elif self._checks_rows and first.shape[:1] != (self._examples,):
@@ -467,9 +473,12 @@ class ForwardBackward:
         output = layer.outputs(inputs)
         if not output.requires_grad:  # here the graph begins
             self._leaves.append(output.requires_grad_(True))
-        # The very numbers that the product takes.
-        seen = inputs.detach()
-        output.register_hook(lambda gradient: self._backward(name, layer, seen, gradient))
+        # The very numbers that the product takes; gone as soon as the rule has taken them.
+        place = len(self._returned)
+        self._seen[place] = inputs.detach()
+        output.register_hook(
+            lambda gradient: self._backward(name, layer, self._seen.pop(place), gradient)
+        )
         self._returned.append((name, output, output._version))
         return output
 

@@ -379,17 +379,18 @@ def _check_gradients(
         if not _is_close(norms.double(), right[few], float(right.max()), tolerance):
             raise _mixing_error("norm", where, len(rows))
     right = alone.sums[rows]
-    _check_sums(sums, right, tolerance, len(rows))
+    _check_sums(sums.sub_(right), right, tolerance, len(rows))
     if engine.is_whole_model:  # which has each example alone: so the batch's own gradient, too
         for weights, expected in zip(_weights(rows, flat), right, strict=True):
             _, found = engine.weighted_gradient(flat, select(inputs, few), targets[few], weights)
             by_parameter = (engine.views(each[None]).values() for each in (found, expected))
             for one, other in zip(*by_parameter, strict=True):
-                _check_sums(one.flatten(1), other.flatten(1), tolerance, len(rows))
+                of_parameter = other.flatten(1)
+                _check_sums(one.flatten(1) - of_parameter, of_parameter, tolerance, len(rows))
 
 
-def _check_sums(sums: Tensor, right: Tensor, tolerance: float, size: int) -> None:
-    error = _norms(sums - right)
+def _check_sums(difference: Tensor, right: Tensor, tolerance: float, size: int) -> None:
+    error = _norms(difference)
     if not _is_close(error, torch.zeros_like(error), float(_norms(right).max()), tolerance):
         raise _mixing_error("part of a sum", "", size)
 

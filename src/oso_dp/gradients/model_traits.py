@@ -6,7 +6,7 @@ the checks before training can compare an example in a batch with the same one a
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import GradientEngine, seeded
-from oso_dp.gradients.forward_backward import ForwardBackward, Traits
+from oso_dp.gradients.forward_backward import Traits
 from oso_dp.gradients.structured import Structure, map_tensors
 
 _SIZES = (2, 3, 5)  # of made-up batches
@@ -39,7 +39,7 @@ def find_traits(engine: GradientEngine, flat: Tensor, inputs: Structure) -> Trai
         # Of the first layer's output torch says so at once. Which ones these are, copies tell.
         trial.traits = Traits(changed_outputs=trial.called_layers)
         passes = [_forward(trial, flat, inputs, size) for size in _SIZES]
-    changed = frozenset[str]().union(*(one.changed_outputs() for one in passes))
+    changed = frozenset[str]().union(*(one.changed_outputs for one in passes))
     trial.traits = replace(trial.traits, changed_outputs=changed, draws_random=drawn)
     for _ in range(_MAX_SHARED):
         passes = [_forward(trial, flat, inputs, size) for size in _SIZES]
@@ -51,11 +51,18 @@ def find_traits(engine: GradientEngine, flat: Tensor, inputs: Structure) -> Trai
     return trial.traits
 
 
-def _forward(engine: GradientEngine, flat: Tensor, inputs: Structure, size: int) -> ForwardBackward:
+class _Forward(NamedTuple):
+    """What a forward pass showed: each call with its number and the shape of its input."""
+
+    calls: list[tuple[str, int, torch.Size]]
+    changed_outputs: set[str]
+
+
+def _forward(engine: GradientEngine, flat: Tensor, inputs: Structure, size: int) -> _Forward:
     made = engine.start_pass(flat[None])
     with torch.enable_grad(), seeded(0, flat.device):
         made.run_forward(engine.model, map_tensors(lambda one: _zeros(one, size, flat), inputs))
-    return made
+    return _Forward(made.calls, made.changed)
 
 
 def _zeros(like: Tensor, size: int, flat: Tensor) -> Tensor:
@@ -63,9 +70,9 @@ def _zeros(like: Tensor, size: int, flat: Tensor) -> Tensor:
     return zeros.to(flat.dtype) if like.is_floating_point() else zeros
 
 
-def _first_shared(passes: list[ForwardBackward], traits: Traits) -> tuple[str, int] | None:
+def _first_shared(passes: list[_Forward], traits: Traits) -> tuple[str, int] | None:
     """The first call whose input has the same shape in batches of all sizes."""
-    for first, *others in zip(*(one.inputs for one in passes), strict=False):
+    for first, *others in zip(*(one.calls for one in passes), strict=False):
         name, number, _ = first
         same = all(other == first for other in others)
         if same and (name, number) not in traits.shared_rows:
