@@ -224,6 +224,32 @@ def table_outside() -> nn.Module:
     )
 
 
+class StandardConv(nn.Conv2d):
+    """Weight standardisation, as written by hand."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = self.weight
+        mean, deviation = w.mean((1, 2, 3), keepdim=True), w.std((1, 2, 3), keepdim=True)
+        return F.conv2d(x, (w - mean) / (deviation + 1e-3), self.bias, self.stride, self.padding)
+
+
+class CosineLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, F.normalize(self.weight, dim=1), bias=self.bias * 2)
+
+
+class ScaledFirst(nn.Linear):
+    """Not a product of its input, but of twice that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(2 * x, self.weight.tanh(), self.bias)
+
+
+class ScaledAfter(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.tanh(), self.bias).tanh() * self.weight.mean()
+
+
 class Everyday(NamedTuple):
     build: Callable[[], nn.Module]
     inputs: Callable[[int], Any] = rows
@@ -302,6 +328,22 @@ MODELS = {
     "gru": Everyday(lambda: recurrent(nn.GRU)),
     "rnn of relu": Everyday(lambda: recurrent(nn.RNN, nonlinearity="relu", bias=False)),
     "checkpointed": Everyday(checkpointed),
+    "standardised weights": Everyday(
+        lambda: Net(
+            lambda n, x: n.last(n.b(n.a(x[:, None])).tanh().mean((2, 3))),
+            a=StandardConv(1, 3, 3, padding=1, stride=(1, 2)),
+            b=StandardConv(3, WIDTH, 2, bias=False),
+            last=head(),
+        )
+    ),
+    **{
+        f"{kind.__name__} twice": Everyday(
+            lambda kind=kind: Net(
+                lambda n, x: n.last(n.a(n.a(x)).tanh().mean(1)), a=kind(WIDTH, WIDTH), last=head()
+            )
+        )
+        for kind in (CosineLinear, ScaledFirst, ScaledAfter)
+    },
     "two inputs": Everyday(
         lambda: Net(
             lambda n, x, w: n.last((n.a(x) + n.b(w)).tanh().mean(1)),

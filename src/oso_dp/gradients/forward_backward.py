@@ -47,6 +47,7 @@ from oso_dp.gradients.shared_parameters import (
     combine,
 )
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
+from oso_dp.gradients.transformed_weights import transformed_gradients
 
 CONVOLUTIONS = (nn.Conv1d, nn.ConvTranspose1d, nn.Conv2d, nn.ConvTranspose2d)
 
@@ -191,6 +192,12 @@ class BatchedLayer:
         """The layer's rule for this call."""
         rule = find_rule(self.layer, inputs)
         if rule is FunctionalGradients:
+            if not self.inside and (
+                found := transformed_gradients(
+                    self.layer, inputs, output_gradients, self.parameters
+                )
+            ):
+                return found
             return FunctionalGradients(
                 self.layer, inputs, output_gradients, self.parameters, self.inside
             )
