@@ -11,10 +11,13 @@ from oso_dp.errors import OsoError
 if TYPE_CHECKING:
     from oso_dp.api import (
         History,
+        ModelCheck,
         PrivateModel,
         SearchResult,
         Statement,
+        check,
         load_private,
+        replace_batch_norm,
         search_private,
         train_private,
     )
@@ -25,12 +28,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Arrays",
     "History",
+    "ModelCheck",
     "OsoError",
     "PrivateModel",
     "SearchResult",
     "Statement",
     "UserDataset",
+    "check",
     "load_private",
+    "replace_batch_norm",
     "search_private",
     "train_private",
 ]

@@ -70,6 +70,23 @@ def test_no_contribution_exceeds_the_sensitivity(name: str) -> None:
     check_contributions(engine(flats, inputs, targets), 3)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_an_example_with_views_has_the_mean_of_their_gradients(name: str) -> None:
+    views = 3
+    engine, flats, inputs, targets = prepare(name, torch.float64, batch=BATCH * views)
+    by_view = map_tensors(lambda one: one.unflatten(1, (BATCH, views)), inputs)
+    first = targets[:, ::views]
+    every = first[0].repeat_interleave(views, dim=0)
+    right = alone(engine, flats[0], select(inputs, 0), every).unflatten(0, (BATCH, views)).mean(1)
+    mine = engine(flats, by_view, first, views=views)
+    close = {"rtol": 1e-9, "atol": 1e-9 * float(right.norm(dim=1).max())}
+    torch.testing.assert_close(mine.norms()[0], right.norm(dim=1), **close)
+    weights = torch.rand(1, 2, BATCH, dtype=torch.float64)
+    torch.testing.assert_close(mine.weighted_sums(weights)[0], weights[0] @ right, **close)
+    present = torch.tensor([[True, False, True, True, False]])
+    torch.testing.assert_close(mine.plain_sums(present)[0], right[present[0]].sum(0), **close)
+
+
 @pytest.mark.parametrize("name", ["tied language model", "places without a batch", "gru"])
 def test_a_bad_example_adds_nothing_in_any_part(name: str) -> None:
     engine, flats, inputs, targets = prepare(name, torch.float64)

@@ -113,10 +113,15 @@ def _structured(inputs: Any, tensors: Sequence[Tensor]) -> Structure:
 
 
 def _is_list_of_pairs(data: Any) -> bool:
-    """A list of three or more pairs is a data set; two elements are inputs and targets."""
+    """A list of three or more pairs, or of dictionaries with labels, is a data set; two elements
+    are inputs and targets."""
     if not isinstance(data, list) or len(data) <= 2:
         return False
-    return all(isinstance(example, tuple) and len(example) == 2 for example in data)
+    return all(
+        (isinstance(example, tuple) and len(example) == 2)
+        or (isinstance(example, Mapping) and _find_labels(example) is not None)
+        for example in data
+    )
 
 
 class DatasetExamples:

@@ -15,6 +15,7 @@ from oso_dp.methods import Method, find_method
 from oso_dp.methods.option_checks import check_number, make_options
 from oso_dp.study.cohort import Run
 from oso_dp.study.identity import POINT
+from oso_dp.training.augmentation import Augment
 from oso_dp.training.schedule_and_averaging import CONSTANT, SCHEDULES
 
 _DEFAULT_START = {"learning_rate": 1.0}
@@ -41,6 +42,8 @@ class TrainingOptions:
     device: str = "cpu"
     precision: str = "float32"
     microbatch_size: int | None = None
+    augment: Augment | None = None
+    augmentations: int = 1
     evaluate: Callable[[nn.Module], float] | None = None
     evaluate_every: int | None = None
     method_options: Mapping[str, float] = field(default_factory=dict)  # the method's constants
@@ -62,7 +65,7 @@ class TrainingOptions:
             raise OsoError(
                 f"schedule: {self.schedule!r}; must be {CONSTANT!r} for method {self.method!r}"
             )
-        for name in ("batch_size", "microbatch_size", "evaluate_every"):
+        for name in ("batch_size", "microbatch_size", "evaluate_every", "augmentations"):
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < 1):
                 raise OsoError(f"{name}: {number!r}; must be an integer >= 1")
@@ -76,8 +79,15 @@ class TrainingOptions:
             )
         if self.seed is not None and type(self.seed) is not int:
             raise OsoError(f"seed: {self.seed!r}; must be an integer")
-        if self.evaluate is not None and not callable(self.evaluate):
-            raise OsoError(f"evaluate: {type(self.evaluate).__name__}; must be callable")
+        for name in ("evaluate", "augment"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise OsoError(f"{name}: {type(function).__name__}; must be callable")
+        if self.augment is None and self.augmentations != 1:
+            raise OsoError(
+                f"augmentations: {self.augmentations}; has no effect without augment, a function "
+                "of an example's inputs"
+            )
         self.make_run("checked")
 
     def resumable_options(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Statement:
         unused_steps: planned steps that were not taken; they count in epsilon.
         resumed: whether the training was resumed after an interruption.
         types: dtypes and shapes of the examples.
+        changes: what was replaced in the model before training.
         unit: the protected unit.
         neighbouring: the neighbouring relation.
     """
@@ -63,6 +64,7 @@ class Statement:
     unused_steps: int = 0
     resumed: bool = False
     types: str = ""
+    changes: str = ""
     unit: str = UNIT
     neighbouring: str = NEIGHBOURING
 
@@ -82,6 +84,7 @@ class Statement:
             _OTHER_TRAININGS,
             "Public: the number of examples, the model and its initial weights, all options.",
             *([f"Types: {self.types}."] if self.types else []),
+            *([f"Model: {self.changes}."] if self.changes else []),
             f"Randomness: {RANDOMNESS[self.randomness]}",
             self.versions,
         ]

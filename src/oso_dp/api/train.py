@@ -16,6 +16,7 @@ from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.datasets import make_examples
 from oso_dp.api.defaults import resolve_method_options
 from oso_dp.api.model import PrivateModel
+from oso_dp.api.model_check import describe_replaced, without_batch_norm
 from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.trainer import Trainer
@@ -48,8 +49,11 @@ def train_private(
     device: str = "cpu",
     precision: str = "float32",
     microbatch_size: int | None = None,
+    augment: Callable[[Any], Any] | None = None,
+    augmentations: int = 1,
     evaluate: Callable[[nn.Module], float] | None = None,
     evaluate_every: int | None = None,
+    fix: bool = False,
     resume_from: PrivateModel | None = None,
     progress: bool = True,
     **method_options: float,
@@ -62,9 +66,10 @@ def train_private(
     the interruption did not depend on what was released.
 
     Args:
-        model: a module whose layers do not mix examples (no batch normalization). Frozen parameters
-            stay unchanged.
-        loss: a function of outputs and targets of B examples that returns B losses, not averaged.
+        model: a module that treats examples independently (`oso_dp.check` says how it would be
+            trained). Frozen parameters stay unchanged. Dropout has a mask for each example.
+        loss: a function of outputs and targets of B examples that returns B losses, not averaged;
+            of several losses for each example, [B, ...], the mean is taken.
         data: (inputs, targets), tensors or arrays with one row per example, or a map-style data set
             of such pairs.
         epsilon: the budget of this training and of all that `resume_from` spent; > 0.
@@ -89,9 +94,14 @@ def train_private(
         precision: of matrix products: "float32", "tf32" or "bfloat16".
         microbatch_size: examples per forward pass, which limits memory. Default: chosen by
             layer types and input size.
+        augment: a function of one example's inputs that returns them changed at random, with
+            torch's generator; it must not keep examples.
+        augmentations: K, augmented views of each example, whose gradients are averaged before
+            clipping (De et al. 2022).
         evaluate: a function of a copy of the model that returns a number, computed on public data;
             its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
+        fix: whether GroupNorm replaces BatchNorm, which mixes examples (`replace_batch_norm`).
         resume_from: an earlier result on the same data. Training continues from it with the noise
             that the rest of epsilon allows. C, rho, momentum, schedule, averaging and the method's
             constants stay unless given anew.
@@ -135,10 +145,15 @@ def train_private(
         device=device,
         precision=precision,
         microbatch_size=microbatch_size,
+        augment=augment,
+        augmentations=augmentations,
         evaluate=evaluate,
         evaluate_every=evaluate_every,
     )
     examples = make_examples(data, options.torch_device())
+    replaced: tuple[str, ...] = ()
+    if fix:
+        model, replaced = without_batch_norm(model)
     user_model = UserModel(model)
     if resume_from is not None:
         user_model = _earlier_model(user_model, resume_from)
@@ -162,6 +177,7 @@ def train_private(
         cost,
         scored="" if earlier is None else earlier.scored,
         validation=0 if earlier is None else earlier.validation_examples,
+        changes=describe_replaced(replaced) or ("" if earlier is None else earlier.changes),
     )
     if trained.status == "interrupted" and progress:
         statement = trained.statement

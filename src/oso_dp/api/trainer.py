@@ -114,6 +114,8 @@ class Trainer:
             randomness=options.randomness,
             precision=options.precision,
             microbatch_size=options.microbatch_size,
+            augment=options.augment,
+            views=options.augmentations,
             schedule=None if options.schedule == CONSTANT else options.schedule,
             averaging=options.averaging or None,
         )
@@ -168,11 +170,13 @@ class Trainer:
         cost: PrivacyCost,
         scored: str = "",
         validation: int = 0,
+        changes: str = "",
     ) -> PrivateModel:
         """The model with its statement.
 
         cost: all ledgers that the statement covers, this training's first. scored: the data on
         which a search scored its models. validation: the number of private examples among them.
+        changes: what was replaced in the model.
         """
         delta, accountant = budget.delta, budget.accountant
         statement = Statement(
@@ -190,6 +194,7 @@ class Trainer:
             releases=list_releases(result.ledger),
             randomness=self.options.randomness,
             types=format_types(self.examples),
+            changes=changes,
             tuning=describe_tuning(cost),
             scored=scored,
             validation_examples=validation,

@@ -100,8 +100,9 @@ class RecordingEngine(GradientEngine):
         targets: Tensor,
         absent: Tensor | None = None,
         seed: int | None = None,
+        views: int = 1,
     ) -> BatchGradients:
-        self.last = RecordingGradients(self, flat, inputs, targets, absent, seed)
+        self.last = RecordingGradients(self, flat, inputs, targets, absent, seed, views)
         return self.last
 
 

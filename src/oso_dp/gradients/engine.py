@@ -110,13 +110,15 @@ class GradientEngine:
         targets: Tensor,
         absent: Tensor | None = None,
         seed: int | None = None,
+        views: int = 1,
     ) -> "BatchGradients":
         """The per-sample gradients at flat [R, P] for inputs [R, B, ...] and targets [R, B, ...].
 
         absent: bool [R, B], examples that contribute to no sum. seed: of what the model draws at
-        random (dropout).
+        random (dropout). views: K > 1 for inputs [R, B, K, ...], of which an example's loss is the
+        mean.
         """
-        return BatchGradients(self, flat, inputs, targets, absent, seed)
+        return BatchGradients(self, flat, inputs, targets, absent, seed, views)
 
     def copy(self, whole_model: bool | None = None, exact: bool = False) -> "GradientEngine":
         """The same with a copy of the model and no low precision.
@@ -191,19 +193,27 @@ class GradientEngine:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
-    def start_pass(self, flat: Tensor) -> ForwardBackward:
-        """A pass at flat [R, P]."""
-        views = self.views(flat)
-        return ForwardBackward(
-            self._batched_layers(views), self._expanded(views), self.layer_shapes, self.traits
-        )
+    def start_pass(self, flat: Tensor, views: int = 1) -> ForwardBackward:
+        """A pass at flat [R, P], with so many views of each example."""
+        by_name = self.views(flat)
+        layers, expanded = self._batched_layers(by_name), self._expanded(by_name)
+        return ForwardBackward(layers, expanded, self.layer_shapes, self.traits, views)
+
+    def trace_calls(self, flat: Tensor, inputs: Structure) -> list[tuple[str, int, torch.Size]]:
+        """The calls of layers in a forward pass on two made-up examples: the layer's name, how
+        often it was called before, and the shape of its input."""
+        made = self.start_pass(flat[None])
+        zeros = map_tensors(lambda one: one.new_zeros(2, *one.shape[1:]), inputs)
+        with seeded(0, flat.device), torch.enable_grad():
+            made.run_forward(self.model, zeros)
+        return made.calls
 
     def whole_model_gradients(
-        self, flat: Tensor, inputs: Structure, targets: Tensor
+        self, flat: Tensor, inputs: Structure, targets: Tensor, views: int
     ) -> dict[str, LayerGradients]:
         """For inputs [N, ...] and targets [N, ...] of the runs at flat [R, P]."""
-        views = self.views(flat)
-        return {"": WholeModelGradients(self.model, self.loss, inputs, targets, views)}
+        by_name = self.views(flat)
+        return {"": WholeModelGradients(self.model, self.loss, inputs, targets, by_name, views)}
 
     def _batched_layers(self, views: dict[str, Tensor]) -> dict[str, BatchedLayer]:
         layers = {}
@@ -228,24 +238,30 @@ class GradientEngine:
             for key, target in self._targets[name].items()
         ]
 
-    def chunk_size(self, inputs: Structure) -> int | None:
-        """Examples per chunk of a run; None for the complete batch. inputs [B, ...]."""
+    def chunk_size(self, inputs: Structure, views: int = 1) -> int | None:
+        """Examples per chunk of a run; None for the complete batch. inputs [B, ...], or [B, K, ...]
+        of K views."""
         first = tensors_of(inputs)[0]
         device = first.device.type
         if self.is_whole_model:
             return max(1, CHUNK_BYTES[device] * _CHUNKS_HELD // (8 * self.size))
         if self.precision.low:
-            return CHUNK_SIZE[device]
+            return max(1, CHUNK_SIZE[device] // views)
         if device != "cpu" or not any(
             isinstance(one, CONVOLUTIONS) for one in self.layers.values()
         ):
             return None
-        return CHUNK_SIZE["cpu"] * max(1, _MNIST_PIXELS // first.shape[1:].numel())
+        views_of_mnist = CHUNK_SIZE["cpu"] * max(
+            1, views * _MNIST_PIXELS // first.shape[1:].numel()
+        )
+        return max(1, views_of_mnist // views)
 
-    def chunks(self, inputs: Structure, targets: Tensor) -> Iterator[tuple[Structure, Tensor]]:
+    def chunks(
+        self, inputs: Structure, targets: Tensor, views: int = 1
+    ) -> Iterator[tuple[Structure, Tensor]]:
         """Of every run's batch, [R, width, ...] each; zeros pad the last one."""
         size = targets.shape[1]
-        width = self.chunk_size(map_tensors(lambda one: one.flatten(0, 1), inputs)) or size
+        width = self.chunk_size(map_tensors(lambda one: one.flatten(0, 1), inputs), views) or size
         for start in range(0, size, width):
             part = slice(start, start + width)
             xs, ys = select(inputs, (slice(None), part)), targets[:, part]
@@ -271,9 +287,10 @@ class BatchGradients:
         targets: Tensor,
         absent: Tensor | None = None,
         seed: int | None = None,
+        views: int = 1,
     ) -> None:
         self.engine, self.flat, self.inputs, self.targets = engine, flat, inputs, targets
-        self.absent, self.seed = absent, seed
+        self.absent, self.seed, self.views = absent, seed, views
         self.shape = targets.shape[:2]  # R, B
         self._chunks: list[dict[str, LayerGradients]] = []  # by the layer's name
         self._widths: list[int] = []  # examples of a run in each chunk
@@ -325,23 +342,28 @@ class BatchGradients:
         engine, flat = self.engine, self.flat[run]
         inputs, targets = select(self.inputs, run), self.targets[run]
         total = torch.zeros_like(self.flat[run])
-        width = engine.chunk_size(inputs) or max(1, len(targets))
+        width = engine.chunk_size(inputs, self.views) or max(1, len(targets))
         for start in range(0, len(targets), width):
             part = slice(start, start + width)
-            weights = present[part].to(flat.dtype)
-            total += engine.weighted_gradient(flat, select(inputs, part), targets[part], weights)[1]
+            xs, ys, weights = select(inputs, part), targets[part], present[part].to(flat.dtype)
+            if self.views > 1:
+                xs = map_tensors(lambda one: one.flatten(0, 1), xs)
+                ys = ys.repeat_interleave(self.views, dim=0)
+                weights = weights.repeat_interleave(self.views) / self.views
+            total += engine.weighted_gradient(flat, xs, ys, weights)[1]
         return total
 
     def _take_gradients(self) -> Tensor:
         """Norms, float64 [R, B]; keeps each chunk's gradients."""
         engine, (runs, size) = self.engine, self.shape
-        first, measured = None if engine.is_whole_model else engine.start_pass(self.flat), []
-        for inputs, targets in engine.chunks(self.inputs, self.targets):
+        first = None if engine.is_whole_model else engine.start_pass(self.flat, self.views)
+        measured = []
+        for inputs, targets in engine.chunks(self.inputs, self.targets, self.views):
             xs = map_tensors(lambda one: one.flatten(0, 1), inputs)
             ys = targets.flatten(0, 1)
             with engine.precision.products(self.flat.device):
                 if first is None:
-                    gradients = engine.whole_model_gradients(self.flat, xs, ys)
+                    gradients = engine.whole_model_gradients(self.flat, xs, ys, self.views)
                 else:
                     gradients = first.again().run(engine.model, engine.loss, xs, ys)
             norms = [_checked_norms(of_layer, len(ys)) for of_layer in gradients.values()]

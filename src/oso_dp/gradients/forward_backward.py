@@ -43,6 +43,7 @@ from oso_dp.gradients.shared_parameters import (
     Products,
     Target,
     Use,
+    add_views,
     check_disjoint,
     combine,
 )
@@ -326,7 +327,7 @@ class ForwardBackward:
     """One pass over N examples of R runs; `gradients` has the per-sample gradients of each layer.
 
     layers: those of the model that have parameters, by name. shapes: of the parameters of each
-    layer that owns some, by the names of both.
+    layer that owns some, by the names of both. views: K, augmented copies of each example.
     """
 
     def __init__(
@@ -335,8 +336,10 @@ class ForwardBackward:
         expanded: Sequence[Expanded],
         shapes: Mapping[str, Mapping[str, torch.Size]],
         traits: Traits,
+        views: int = 1,
     ) -> None:
         self.layers, self.expanded, self.shapes, self.traits = layers, expanded, shapes, traits
+        self.views = views
         self.gradients: dict[str, LayerGradients] = {}
         self.calls: list[tuple[str, int, torch.Size]] = []  # with its number and input's shape
         self.changed: set[str] = set()  # layers whose outputs the model has changed in place
@@ -354,15 +357,21 @@ class ForwardBackward:
 
     def again(self) -> "ForwardBackward":
         """Another pass with the same parameters."""
-        return ForwardBackward(self.layers, self.expanded, self.shapes, self.traits)
+        return ForwardBackward(self.layers, self.expanded, self.shapes, self.traits, self.views)
 
     def run(
         self, model: nn.Module, loss: Loss, inputs: Structure, targets: Tensor
     ) -> dict[str, LayerGradients]:
-        """The per-sample gradients of each layer, for inputs [N, ...] and targets [N, ...]."""
+        """The per-sample gradients of each layer, for inputs [N, ...] and targets [N, ...].
+
+        Of K views: inputs are [N, K, ...], and an example's loss is the mean over its views.
+        """
+        if self.views > 1:
+            inputs = map_tensors(lambda one: one.flatten(0, 1), inputs)
+            targets = targets.repeat_interleave(self.views, dim=0)
         with self._running(len(targets)):
             outputs = call_model(model, inputs)
-            self._take_gradients(self._losses(loss, outputs, targets))
+            self._take_gradients(self._losses(loss, outputs, targets) / self.views)
         return {name: self.gradients[name] for name in self.shapes}
 
     def _losses(self, loss: Loss, outputs: Structure, targets: Tensor) -> Tensor:
@@ -417,7 +426,7 @@ class ForwardBackward:
         found = torch.autograd.grad(losses.sum(), self._leaves, allow_unused=True)
         for one, rows, gradient in zip(self.expanded, self._rows, found, strict=False):
             each = torch.zeros_like(rows) if gradient is None else gradient
-            self._uses[one.target.layer][one.target.rows].append(each[:, None])
+            self._add_use(one.target, each[:, None])
         for owner in {*self._parts, *self._uses}:
             self.gradients[owner] = self._combined(owner)
         self._check_used(self.gradients)
@@ -494,9 +503,9 @@ class ForwardBackward:
     ) -> None:
         owners = _owners(layer)
         once = self._times[layer] == 1 and all(self._users[owner] == 1 for owner in owners)
-        if not once or len(owners) > 1:
+        if not once or len(owners) > 1 or self.views > 1:
             for target, use in layer.uses(inputs, output_gradients):
-                self._uses[target.layer][target.rows].append(use)
+                self._add_use(target, use)
             return
         (owner,) = owners
         gradients = layer.gradients(inputs, output_gradients)
@@ -505,6 +514,10 @@ class ForwardBackward:
         else:
             places = {key: target.rows for key, target in layer.targets.items()}
             self._parts[owner].append((gradients, places))
+
+    def _add_use(self, target: Target, use: Use) -> None:
+        one_row_each = use if self.views == 1 else add_views(use, self.views)
+        self._uses[target.layer][target.rows].append(one_row_each)
 
 
 def _changed(outputs: Sequence[tuple[str, Tensor, int]]) -> set[str]:

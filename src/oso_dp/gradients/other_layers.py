@@ -131,7 +131,7 @@ class FunctionalGradients(MaterializedGradients):
 class WholeModelGradients(MaterializedGradients):
     """Of a complete model and loss, each example's by itself: inputs and targets [R B, ...].
 
-    parameters: all of the model by name, [R, ...].
+    parameters: all of the model by name, [R, ...]. views: K; inputs are [R B, K, ...] if K > 1.
     """
 
     def __init__(
@@ -141,13 +141,15 @@ class WholeModelGradients(MaterializedGradients):
         inputs: Structure,
         targets: Tensor,
         parameters: Mapping[str, Tensor],
+        views: int = 1,
     ) -> None:
         runs = len(next(iter(parameters.values())))
 
         def value(parameters: dict[str, Tensor], example: Structure, target: Tensor) -> Tensor:
-            args, kwargs = call_arguments(map_tensors(lambda one: one[None], example))
+            of_views = example if views > 1 else map_tensors(lambda one: one[None], example)
+            args, kwargs = call_arguments(of_views)
             outputs = torch.func.functional_call(model, parameters, args, kwargs)
-            return loss(outputs, target[None])[0]
+            return loss(outputs, target.expand(views, *target.shape)).mean()
 
         by_run = []
         for run, each in enumerate(targets.chunk(runs)):

@@ -46,6 +46,19 @@ class Lookups(NamedTuple):
 Use = Products | Lookups | Tensor  # a tensor is the per-sample gradient itself, [N, ...]
 
 
+def add_views(use: Use, views: int) -> Use:
+    """Of N K rows, K of each example: those of an example are added up."""
+    if isinstance(use, Tensor):
+        return use.unflatten(0, (-1, views)).sum(dim=1)
+
+    def joined(rows: Tensor) -> Tensor:
+        return rows.unflatten(0, (-1, views)).flatten(1, 2)
+
+    if isinstance(use, Products):
+        return Products(joined(use.inputs), joined(use.errors))
+    return Lookups(joined(use.words), joined(use.errors), use.padding)
+
+
 def combine(uses: Sequence[Use], shape: torch.Size) -> LayerGradients:
     """The gradients of one parameter (or part of one) of this shape, by the name `weight`."""
     products = [use for use in uses if isinstance(use, Products)]

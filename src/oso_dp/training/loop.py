@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.gradients import BatchGradients, check_model, explain_slow
+from oso_dp.gradients.engine import seeded
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
 from oso_dp.study.cohort import Run
+from oso_dp.training.augmentation import check_augment, make_views
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
@@ -170,7 +172,10 @@ class Training:
         )
         _check_thresholds(task.method, self.state)
         first = self.state.parameters[0]
-        check_model(self.engine, first, *problem.examples.empty(), problem.classes)
+        empty, no_targets = problem.examples.empty()
+        if task.augment is not None:
+            check_augment(task.augment, empty)
+        check_model(self.engine, first, empty, no_targets, problem.classes)
         self._passes = 0  # forward passes of this step, of models that draw random numbers
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
@@ -196,10 +201,14 @@ class Training:
             )
         self._drop_diverged(are_finite(state.parameters))
 
+    @property
+    def _draws_random(self) -> bool:
+        return self.engine.traits.draws_random or self.task.augment is not None
+
     def _group_runs(self) -> list[slice]:
         """Groups of runs that go through the model at once; the default keeps CPU results equal."""
         width = self.task.width or self._default_width()
-        if self.engine.traits.draws_random:  # for which a run has a seed of its own
+        if self._draws_random:  # for which a run has a seed of its own
             width = 1
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
 
@@ -210,15 +219,19 @@ class Training:
         return 8 if all(type(layer) is nn.Linear for layer in self.engine.layers.values()) else 1
 
     def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
-        seed = None
-        if self.engine.traits.draws_random:
+        seed, augment, views = None, self.task.augment, self.task.views
+        if self._draws_random:
             run_id = self.mechanism.run_ids[runs.start if isinstance(runs, slice) else runs[0]]
             self._passes += 1  # a microbatch is one
             seed = self.mechanism.random_numbers.model_seed(run_id, self.state.step, self._passes)
         # A copy: a forward pass that writes to its parameters must not change the state.
-        return self.engine(
-            self.state.parameters[runs].clone(), *self.problem.examples.batch(batches), seed
-        )
+        parameters = self.state.parameters[runs].clone()
+        inputs, targets, absent = self.problem.examples.batch(batches)
+        if augment is None:
+            return self.engine(parameters, inputs, targets, absent, seed)
+        with seeded(seed, parameters.device):
+            inputs = make_views(augment, inputs, views)
+        return self.engine(parameters, inputs, targets, absent, seed, views)
 
     def evaluate(self) -> None:
         state, task = self.state, self.task

@@ -20,6 +20,7 @@ from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
 from oso_dp.privacy.rng_sources import init_generator
 from oso_dp.study.cohort import Run
+from oso_dp.training.augmentation import Augment
 from oso_dp.training.evaluate import Evaluator, SplitScore
 
 
@@ -39,6 +40,8 @@ class TrainConfig:
     precision: str = "float32"  # of products: see oso_dp.gradients.precision
     width: int | None = None  # runs per forward pass; None: chosen by device
     microbatch_size: int | None = None  # examples of a run per forward pass; None: the batch
+    augment: Augment | None = None  # of an example: see oso_dp.training.augmentation
+    views: int = 1  # K, augmented views of each example
 
     @property
     def product_precision(self) -> Precision:

@@ -1,0 +1,271 @@
+"""Training of models as people write them: dropout, BatchNorm, views of examples, and `check`."""
+
+import copy
+
+import pytest
+import torch
+from tests.gradients.everyday_models import MODELS, Net, head, rows
+from torch import Tensor, nn
+
+import oso_dp
+from oso_dp import OsoError
+from oso_dp.api.model_check import without_batch_norm
+from oso_dp.gradients import GradientEngine
+from oso_dp.gradients.structured import map_tensors
+from oso_dp.privacy.batch_rng import BatchRNG
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.training.augmentation import make_views
+
+CE = nn.CrossEntropyLoss(reduction="none")
+COUNT = 30
+
+
+def trained(model: nn.Module, data, loss=CE, **options):
+    options = {"seed": 1, "randomness": "seeded", "method": "online", **options}
+    return oso_dp.train_private(
+        model, loss, data, epsilon=3, delta=1e-3, epochs=1, batch_size=6, progress=False, **options
+    )
+
+
+def weights(result) -> Tensor:
+    return nn.utils.parameters_to_vector(result.model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_trains_and_keeps_what_it_shares(name: str) -> None:
+    case = MODELS[name]
+    torch.manual_seed(1)
+    model, inputs = case.build(), case.inputs(COUNT)
+    targets = torch.randint(2, (COUNT, *case.targets))
+    before = copy.deepcopy(model)
+    result = trained(model, (inputs, targets), case.loss)
+    assert result.status == "finished"
+    assert not torch.equal(weights(result), nn.utils.parameters_to_vector(before.parameters()))
+    for one, other in zip(model.state_dict().values(), before.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+    shared = [len(list(m.parameters())) for m in (model, result.model)]
+    assert shared[0] == shared[1]
+
+
+def dropping(share: float) -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(share), nn.ReLU(), nn.Linear(8, 3))
+
+
+DATA = torch.randn(COUNT, 4), torch.randint(3, (COUNT,))
+
+
+def test_dropout_draws_anew_in_each_step_and_microbatch_by_the_seed(monkeypatch) -> None:
+    seeds = []
+    real = GradientEngine.__call__
+
+    def recorded(self, flat, inputs, targets, absent=None, seed=None, views=1):
+        seeds.extend([] if seed is None else [seed])  # none in the check before training
+        return real(self, flat, inputs, targets, absent, seed, views)
+
+    monkeypatch.setattr(GradientEngine, "__call__", recorded)
+    first = trained(dropping(0.5), DATA, microbatch_size=4)
+    assert len(set(seeds)) == len(seeds) > 5
+    assert torch.equal(weights(first), weights(trained(dropping(0.5), DATA, microbatch_size=4)))
+    assert not torch.equal(weights(first), weights(trained(dropping(0.5), DATA, seed=2)))
+    assert not torch.equal(weights(first), weights(trained(dropping(0.1), DATA)))
+
+
+def test_dropout_of_nothing_is_as_without() -> None:
+    assert torch.equal(
+        weights(trained(dropping(0.0), DATA)), weights(trained(dropping(0.0).eval(), DATA))
+    )
+
+
+def identity(example: Tensor) -> Tensor:
+    return example
+
+
+def test_views_that_do_not_differ_change_nothing() -> None:
+    plain = weights(trained(dropping(0.0), DATA))
+    assert torch.equal(weights(trained(dropping(0.0), DATA, augment=identity)), plain)
+    several = weights(trained(dropping(0.0), DATA, augment=identity, augmentations=4))
+    torch.testing.assert_close(several, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_view_is_of_one_example_and_drawn_anew() -> None:
+    seen = []
+
+    def augment(example: Tensor) -> Tensor:
+        assert example.shape == (4,)
+        seen.append(float(torch.rand(())))
+        return example + seen[-1]
+
+    first = weights(trained(dropping(0.0), DATA, augment=augment, augmentations=3))
+    drawn = seen[1:]  # without the trial on zeros
+    assert len(set(drawn)) == len(drawn) > 3 * 5 * 4
+    assert torch.equal(
+        first, weights(trained(dropping(0.0), DATA, augment=augment, augmentations=3))
+    )
+
+
+@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize("size", [0, 2])
+def test_views_of_structured_inputs_keep_their_places(views: int, size: int) -> None:
+    inputs = {"a": torch.arange(2 * size * 3).view(2, size, 3), "b": torch.randn(2, size)}
+    made = make_views(lambda one: map_tensors(lambda part: part + 1, one), inputs, views)
+    for key, values in inputs.items():
+        wanted = values[:, :, None].expand(2, size, views, *values.shape[2:]) + 1
+        assert torch.equal(made[key], wanted if views > 1 else wanted[:, :, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"augmentations": 2}, "augmentations: 2; has no effect without augment"),
+        ({"augmentations": 0, "augment": identity}, "augmentations: 0; must be an integer >= 1"),
+        ({"augment": "flip"}, "augment: str; must be callable"),
+        ({"augment": lambda one: one[:2]}, "augment: makes"),
+        ({"augment": lambda one: 1 / 0}, "augment: fails on an example of zeros: division"),
+    ],
+)
+def test_views_refused(options, said: str) -> None:
+    with pytest.raises(OsoError, match=said):
+        trained(dropping(0.0), DATA, **options)
+
+
+def batch_normed() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv1d(6, 48, 3, padding=1),
+        nn.Sequential(nn.BatchNorm1d(48), nn.ReLU(inplace=True)),
+        nn.Conv1d(48, 8, 1),
+        nn.InstanceNorm1d(8, track_running_stats=True, affine=True),
+        nn.Flatten(),
+        nn.Linear(32, 3),
+    )
+
+
+def test_batch_norm_is_replaced_on_request_and_said() -> None:
+    data = rows(COUNT), torch.randint(3, (COUNT,))
+    with pytest.raises(OsoError, match="is a BatchNorm1d, which mixes examples"):
+        trained(batch_normed(), data)
+    model = batch_normed()
+    with torch.no_grad():
+        model[1][0].weight += 3
+    result = trained(model, data, fix=True)
+    assert "Model: GroupNorm in place of BatchNorm in 1.0, 3." in str(result.statement)
+    assert isinstance(model[1][0], nn.BatchNorm1d)
+    norm = result.model[1][0]
+    assert (type(norm), norm.num_groups) == (nn.GroupNorm, 4)
+    assert norm.weight.mean() > 3
+    assert result.model[3].num_groups == 8
+    assert "Model:" not in str(trained(dropping(0.0), DATA).statement)
+    assert "Model:" not in str(trained(dropping(0.0), DATA, fix=True).statement)
+
+
+@pytest.mark.parametrize(
+    ("norm", "groups"),
+    [
+        (nn.BatchNorm2d(64), 32),
+        (nn.BatchNorm2d(48), 16),
+        (nn.BatchNorm2d(7), 1),
+        (nn.SyncBatchNorm(64), 32),
+        (nn.BatchNorm1d(64), 16),
+        (nn.BatchNorm1d(2), 1),
+        (nn.BatchNorm1d(6), 1),
+    ],
+)
+def test_groups_divide_the_channels(norm: nn.Module, groups: int) -> None:
+    made, names = without_batch_norm(nn.Sequential(norm))
+    assert (made[0].num_groups, names) == (groups, ("0",))
+    assert without_batch_norm(norm)[1] == ("",)
+    assert without_batch_norm(nn.Sequential(norm).eval())[1] == ()
+
+
+def outcomes(model: nn.Module, example, loss=None) -> dict[str, str]:
+    return {one.name: one.outcome for one in oso_dp.check(model, example, loss).layers}
+
+
+def test_check_says_what_becomes_of_each_layer() -> None:
+    found = oso_dp.check(batch_normed(), rows(2))
+    assert found.ok
+    assert [(one.name, one.outcome) for one in found.layers] == [
+        ("0", "trained"),
+        ("1.0", "replaced"),
+        ("2", "trained"),
+        ("3", "replaced"),
+        ("5", "trained"),
+    ]
+    assert "pass fix=True: GroupNorm in place of BatchNorm in 1.0, 3" in str(found)
+    assert "outputs that are changed in place" in str(found)
+    drops = nn.Sequential(
+        nn.Conv2d(4, 4, 1, groups=2), nn.Dropout(), nn.Flatten(), nn.Linear(16, 2)
+    )
+    drops[3].requires_grad_(False)
+    text = str(oso_dp.check(drops, torch.zeros(1, 4, 2, 2)))
+    assert outcomes(drops, torch.zeros(1, 4, 2, 2)) == {"0": "slow", "3": "frozen"}
+    assert "each example has its own" in text
+    assert text.endswith("can be trained")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_check_agrees_with_training(name: str) -> None:
+    case = MODELS[name]
+    found = oso_dp.check(case.build(), case.inputs(2))
+    assert found.ok, str(found)
+    assert ("torch.func computes" in str(found)) == case.is_whole_model
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (nn.Sequential(nn.Embedding(3, 4, max_norm=1.0), nn.Linear(4, 2)), "with max_norm"),
+        (Net(lambda n, x: n.last((x + x.mean(0)).mean(1)), last=head()), "mixes examples"),
+    ],
+)
+def test_check_gives_the_line_of_the_refusal(model: nn.Module, said: str) -> None:
+    example = torch.zeros(1, 3, dtype=torch.int64) if said == "with max_norm" else rows(1)
+    found = oso_dp.check(model, example)
+    assert not found.ok
+    assert said in found.refused
+    assert found.refused in str(found)
+
+
+def test_check_refuses_what_is_no_example() -> None:
+    with pytest.raises(OsoError, match="model: str; must be a torch"):
+        oso_dp.check("model", rows(1))
+    assert "example: str; must be a tensor" in oso_dp.check(head(), "rows").refused
+
+
+def test_losses_of_several_numbers_are_averaged() -> None:
+    inputs, targets = torch.randn(COUNT, 4), torch.rand(COUNT, 3)
+    by_mean = trained(dropping(0.0), (inputs, targets), lambda o, t: (o - t).square().mean(1))
+    each = trained(dropping(0.0), (inputs, targets), nn.MSELoss(reduction="none"))
+    torch.testing.assert_close(weights(each), weights(by_mean))
+    with pytest.raises(OsoError, match=r"give targets the shape \[n, 1\]"):
+        one = nn.Linear(4, 1)
+        trained(one, (inputs, targets[:, 0]), lambda outputs, y: (outputs - y).square())
+
+
+def test_inputs_of_a_data_set_may_be_dictionaries() -> None:
+    case = MODELS["a dictionary in and out"]
+    torch.manual_seed(2)
+    inputs, targets = case.inputs(COUNT), torch.randint(2, (COUNT,))
+    model = case.build()
+    by_rows = [
+        {**{key: values[row] for key, values in inputs.items()}, "labels": targets[row]}
+        for row in range(COUNT)
+    ]
+    results = [
+        trained(model, data, case.loss)
+        for data in (
+            (inputs, targets),
+            {**inputs, "labels": targets},
+            by_rows,
+        )
+    ]
+    for other in results[1:]:
+        assert torch.equal(weights(results[0]), weights(other))
+    assert "inputs['mask'] bool [6]" in results[0].statement.types
+
+
+def test_sources_give_other_seeds_for_other_passes() -> None:
+    drawn = BatchRNG(Seeded(), PoissonSampling.of(2, 4), 4, torch.device("cpu"))
+    seeds = {drawn.model_seed(run, step, n) for run in "ab" for step in (1, 2) for n in (1, 2)}
+    assert len(seeds) == 8
