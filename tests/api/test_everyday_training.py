@@ -238,9 +238,9 @@ def test_losses_of_several_numbers_are_averaged() -> None:
     by_mean = trained(dropping(0.0), (inputs, targets), lambda o, t: (o - t).square().mean(1))
     each = trained(dropping(0.0), (inputs, targets), nn.MSELoss(reduction="none"))
     torch.testing.assert_close(weights(each), weights(by_mean))
+    one, data = nn.Linear(4, 1), (inputs, targets[:, 0])
     with pytest.raises(OsoError, match=r"give targets the shape \[n, 1\]"):
-        one = nn.Linear(4, 1)
-        trained(one, (inputs, targets[:, 0]), lambda outputs, y: (outputs - y).square())
+        trained(one, data, lambda outputs, y: (outputs - y).square())
 
 
 def test_inputs_of_a_data_set_may_be_dictionaries() -> None:

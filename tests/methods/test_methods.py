@@ -265,7 +265,7 @@ class TestFixedQuantile:
         torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
 
     def test_too_small_a_batch_for_the_count_is_refused(self) -> None:
-        with pytest.raises(OsoError, match="must be > the step"):
+        with pytest.raises(OsoError, match=r"count_noise: 0\.05; must be > 0\.1, the step"):
             make("fixed_quantile").split_noise(4.0, batch_size=20)
 
 

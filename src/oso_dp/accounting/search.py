@@ -175,8 +175,12 @@ class Search:
             nu = self._by_pld(epsilon, delta, tolerance)
         if nu is None:
             message = f"no noise multiplier from {SMALLEST_NOISE:g} to {LARGEST_NOISE:g} meets it"
-            if self._costs("rdp", delta)(SMALLEST_NOISE) <= epsilon:
-                message = f"the smallest noise multiplier, {SMALLEST_NOISE:g}, costs less"
+            most = self._costs("rdp", delta)(SMALLEST_NOISE)
+            if most <= epsilon:
+                message = (
+                    f"must be at most {most:.4g}, the cost of the smallest noise multiplier, "
+                    f"{SMALLEST_NOISE:g},"
+                )
             raise OsoError(
                 f"epsilon: {epsilon:g}; {message} at delta {delta!r} for {self.runs} x "
                 f"{self.steps} steps"

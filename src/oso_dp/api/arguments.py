@@ -6,7 +6,11 @@ from typing import Any
 
 from oso_dp.errors import OsoError
 
-_ALIASES = {"lr": "learning_rate", "rho": "learning_rate", "gamma": "quantile"}
+_ALIASES = {
+    **{"lr": "learning_rate", "rho": "learning_rate", "gamma": "quantile"},
+    **dict.fromkeys(("max_grad_norm", "clip", "clipping_threshold", "l2_norm_clip"), "threshold"),
+    **{"target_epsilon": "epsilon", "target_delta": "delta", "optimizer": "method"},
+}
 _COMMON = ("model", "loss", "data", "epsilon", "delta", "accountant", "resume_from", "progress")
 
 

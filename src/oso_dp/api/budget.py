@@ -30,6 +30,8 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, as_plain(getattr(self, name)))
+        if self.epsilon == math.inf:
+            raise OsoError("epsilon: inf; must be finite; to train without noise, use plain torch")
         check_number("epsilon", self.epsilon, gt=0)
         check_number("delta", self.delta, gt=0, lt=1)
         if self.accountant not in CALIBRATING:

@@ -31,6 +31,11 @@ def make_examples(data: Any, device: torch.device, argument: str = "data") -> Ex
         data = data.tensors
     if isinstance(data, IterableDataset):
         raise OsoError(f"{argument}: IterableDataset; must be a map-style data set, to be sampled")
+    if isinstance(data, list) and len(data) > 2 and all(_is_pair(one) for one in data):
+        raise OsoError(
+            f"{argument}: a list of [input, target] lists; give tuples (input, target), or two "
+            "arrays"
+        )
     if isinstance(data, tuple | list) and not _is_list_of_pairs(data):
         if len(data) != 2:
             raise OsoError(f"{argument}: {len(data)} elements; must be (inputs, targets)")
@@ -54,6 +59,10 @@ def make_examples(data: Any, device: torch.device, argument: str = "data") -> Ex
         f"{argument}: {type(data).__name__}; must be (inputs, targets) or a map-style data set "
         f"with a length{hint}"
     )
+
+
+def _is_pair(example: Any) -> bool:
+    return isinstance(example, list) and len(example) == 2
 
 
 _LABELS = ("labels", "label")  # the key of the targets in a dictionary

@@ -97,7 +97,9 @@ class Trainer:
 
         Torch's global switches are restored for each call of `evaluate`, and afterwards.
         """
-        with restore_switches() as restore:
+        if torch.is_inference_mode_enabled():
+            raise OsoError("train_private: called in inference mode, which has no gradients")
+        with restore_switches() as restore, torch.enable_grad():
             return self._train(noise_multiplier, progress, restore)
 
     def _train(

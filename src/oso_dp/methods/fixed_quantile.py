@@ -40,6 +40,12 @@ class FixedQuantile(Method):
         The count's sensitivity is 1/2, so that its noise multiplier is 2 sigma_b.
         """
         count_noise = 2 * self.options.count_noise * batch_size
+        if not count_noise > noise_multiplier:
+            least = noise_multiplier / (2 * batch_size)
+            raise OsoError(
+                f"count_noise: {self.options.count_noise:g}; must be > {least:.4g}, the step's "
+                "noise multiplier over twice the batch size; raise it, or take a larger batch"
+            )
         return gradient_noise_multiplier(noise_multiplier, count_noise), count_noise
 
     def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:

@@ -180,6 +180,8 @@ def _compare(
         raise
     except Exception as error:
         line = " ".join(str(error).split())
+        if "inplace" in line:
+            line = "it changes a layer's output in place; use inplace=False, x = x + y for x += y"
         raise OsoError(f"module: fails in grad_sample_mode {mode!r}: {line}") from error
     sizes = [p.numel() for p in trained]
     together = PerSampleGradients(held, sizes, torch.double, alone.device)

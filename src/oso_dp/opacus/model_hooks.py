@@ -41,6 +41,8 @@ from oso_dp.opacus.per_sample_gradients import (
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)
 WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
+# Layers that normalise a batch by its own statistics, unless they are in eval mode.
+STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 Gradients = Iterator[tuple[Any, PerSampleGradient]]  # by parameter
 
 
@@ -83,6 +85,9 @@ class PerExampleHooks:
         self.is_placeholder = _is_empty(leaves, dim) and not _accepts(model, args, kwargs)
         parameters = list(model.parameters())
         if training:
+            for name, layer in model.named_modules():
+                if layer.training and isinstance(layer, STATISTICS) and layer.track_running_stats:
+                    raise OsoError(MSG_STATISTICS.format(name, type(layer).__name__))
             if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(MSG_PENDING)
             self.was_called, self.empty = True, self.is_placeholder
@@ -148,6 +153,8 @@ class PerExampleHooks:
     ) -> None:
         if not self.hooks_enabled:
             return
+        if not getattr(module, "activations", None):
+            raise OsoError(MSG_EVAL.format(type(module).__name__))
         outputs = forward_output[0].detach()
         if self.empty or outputs.shape[0 if batch_first else 1] == 0:
             self._store_zeros(module)
@@ -291,8 +298,16 @@ MSG_IN_PLACE = (
 )
 MSG_PENDING = (
     "model: an earlier forward pass in training mode has no backward pass; call the model once per "
-    "batch, or split the batch with BatchMemoryManager; evaluate with model.eval() or under "
-    "torch.no_grad()"
+    "batch, without gradient checkpointing (BatchMemoryManager saves memory); evaluate with "
+    "model.eval() or under torch.no_grad()"
+)
+MSG_STATISTICS = (
+    "model: layer {!r} ({}) is in training mode, in which it mixes the examples of a batch; call "
+    "eval() on it after model.train()"
+)
+MSG_EVAL = (
+    "model: a {} is in eval mode, in which there are no per-example gradients; call train(), and "
+    "eval() of its dropout layers only"
 )
 
 

@@ -253,24 +253,23 @@ class AdaptiveDPOptimizer(DPOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Take a step, or only add a physical batch's sums if the step is to be skipped."""
         check_process(self.process, "optimizer.step")
-        if closure is not None:
-            raise OsoError(
-                "optimizer.step: closure is not supported, since it would use the batch more than "
-                "once"
-            )
+        loss = None
+        if closure is not None:  # once: LBFGS, which calls it again, is refused
+            with torch.enable_grad():
+                loss = closure()
         if hasattr(self, "grad_scale"):
             raise OsoError(MSG_SCALED)
         if not (self.batches is None or self.batches.begun):
             warnings.warn(MSG_OTHER_BATCHES, stacklevel=2)
         if not self.pre_step():
-            return None
+            return loss
         with self._adapted_rates(), torch.no_grad():
             outcome = self.original_optimizer.step()
         with torch.no_grad():
             self.driver.adapt_hyperparameters(self._answers)
             if self.distributed:
                 self.driver.synchronize()
-        return outcome
+        return outcome if loss is None else loss
 
     def state_dict(self) -> dict[str, Any]:
         """The torch optimizer's state; key `oso_dp` has the method's state and the ledger."""

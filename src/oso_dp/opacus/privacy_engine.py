@@ -27,7 +27,7 @@ from oso_dp.opacus.mechanism import seeded_generator
 from oso_dp.opacus.model_checks import check_independence
 from oso_dp.opacus.model_hooks import wrap_model
 from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
-from oso_dp.opacus.sampler import install_sampler
+from oso_dp.opacus.sampler import install_sampler, learn_empty_batch
 from oso_dp.opacus.validation import (
     check_criterion,
     check_engine,
@@ -300,6 +300,7 @@ class AdaptivePrivacyEngine(PrivacyEngine):
     def _prepare_data_loader(self, data_loader: DataLoader, **arguments: Any) -> DataLoader:
         loader = super()._prepare_data_loader(data_loader, **arguments)
         install_sampler(loader, len(data_loader), self.secure_mode)
+        learn_empty_batch(loader)
         return loader
 
     def _prepare_optimizer(

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import torch
@@ -164,6 +165,16 @@ def check_process(process: int, name: str) -> None:
             f"{name}: this process was forked after make_private and would repeat the noise and "
             "batches of its parent; call make_private in the forked process"
         )
+
+
+def learn_empty_batch(loader: DataLoader) -> None:
+    """Give Opacus's collate function a batch of one, whose structure an empty batch will have.
+
+    It would learn it from the first batch, which may be empty.
+    """
+    collate: Any = loader.collate_fn
+    with torch.random.fork_rng(devices=[]), suppress(Exception):  # the loader will raise it, too
+        collate.first_batch = collate.wrapped_collator_fn([loader.dataset[0]])
 
 
 def install_sampler(

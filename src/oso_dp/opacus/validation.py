@@ -88,14 +88,16 @@ def check_module(module: Any, mode: str) -> None:
     for name, layer in module.named_modules():
         if problem := _problem(layer, mode):
             raise OsoError(f"module: layer {name!r} ({type(layer).__name__}): {problem}")
-    errors = [*ModuleValidator.validate(module), *GradSampleHooks.validate(module)]
+    errors = [*ModuleValidator.validate(module), *_hook_errors(module)]
     if errors:
         raise OsoError(f"module: {' '.join(str(errors[0]).split())}")
 
 
 def _problem(layer: nn.Module, mode: str) -> str:
+    if reads_statistics(layer):
+        return ""
     if isinstance(layer, _BatchNorm):  # Opacus accepts those without weights
-        return "mixes the examples of a batch; use GroupNorm"
+        return "mixes the examples of a batch; use GroupNorm, or freeze it and call eval() on it"
     if getattr(layer, "track_running_stats", False):
         return "stores statistics of the examples; use track_running_stats=False"
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
@@ -103,6 +105,24 @@ def _problem(layer: nn.Module, mode: str) -> str:
     if getattr(layer, "padding_mode", "zeros") != "zeros" and mode != FUNCTORCH:
         return f"padding_mode {layer.padding_mode!r} needs grad_sample_mode functorch"
     return ""
+
+
+def reads_statistics(layer: nn.Module) -> bool:
+    """Whether it normalises by its running statistics, as frozen BatchNorm in eval mode does."""
+    frozen = not any(p.requires_grad for p in layer.parameters())
+    return frozen and not layer.training and getattr(layer, "track_running_stats", False)
+
+
+def _hook_errors(module: nn.Module) -> list[Exception]:
+    """What Opacus's hooks refuse, but for buffers of layers that do not change them."""
+    kept = [layer for layer in module.modules() if reads_statistics(layer)]
+    try:
+        for layer in kept:
+            layer.track_running_stats = False  # type: ignore[assignment]
+        return list(GradSampleHooks.validate(module))
+    finally:
+        for layer in kept:
+            layer.track_running_stats = True  # type: ignore[assignment]
 
 
 def check_optimizer(optimizer: Any, module: nn.Module) -> None:
