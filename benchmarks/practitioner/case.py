@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from oso_dp.gradients.structured import call_arguments, select
+
 Loss = Callable[[Any, Tensor], Tensor]
 
 
@@ -26,9 +28,10 @@ class Case:
     batch_size: int = 64
     options: dict[str, Any] = field(default_factory=dict)
 
-    def first(self, count: int) -> tuple[Any, Tensor]:
-        """So many examples."""
-        return self.inputs[:count], self.targets[:count]
+    def first(self, count: int) -> tuple[tuple[Any, ...], dict[str, Any], Tensor]:
+        """Arguments, keywords and targets of so many examples."""
+        args, kwargs = call_arguments(select(self.inputs, slice(count)))
+        return args, kwargs, self.targets[:count]
 
 
 def classes(count: int, below: int) -> Tensor:

@@ -1,7 +1,9 @@
 """Networks for images of 32 x 32 pixels."""
 
+import torch
+import torch.nn.functional as F  # noqa: N812
 from case import Case, classes, images
-from torch import nn
+from torch import Tensor, nn
 
 
 def cnn() -> Case:
@@ -14,36 +16,77 @@ def cnn() -> Case:
     return Case(nn.Sequential(*layers), images(4000), classes(4000, 10))
 
 
-class Vit(nn.Module):
-    """A vision transformer of timm's, whose two parameters outside layers are taken out.
+class Standardised(nn.Conv2d):
+    """Weight standardisation."""
 
-    The class token is replaced by an average of the tokens, and the positions by an Embedding.
-    """
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        weight = weight / (weight.std((1, 2, 3), keepdim=True) + 1e-5)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding)
 
-    def __init__(self) -> None:
+
+class WideBlock(nn.Module):
+    def __init__(self, before: int, after: int, stride: int, conv: type[nn.Conv2d]) -> None:
         super().__init__()
-        import timm
-        import torch
+        self.norm1, self.norm2 = nn.GroupNorm(16, before), nn.GroupNorm(16, after)
+        self.conv1 = conv(before, after, 3, stride, 1, bias=False)
+        self.conv2 = conv(after, after, 3, 1, 1, bias=False)
+        self.short = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else None
 
-        self.body = timm.create_model(
-            "vit_tiny_patch16_224",
-            img_size=32,
-            patch_size=4,
-            num_classes=10,
-            class_token=False,
-            global_pool="avg",
-            pos_embed="none",
-        )
-        self.places = nn.Embedding(64, self.body.embed_dim)
-        self.register_buffer("order", torch.arange(64))
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.relu(self.norm1(x))
+        short = x if self.short is None else self.short(hidden)
+        return self.conv2(F.relu(self.norm2(self.conv1(hidden)))) + short
 
-    def forward(self, x):
-        patches = self.body.patch_embed(x)
-        places = self.order.expand(len(x), -1).contiguous()
-        x = self.body.blocks(patches + self.places(places))
-        return self.body.forward_head(self.body.norm(x))
+
+def wide_resnet(conv: type[nn.Conv2d] = nn.Conv2d) -> nn.Module:
+    """WideResNet-16-4 with GroupNorm: 2.7 M parameters."""
+    widths = (16, 64, 128, 256)
+    blocks = []
+    for number in range(3):
+        before, after = widths[number : number + 2]
+        blocks.append(WideBlock(before, after, 2 if number else 1, conv))
+        blocks.append(WideBlock(after, after, 1, conv))
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 1, 1, bias=False),
+        *blocks,
+        *(nn.GroupNorm(16, 256), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        nn.Linear(256, 10),
+    )
+
+
+def flip(image: Tensor) -> Tensor:
+    return image.flip(-1) if torch.rand(()) < 0.5 else image
+
+
+def wide_resnet_16_4() -> Case:
+    return Case(wide_resnet(), images(500), classes(500, 10), batch_size=16)
+
+
+def wide_resnet_standardised() -> Case:
+    """With weight standardisation."""
+    return Case(wide_resnet(Standardised), images(500), classes(500, 10), batch_size=16)
+
+
+def wide_resnet_augmented() -> Case:
+    """With weight standardisation and four views of each example (peers step on one)."""
+    options = {"augment": flip, "augmentations": 4}
+    model = wide_resnet(Standardised)
+    return Case(model, images(500), classes(500, 10), batch_size=16, options=options)
+
+
+def resnet18_batch_norm() -> Case:
+    """torchvision's ResNet-18: BatchNorm, changes in place."""
+    from torchvision.models import resnet18
+
+    options = {"fix": True}
+    model = resnet18(num_classes=10)
+    return Case(model, images(500), classes(500, 10), batch_size=16, options=options)
 
 
 def vit_tiny() -> Case:
-    """timm's smallest vision transformer, patches of 4 x 4 pixels: 5.4 M parameters."""
-    return Case(Vit(), images(2000), classes(2000, 10), batch_size=32)
+    """timm's smallest vision transformer as it is, patches of 4 x 4 pixels: 5.4 M parameters."""
+    import timm
+
+    name, options = "vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4, "num_classes": 10}
+    return Case(timm.create_model(name, **options), images(2000), classes(2000, 10), batch_size=32)

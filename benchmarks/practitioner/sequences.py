@@ -24,6 +24,62 @@ def lstm() -> Case:
     return Case(Lstm(), torch.randint(1000, (4000, 20)), classes(4000, 2))
 
 
+def gru() -> Case:
+    """The same with a GRU (`DPGRU`)."""
+    return Case(Lstm(nn.GRU), torch.randint(1000, (4000, 20)), classes(4000, 2))
+
+
+class Tied(nn.Module):
+    """A language model whose head is the table of its words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.mixing = nn.Embedding(1000, 32), nn.Linear(32, 32)
+        self.head = nn.Linear(32, 1000, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.mixing(self.words(words))))
+
+
+def word_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(dim=1)
+
+
+def tied_language_model() -> Case:
+    """Tied weights, texts of 20 words."""
+    words = torch.randint(1000, (4000, 20))
+    return Case(Tied(), words, words.roll(-1, dims=1), word_loss)
+
+
+class Encoder(nn.Module):
+    """torch's own encoder layers on words and learned places."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(5000, 128), nn.Embedding(LENGTH, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 256, dropout, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(128, 4)
+
+    def forward(self, words: Tensor) -> Tensor:
+        places = self.places(torch.arange(words.shape[1]))
+        mask = words == PADDING
+        mask = mask & (torch.arange(words.shape[1]) > 0)
+        x = self.layers(self.words(words) + places, src_key_padding_mask=mask)
+        return self.head(x.mean(dim=1))
+
+
+def encoder() -> Case:
+    """Two encoder layers of torch, no dropout."""
+    return Case(Encoder(0.0), torch.randint(5000, (4000, LENGTH)), classes(4000, 4), batch_size=32)
+
+
+def encoder_dropout() -> Case:
+    """The same with dropout 0.1."""
+    return Case(Encoder(0.1), torch.randint(5000, (4000, LENGTH)), classes(4000, 4), batch_size=32)
+
+
 class Block(nn.Module):
     """Attention over the words that are there, then two layers; each added to what came in."""
 

@@ -80,11 +80,11 @@ def run_peer(case: Case, mode: str, pace: Pace) -> None:
         model, optimizer, criterion = make_private(
             model, optimizer, criterion, batch, setting, mode
         )
-    inputs, targets = case.first(case.batch_size)
+    args, kwargs, targets = case.first(case.batch_size)
 
     def take() -> None:
         optimizer.zero_grad()
-        criterion(model(inputs), targets).backward()
+        criterion(model(*args, **kwargs), targets).backward()
         optimizer.step()
 
     while True:
@@ -167,9 +167,7 @@ class Measured:
     reason: str = ""
 
 
-def take_turns(
-    case: str, names: list[str], turns: int, seconds: float
-) -> dict[str, Measured]:
+def take_turns(case: str, names: list[str], turns: int, seconds: float) -> dict[str, Measured]:
     """Each competitor's steps in so many turns of about so many seconds."""
     context = multiprocessing.get_context("spawn")
     lines, processes = {}, {}

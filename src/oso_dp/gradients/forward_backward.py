@@ -211,8 +211,15 @@ class BatchedLayer:
         gradients: LayerGradients = rule(layer, inputs, output_gradients)
         return gradients
 
-    def uses(self, inputs: Tensor, errors: Tensor) -> Iterator[tuple[Target, Use]]:
-        """What this call adds to each parameter, from its output gradients."""
+    def uses(self, inputs: Tensor, errors: Tensor, views: int = 1) -> Iterator[tuple[Target, Use]]:
+        """What this call adds to each parameter, from its output gradients; of K views, those of an
+        example together."""
+        for target, use in self._uses_of_rows(inputs, errors, views):
+            yield target, add_views(use, views)
+
+    def _uses_of_rows(
+        self, inputs: Tensor, errors: Tensor, views: int
+    ) -> Iterator[tuple[Target, Use]]:
         rule = find_rule(self.layer, inputs)
         if isinstance(self.layer, nn.Linear) and rule is not FunctionalGradients:
             if "weight" in self.parameters:
@@ -426,7 +433,8 @@ class ForwardBackward:
         found = torch.autograd.grad(losses.sum(), self._leaves, allow_unused=True)
         for one, rows, gradient in zip(self.expanded, self._rows, found, strict=False):
             each = torch.zeros_like(rows) if gradient is None else gradient
-            self._add_use(one.target, each[:, None])
+            use = add_views(each[:, None], self.views)
+            self._uses[one.target.layer][one.target.rows].append(use)
         for owner in {*self._parts, *self._uses}:
             self.gradients[owner] = self._combined(owner)
         self._check_used(self.gradients)
@@ -504,8 +512,8 @@ class ForwardBackward:
         owners = _owners(layer)
         once = self._times[layer] == 1 and all(self._users[owner] == 1 for owner in owners)
         if not once or len(owners) > 1 or self.views > 1:
-            for target, use in layer.uses(inputs, output_gradients):
-                self._add_use(target, use)
+            for target, use in layer.uses(inputs, output_gradients, self.views):
+                self._uses[target.layer][target.rows].append(use)
             return
         (owner,) = owners
         gradients = layer.gradients(inputs, output_gradients)
@@ -514,10 +522,6 @@ class ForwardBackward:
         else:
             places = {key: target.rows for key, target in layer.targets.items()}
             self._parts[owner].append((gradients, places))
-
-    def _add_use(self, target: Target, use: Use) -> None:
-        one_row_each = use if self.views == 1 else add_views(use, self.views)
-        self._uses[target.layer][target.rows].append(one_row_each)
 
 
 def _changed(outputs: Sequence[tuple[str, Tensor, int]]) -> set[str]:

@@ -48,6 +48,8 @@ Use = Products | Lookups | Tensor  # a tensor is the per-sample gradient itself,
 
 def add_views(use: Use, views: int) -> Use:
     """Of N K rows, K of each example: those of an example are added up."""
+    if views == 1:
+        return use
     if isinstance(use, Tensor):
         return use.unflatten(0, (-1, views)).sum(dim=1)
 
