@@ -19,15 +19,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
-from cases import CASES
-from turns import COMPETITORS, take_turns
-
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.openmp import spin_briefly
 from oso_dp.training.provenance import commit, device_name
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from cases import CASES  # noqa: E402
+from turns import COMPETITORS, take_turns  # noqa: E402
 
 
 def rows_of(case: str, names: list[str], turns: int, seconds: float) -> list[dict[str, Any]]:

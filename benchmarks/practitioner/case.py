@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from oso_dp.gradients.structured import call_arguments, select
 
+CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
 Loss = Callable[[Any, Tensor], Tensor]
 
 
@@ -24,7 +25,7 @@ class Case:
     model: nn.Module
     inputs: Any
     targets: Tensor
-    loss: Loss = nn.CrossEntropyLoss(reduction="none")
+    loss: Loss = CROSS_ENTROPY
     batch_size: int = 64
     options: dict[str, Any] = field(default_factory=dict)
 

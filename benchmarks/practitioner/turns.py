@@ -26,7 +26,7 @@ _REHEARSAL = 8  # examples of a batch
 _STEPS = 4000  # that noise is calibrated for; never reached
 
 
-class _Ended(Exception):
+class _EndedError(Exception):
     """No turn is left."""
 
 
@@ -39,12 +39,12 @@ class Pace:
         self.until = 0.0  # of the turn
 
     def step(self, take: Any) -> None:
-        """Take one step in a turn; `_Ended` after the last. A turn's first step is not counted."""
+        """Take one step in a turn; `_EndedError` after the last. A turn's first step is not counted."""
         if time.perf_counter() >= self.until:
             self.line.send(self.seconds)
             asked = self.line.recv()
             if asked is None:
-                raise _Ended
+                raise _EndedError
             self.seconds = []
             take()
             self.until = time.perf_counter() + asked
@@ -151,7 +151,7 @@ def work(line: Connection, case_name: str, name: str) -> None:
             before = held_bytes("cpu")  # what a step loads the first time is not its memory
             try:
                 run(one, *how, pace)
-            except _Ended:
+            except _EndedError:
                 continue
         line.send(peak_bytes("cpu") - before)
     except Exception as error:  # what a model or a library raises is this competitor's row

@@ -193,11 +193,7 @@ class BatchedLayer:
         """The layer's rule for this call."""
         rule = find_rule(self.layer, inputs)
         if rule is FunctionalGradients:
-            if not self.inside and (
-                found := transformed_gradients(
-                    self.layer, inputs, output_gradients, self.parameters
-                )
-            ):
+            if found := self._transformed(inputs, output_gradients):
                 return found
             return FunctionalGradients(
                 self.layer, inputs, output_gradients, self.parameters, self.inside
@@ -214,12 +210,14 @@ class BatchedLayer:
     def uses(self, inputs: Tensor, errors: Tensor, views: int = 1) -> Iterator[tuple[Target, Use]]:
         """What this call adds to each parameter, from its output gradients; of K views, those of an
         example together."""
-        for target, use in self._uses_of_rows(inputs, errors, views):
+        if found := self._transformed(inputs, errors, views):
+            for name, values in found.gradients.items():
+                yield self.targets[name], values
+            return
+        for target, use in self._uses_of_rows(inputs, errors):
             yield target, add_views(use, views)
 
-    def _uses_of_rows(
-        self, inputs: Tensor, errors: Tensor, views: int
-    ) -> Iterator[tuple[Target, Use]]:
+    def _uses_of_rows(self, inputs: Tensor, errors: Tensor) -> Iterator[tuple[Target, Use]]:
         rule = find_rule(self.layer, inputs)
         if isinstance(self.layer, nn.Linear) and rule is not FunctionalGradients:
             if "weight" in self.parameters:
@@ -238,6 +236,14 @@ class BatchedLayer:
             gradients: Any = self.gradients(inputs, errors)
             for name, values in gradients.gradients.items():
                 yield self.targets[name], values
+
+    def _transformed(
+        self, inputs: Tensor, errors: Tensor, views: int = 1
+    ) -> MaterializedGradients | None:
+        """Of a product with a function of the weight; None for other layers."""
+        if self.inside or find_rule(self.layer, inputs) is not FunctionalGradients:
+            return None
+        return transformed_gradients(self.layer, inputs, errors, self.parameters, views)
 
 
 def _bias_gradients(layer: nn.Module, errors: Tensor) -> MaterializedGradients:

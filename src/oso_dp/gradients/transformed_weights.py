@@ -55,9 +55,16 @@ class _Products(TorchFunctionMode):
 
 
 def transformed_gradients(
-    layer: nn.Module, inputs: Tensor, output_gradients: Tensor, parameters: Mapping[str, Tensor]
+    layer: nn.Module,
+    inputs: Tensor,
+    output_gradients: Tensor,
+    parameters: Mapping[str, Tensor],
+    views: int = 1,
 ) -> MaterializedGradients | None:
-    """Of parameters [R, ...] for inputs and output gradients [R B, ...]; None for other layers."""
+    """Of parameters [R, ...] for inputs and output gradients [R B, ...]; None for other layers.
+
+    Of K views, [R B K, ...], those of an example are added up before they are pulled back.
+    """
     if not isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
         return None
     runs = len(next(iter(parameters.values())))
@@ -65,7 +72,7 @@ def transformed_gradients(
     parts = zip(inputs.chunk(runs), output_gradients.chunk(runs), strict=True)
     for run, (of_run, errors) in enumerate(parts):
         own = {name: values[run] for name, values in parameters.items()}
-        one = _of_one_run(layer, of_run, errors, own)
+        one = _of_one_run(layer, of_run, errors, own, views)
         if one is None:
             return None
         by_run.append(one)
@@ -75,7 +82,7 @@ def transformed_gradients(
 
 
 def _of_one_run(
-    layer: nn.Module, inputs: Tensor, errors: Tensor, parameters: Mapping[str, Tensor]
+    layer: nn.Module, inputs: Tensor, errors: Tensor, parameters: Mapping[str, Tensor], views: int
 ) -> dict[str, Tensor] | None:
     first = inputs[:1]
     with torch.enable_grad(), _Products() as products:
@@ -87,7 +94,10 @@ def _of_one_run(
     rule = _rule(product)
     if product.inputs is not first or product.result is not output or rule is None:
         return None
-    gradients = rule(inputs, errors)
+    gradients = {
+        name: values if views == 1 else values.unflatten(0, (-1, views)).sum(dim=1)
+        for name, values in rule(inputs, errors).items()
+    }
     reached = [
         (factor, gradients[name])
         for name, factor in (("weight", product.weight), ("bias", product.bias))
