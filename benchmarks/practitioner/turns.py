@@ -39,7 +39,7 @@ class Pace:
         self.until = 0.0  # of the turn
 
     def step(self, take: Any) -> None:
-        """Take one step in a turn; `_EndedError` after the last. A turn's first step is not counted."""
+        """Take one step in a turn, whose first is not counted; `_EndedError` after the last."""
         if time.perf_counter() >= self.until:
             self.line.send(self.seconds)
             asked = self.line.recv()

@@ -4,10 +4,13 @@
 One forward and one backward pass give each layer's input a_i and the gradient e_i of the loss at
 its output, for each example i. From these, a rule per layer type computes norms and sums: in closed
 form in `linear`, `conv` and for embeddings and normalisation in `other_layers`, by vmap for any
-other layer. `layer_gradients` has the rules' interface, `forward_backward` the pass and the choice
-of rules, `layer_calls` the call conventions, `precision` the float types, and `engine` what the
-rest of the package uses. `independence_checks` and `pure_forward` check before training that the
-rules are right for the model.
+other layer. `decompositions` computes attention and recurrent layers by products with a rule;
+`shared_parameters` adds up what several calls add to one parameter; `transformed_weights` pulls
+gradients back through a function of a weight. `layer_gradients` has the rules' interface,
+`forward_backward` the pass and the choice of rules, `layer_calls` the call conventions,
+`structured` inputs and outputs of several tensors, `precision` the float types, and `engine` what
+the rest of the package uses. `model_traits` finds out what a model does in its forward pass;
+`independence_checks` and `pure_forward` check before training that the rules are right for it.
 """
 
 from oso_dp.gradients.engine import BatchGradients, GradientEngine
