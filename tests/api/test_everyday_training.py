@@ -72,6 +72,13 @@ def test_dropout_draws_anew_in_each_step_and_microbatch_by_the_seed(monkeypatch)
     assert not torch.equal(weights(first), weights(trained(dropping(0.1), DATA)))
 
 
+def test_torch_generator_stands_as_before() -> None:
+    model = dropping(0.5)
+    before = torch.get_rng_state()
+    trained(model, DATA, augment=lambda one: one + torch.rand(()), augmentations=2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_dropout_of_nothing_is_as_without() -> None:
     assert torch.equal(
         weights(trained(dropping(0.0), DATA)), weights(trained(dropping(0.0).eval(), DATA))

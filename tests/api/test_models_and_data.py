@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp import OsoError, train_private
-from oso_dp.api.datasets import DatasetExamples, widen
+from oso_dp.api.datasets import DatasetExamples, make_examples, widen
 from oso_dp.api.scoring import NoisyScorer, is_correct
 from oso_dp.gradients import find_precision
 from oso_dp.models.losses import cross_entropy
@@ -148,18 +148,22 @@ def test_columns_with_other_words_are_taken() -> None:
 class Adding(nn.Linear):
     """Keeps the sum of its inputs, which of zeros stays what it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__(6, 2)
-        self.register_buffer("total", torch.zeros(6))
+        if kind == "buffer":
+            self.register_buffer("total", torch.zeros(6))
+        else:
+            self.total = torch.zeros(6)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.total += inputs.detach().reshape(-1, 6).sum(dim=0)
         return super().forward(inputs)
 
 
-def test_a_model_that_sums_its_inputs_is_refused(train) -> None:
-    with pytest.raises(OsoError, match="model: its forward pass changes buffer 'total'"):
-        train(model=Adding())
+@pytest.mark.parametrize("kind", ["buffer", "attribute"])
+def test_a_model_that_sums_its_inputs_is_refused(train, kind: str) -> None:
+    with pytest.raises(OsoError, match=f"model: its forward pass changes {kind} 'total'"):
+        train(model=Adding(kind))
 
 
 SEEDED = {"randomness": "seeded", "seed": 1}
@@ -216,6 +220,26 @@ def test_empty_batch_is_a_step(train, data) -> None:
     assert (inputs.shape, targets.shape) == ((1, 0, 6), (1, 0))
     made = train(data=Pairs(), batch_size=1, epochs=0.05, randomness="seeded", seed=3)
     assert made.ledger.step_count == 20  # of which a third has nobody
+
+
+@pytest.mark.parametrize("form", ["arrays", "pairs"])
+@pytest.mark.parametrize("keys", [("ids", "mask"), ()])
+def test_an_example_has_its_own_part_of_every_input(keys, form: str) -> None:
+    """Its words with another's mask would be a third example, of both."""
+    parts = torch.arange(12).view(6, 2), (torch.arange(6)[:, None] & torch.tensor([1, 2, 4])) > 0
+    targets = torch.tensor([0, 1, 2, 0, 1, 2])
+
+    def structured(values):
+        return dict(zip(keys, values, strict=True)) if keys else tuple(values)
+
+    pairs = [(structured(row), y) for *row, y in zip(*parts, targets, strict=True)]
+    examples = make_examples((structured(parts), targets) if form == "arrays" else pairs, CPU)
+    indices = torch.tensor([[4, 0, 4], [1, 5, 2]])
+    inputs, found, _ = examples.batch(indices)
+    for key, right in zip(keys or range(2), parts, strict=True):
+        assert inputs[key].dtype == right.dtype
+        assert torch.equal(inputs[key], right[indices])
+    assert torch.equal(found, targets[indices])
 
 
 ROW = torch.randn(4)

@@ -59,6 +59,18 @@ def language_model(bias: bool) -> nn.Module:
     return net
 
 
+def other_padding() -> nn.Module:
+    """Two tables that share their rows; to one of them, one row is a constant."""
+    net = Net(
+        lambda n, w: n.last((n.a(w) * n.b(w.flip(1))).mean(1)),
+        a=nn.Embedding(WORDS, WIDTH, padding_idx=2),
+        b=nn.Embedding(WORDS, WIDTH),
+        last=head(),
+    )
+    net.b.weight = net.a.weight
+    return net
+
+
 def mean_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Of a language model: the mean over the places."""
     return F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(dim=1)
@@ -295,6 +307,7 @@ MODELS = {
         words,
     ),
     "tied linear layers": Everyday(tied_linear),
+    "tied tables, one with padding": Everyday(other_padding, words),
     "tied language model": Everyday(lambda: language_model(False), words, mean_loss, (LENGTH,)),
     "tied language model, bias": Everyday(
         lambda: language_model(True), words, mean_loss, (LENGTH,)
@@ -321,6 +334,13 @@ MODELS = {
         lambda: Net(
             lambda n, x: n.last(n.layer(x, x.flip(1)).mean(1)),
             layer=nn.TransformerDecoderLayer(WIDTH, 2, 5, 0.0, batch_first=True),
+            last=head(),
+        )
+    ),
+    "an encoder in eval mode": Everyday(
+        lambda: Net(
+            lambda n, x: n.last(n.layer(x).mean(1)),
+            layer=nn.TransformerEncoderLayer(WIDTH, 2, 5, 0.3, batch_first=True).eval(),
             last=head(),
         )
     ),

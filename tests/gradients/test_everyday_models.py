@@ -87,6 +87,26 @@ def test_an_example_with_views_has_the_mean_of_their_gradients(name: str) -> Non
     torch.testing.assert_close(mine.plain_sums(present)[0], right[present[0]].sum(0), **close)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a layer called twice", "tied language model", "class token and places", "gru"),
+        *("places without a batch", "cross attention", "two inputs", "a dictionary in and out"),
+        "a table used outside its layer",
+    ],
+)
+def test_chunks_and_runs_are_as_each_example_alone(name: str, monkeypatch) -> None:
+    """Each run has its own parameters, and each chunk its own part of every input."""
+    engine, flats, inputs, targets = prepare(name, torch.float64, runs=2)
+    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs, views=1: 2)
+    mine, weights = engine(flats, inputs, targets), torch.rand(2, 2, BATCH, dtype=torch.float64)
+    sums = mine.weighted_sums(weights)
+    for run, flat in enumerate(flats):
+        right = alone(engine, flat, select(inputs, run), targets[run])
+        torch.testing.assert_close(mine.norms()[run], right.norm(dim=1))
+        torch.testing.assert_close(sums[run], weights[run] @ right)
+
+
 @pytest.mark.parametrize("name", ["tied language model", "places without a batch", "gru"])
 def test_a_bad_example_adds_nothing_in_any_part(name: str) -> None:
     engine, flats, inputs, targets = prepare(name, torch.float64)
@@ -164,9 +184,25 @@ def test_each_example_has_a_mask_of_its_own_from_the_seed(name: str) -> None:
     mine = engine(flat[None], inputs[None], targets[None], seed=7)
     torch.testing.assert_close(mine.norms()[0], right.norm(dim=1))
     torch.testing.assert_close(mine.weighted_sums(weights)[0], weights[0] @ right)
+    present = torch.tensor([[True, False, True, True, False]])
+    torch.testing.assert_close(mine.plain_sums(present)[0], right[present[0]].sum(dim=0))
     assert torch.equal(torch.get_rng_state(), before)
     other = engine(flat[None], inputs[None], targets[None], seed=8)
     assert not torch.allclose(other.norms(), mine.norms())
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_scores_are_those_of_the_model_in_eval_mode(name: str) -> None:
+    engine, flat, inputs, _ = made_random(name, torch.float64)
+    model = copy.deepcopy(engine.model).eval()
+    nn.utils.vector_to_parameters(flat, model.parameters())
+    with torch.no_grad():
+        torch.manual_seed(1)
+        wanted = model(inputs)
+        torch.manual_seed(1)
+        found = engine.outputs(flat, inputs, training=False)
+    torch.testing.assert_close(found, wanted)
+    assert any(layer.training for layer in engine.model.modules())
 
 
 class Mixing(nn.Module):
@@ -187,7 +223,18 @@ class DropInside(nn.Linear):
         return nn.functional.dropout(super().forward(x), 0.5)
 
 
-@pytest.mark.parametrize("layer", [Mixing(1.0), Mixing(1e-6), DropInside(4, 4)])
+class TimeFirst(nn.Module):
+    """Only to be taken whole; and it hardly ever draws what a check would see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.drop = nn.Linear(4, 4), nn.Dropout(1e-9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.inner(x.transpose(0, 1))).transpose(0, 1)
+
+
+@pytest.mark.parametrize("layer", [Mixing(1.0), Mixing(1e-6), DropInside(4, 4), TimeFirst()])
 def test_what_is_random_and_wrong_is_refused(layer: nn.Module) -> None:
     net = Net(
         lambda n, x: n.last(n.layer(n.a(x)).mean(1)), a=nn.Linear(4, 4), layer=layer, last=head()
@@ -222,8 +269,8 @@ def test_traits_are_found_for_what_shows_them() -> None:
 
     assert traits("one row of places").shared_rows == {("places", 0)}
     assert traits("changes outputs in place").changed_outputs == {"a", "b"}
-    plain = traits("tied linear layers")
-    assert plain == Traits()
+    for plain in ("tied linear layers", "time before the examples"):
+        assert traits(plain) == Traits()
 
 
 def test_words_of_an_example_are_not_shared() -> None:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_independence
+from oso_dp.gradients.layer_gradients import row_norms
+from oso_dp.gradients.linear import LinearGradients
 from oso_dp.models.losses import cross_entropy
 
 LABELS = torch.zeros(0, dtype=torch.int64)
@@ -81,9 +83,19 @@ class Tokens(nn.Module):
 def test_an_example_spread_over_several_rows_is_refused() -> None:
     """Each row would be clipped by itself, and the example contribute four times the threshold."""
     engine = GradientEngine(Tokens(), cross_entropy)
-    with pytest.raises(OsoError, match="one row each"):
+    with pytest.raises(OsoError, match=r"one row each \(layer 'layer'\)"):
         OneRun(
             engine, torch.rand(engine.size), torch.rand(5, 12), torch.zeros(5, dtype=torch.long)
+        ).norms()
+
+
+def test_a_layer_has_one_norm_for_each_example(monkeypatch) -> None:
+    """Also where a layer is called with a row for each, and its rule takes each for several."""
+    monkeypatch.setattr(LinearGradients, "norms", lambda self: row_norms(self.inputs.view(10, -1)))
+    engine = GradientEngine(nn.Sequential(nn.Linear(4, 3)), cross_entropy)
+    with pytest.raises(OsoError, match="one row each"):
+        OneRun(
+            engine, torch.rand(engine.size), torch.rand(5, 4), torch.zeros(5, dtype=torch.long)
         ).norms()
 
 

@@ -44,6 +44,18 @@ def test_scores_are_means_over_all_examples_and_each_half(metric: str, size: int
         assert found[split].loss == pytest.approx(loss[part].mean(), rel=1e-5)
 
 
+def test_evaluations_drop_nothing_out_and_training_goes_on() -> None:
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(5, 3))
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    engine, inputs = GradientEngine(model, cross_entropy), torch.randn(40, 5)
+    targets = torch.randint(0, 3, (40,))
+    found = Evaluator(engine, inputs, targets, "accuracy")(flat)[0]
+    expected = cross_entropy(model[1](inputs), targets).mean().item()
+    assert found.loss == pytest.approx(expected, rel=1e-5)
+    assert all(layer.training for layer in model.modules())
+
+
 def test_class_accuracy_is_each_classes_own() -> None:
     """A half without a class has no accuracy of it; every row is of its split."""
     model = torch.nn.Identity()

@@ -15,6 +15,7 @@ from tests.privacy.helpers import batch_of
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientEngine
 from oso_dp.methods import method_names
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
@@ -363,3 +364,55 @@ def test_runs_that_end_one_after_the_other_are_themselves(arrays, make_task, mak
     training.end(range(2), "finished")
     ended = ["diverged", "diverged", "finished", "diverged", "finished"]
     assert [one.status for one in training.outcomes] == ended
+
+
+@pytest.fixture
+def dropping(arrays, make_task, make_run, monkeypatch):
+    """Training of some runs of a model with dropout, in microbatches."""
+
+    def build(*_) -> torch.nn.Module:
+        layers = torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(196, 10)
+        return torch.nn.Sequential(*layers)
+
+    monkeypatch.setattr("oso_dp.training.task.build_model", build)
+    task = make_task("fixed_threshold", microbatch_size=8)
+    return lambda names="abcdef": study_training(task, [make_run(name) for name in names], arrays)
+
+
+def test_what_a_model_draws_is_fresh_in_each_pass(dropping, monkeypatch) -> None:
+    """Of each run, step and microbatch; the same training draws the same again."""
+    seeds: list[int | None] = []
+    call = GradientEngine.__call__
+
+    def noting(self, flat, inputs, targets, absent, seed):
+        assert len(flat) == 1
+        seeds.append(seed)
+        return call(self, flat, inputs, targets, absent, seed)
+
+    for _ in range(2):
+        training = dropping()
+        with monkeypatch.context() as patched:
+            patched.setattr(GradientEngine, "__call__", noting)
+            for _ in range(2):
+                training.take_step()
+    first, again = seeds[: len(seeds) // 2], seeds[len(seeds) // 2 :]
+    assert first == again
+    assert None not in first
+    assert len(first) == len({*first}) >= 6 * 2 * 2
+
+
+def test_what_a_run_draws_does_not_depend_on_others(dropping) -> None:
+    together, alone = dropping(), dropping("d")
+    for training in (together, alone):
+        training.take_step()
+        training.take_step()
+    assert torch.equal(together.state.parameters[3], alone.state.parameters[0])
+
+
+def test_a_model_that_draws_resumes_to_the_same_result(dropping) -> None:
+    whole, resumed = dropping(), dropping()
+    whole.take_step()
+    resumed.restore(copy.deepcopy(whole.content()))
+    for training in (whole, resumed):
+        training.take_step()
+    assert torch.equal(whole.state.parameters, resumed.state.parameters)

@@ -6,7 +6,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp import OsoError, search_private, train_private
-from oso_dp.training.user_model import check_loss
+from oso_dp.gradients import PRECISIONS
+from oso_dp.training.task import TensorExamples
+from oso_dp.training.user_model import UserModel, check_loss
 
 OUTPUTS, TARGETS = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
 MODEL = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
@@ -110,3 +112,26 @@ def test_weight_penalty_refused_before_training() -> None:
     grid = {"learning_rate": [0.1, 1.0]}
     with pytest.raises(OsoError, match="depends on the model's parameter"):
         search_private(*given, grid, epsilon=3, delta=1e-5, score=lambda model: 0.0, progress=False)
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 5)])
+def test_a_loss_of_several_numbers_is_their_mean(shape: tuple[int, ...]) -> None:
+    targets = torch.randn(6, *shape)
+    model = nn.Sequential(nn.Linear(4, targets[0].numel()), nn.Unflatten(1, shape))
+    examples = TensorExamples(torch.randn(6, 4), targets)
+    own = UserModel(model)
+    engine = own.make_engine(nn.MSELoss(reduction="none"), examples, PRECISIONS["float32"], CPU)
+    outputs = model(examples.inputs)
+    right = (outputs - targets).square().flatten(1).mean(dim=1)
+    torch.testing.assert_close(engine.loss(outputs, targets), right)
+
+
+def test_outputs_are_not_compared_each_with_each() -> None:
+    """Columns [n, 1] with rows [n] are [n, n]: every example would have all targets in its loss."""
+    examples = TensorExamples(torch.randn(6, 4), torch.randn(6))
+    own = UserModel(nn.Linear(4, 1))
+    with pytest.raises(OsoError, match="each with each; give targets the shape"):
+        own.make_engine(lambda x, y: (x - y) ** 2, examples, PRECISIONS["float32"], CPU)

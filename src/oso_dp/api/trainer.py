@@ -22,6 +22,7 @@ from oso_dp.api.progress_bar import ProgressBar
 from oso_dp.api.statement import Statement, describe_tuning, list_releases
 from oso_dp.defaults import BATCH_SIZE
 from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.precision import restore_switches
 from oso_dp.methods import State
 from oso_dp.privacy.ledger import Ledger
@@ -122,20 +123,10 @@ class Trainer:
             averaging=options.averaging or None,
         )
         history = History() if resume_from is None else resume_from.history.copy()
-        engine = self.user_model.make_engine(
-            self.loss, self.examples, config.product_precision, device
-        )
-        initial = self.user_model.weights(device)
-        self.user_model.check_inputs(self.examples)
-        check_targets(engine, initial, self.examples)
-        problem = TrainingProblem(
-            engine,
-            self.examples,
-            initial[None],
-            scores=_scores(self.user_model, options.evaluate, restore),
-            classes=count_classes(engine, initial, self.examples),
-        )
-        training = Training(config, [self.run], problem, _record_steps(history, config))
+        with seeded(0, device):  # of what the model draws before its first step
+            problem = self._problem(config, device)
+            problem.scores = _scores(self.user_model, options.evaluate, restore)
+            training = Training(config, [self.run], problem, _record_steps(history, config))
         if resume_from is not None:
             try:
                 training.resume(
@@ -164,6 +155,16 @@ class Trainer:
                 ledger, self.last_step - ledger.step_count, noise_multiplier
             ),
         )
+
+    def _problem(self, config: TrainConfig, device: torch.device) -> TrainingProblem:
+        """What is trained; OsoError if model, loss and examples do not fit."""
+        own, examples = self.user_model, self.examples
+        engine = own.make_engine(self.loss, examples, config.product_precision, device)
+        initial = own.weights(device)
+        own.check_inputs(examples)
+        check_targets(engine, initial, examples)
+        classes = count_classes(engine, initial, examples)
+        return TrainingProblem(engine, examples, initial[None], classes=classes)
 
     def describe(
         self,

@@ -89,7 +89,7 @@ class RecordingEngine(GradientEngine):
     """A gradient engine that records the last batch's gradients."""
 
     def __init__(self, engine: GradientEngine) -> None:
-        super().__init__(engine.model, engine.loss, engine.precision)
+        super().__init__(engine.model, engine.loss, engine.precision, engine.is_whole_model)
         self.traits = engine.traits
         self.last: RecordingGradients
 

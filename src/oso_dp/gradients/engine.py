@@ -142,7 +142,7 @@ class GradientEngine:
     def outputs(self, flat: Tensor, inputs: Structure, training: bool = True) -> Structure:
         """The model's outputs with these parameters [P]; `training`: in the mode that it is in."""
         views = self.views(flat)
-        with self._calling(flat, views), nullcontext() if training else _eval_mode(self.model):
+        with nullcontext() if training else _eval_mode(self.model), self._calling(flat, views):
             return self._outputs(views, inputs)
 
     def weighted_gradient(

@@ -7,6 +7,7 @@ parameters and the test loss, never from the training loss, which is private.
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -176,14 +177,14 @@ class Training:
         if task.augment is not None:
             check_augment(task.augment, empty)
         check_model(self.engine, first, empty, no_targets, problem.classes)
-        self._passes = 0  # forward passes of this step, of models that draw random numbers
+        self._passes: Counter[str] = Counter()  # of each run in this step, if the model draws
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
 
     def take_step(self) -> None:
         state, task = self.state, self.task
         state.step += 1
-        self._passes = 0
+        self._passes.clear()
         queries = task.method.queries(state)
         answers = _of_all_runs(
             self.mechanism.release(runs, state.step, queries, self._gradients)
@@ -222,8 +223,9 @@ class Training:
         seed, augment, views = None, self.task.augment, self.task.views
         if self._draws_random:
             run_id = self.mechanism.run_ids[runs.start if isinstance(runs, slice) else runs[0]]
-            self._passes += 1  # a microbatch is one
-            seed = self.mechanism.random_numbers.model_seed(run_id, self.state.step, self._passes)
+            self._passes[run_id] += 1  # a microbatch is one
+            number = self._passes[run_id]
+            seed = self.mechanism.random_numbers.model_seed(run_id, self.state.step, number)
         # A copy: a forward pass that writes to its parameters must not change the state.
         parameters = self.state.parameters[runs].clone()
         inputs, targets, absent = self.problem.examples.batch(batches)
