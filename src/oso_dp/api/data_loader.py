@@ -201,11 +201,12 @@ class _Requests:
         result, error = self.answer(request)
         if error is None or isinstance(error, OsoError):
             return result, error
-        error.add_note("".join(traceback.format_exception(error)))
+        note = "".join(traceback.format_exception(error))
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # torch then raises the exception's type or RuntimeError, with its text
-            raise error from None
+        except Exception:  # cannot be sent
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        error.add_note(note)
         return result, error
 
 
