@@ -340,10 +340,7 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
         (ConcatDataset([PAIRS, PAIRS]), "data: an example appears twice in a Subset or Concat"),
         (Of(X[0], X[0]), "data: example of type ndarray; must be a pair"),
         (Of({"x": X[0]}), "data: example of type dict; must be a pair"),
-        (
-            DataLoader(TensorDataset(torch.zeros(9, 6), torch.zeros(9))),
-            "data: DataLoader; must be (inputs, targets) or a map-style data set",
-        ),
+        (DataLoader(Of(X[0], X[0])), "data: example of type ndarray; must be a pair"),
         (
             {"x": X},
             "data: dict; must be (inputs, targets) or a map-style data set",

@@ -1,9 +1,10 @@
-"""Conversion of a user's training data to `Examples`: tensors, arrays, or a map-style data set."""
+"""Conversion of a user's training data to `Examples`: arrays, tables, data sets and loaders."""
 
 import copy
 import itertools
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,38 +13,70 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from oso_dp.api.data_loader import Collate, Fetcher, LoaderOptions, read_loader, refuse_stream
+from oso_dp.api.tensors import (
+    find_labels,
+    is_structured,
+    is_table,
+    name_parts,
+    number_type,
+    restructure,
+    split_labels,
+    to_tensor,
+)
 from oso_dp.errors import OsoError
 from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.privacy.repeated_examples import check_no_repeats
-from oso_dp.training.task import Examples, TensorExamples
+from oso_dp.training.task import Examples, TensorExamples, split_rows
 
 MAX_EXAMPLES_CHECKED = 100  # of a data set, before training
 
 
-def make_examples(data: Any, device: torch.device, argument: str = "data") -> Examples:
-    """(inputs [n, ...], targets [n, ...]) as tensors or arrays, or a data set of such pairs.
+@contextmanager
+def open_examples(data: Any, device: torch.device, argument: str = "data") -> Iterator[Examples]:
+    """The examples of `make_examples`; at the end of the block, their worker processes end."""
+    examples = make_examples(data, device, argument)
+    try:
+        yield examples
+    finally:
+        if isinstance(examples, DatasetExamples):
+            examples.fetch.close()
 
-    Floating-point numbers become float32, integers int64. Raises OsoError for data that cannot be
-    trained on; of a data set that is not a TensorDataset, only the first example is checked until
-    `widen` has chosen its types. `argument`: the name of the caller's argument, for messages.
+
+def make_examples(data: Any, device: torch.device, argument: str = "data") -> Examples:
+    """(inputs [n, ...], targets [n, ...]), or a data set of such pairs, or its DataLoader.
+
+    Floating-point numbers become float32, integers int64, when a batch is fetched. Raises OsoError
+    for data that cannot be trained on; of a data set that is not a TensorDataset, only the first
+    example is checked until `widen` has chosen its types. `argument`: the name of the caller's
+    argument, for messages.
     """
-    if isinstance(data, TensorDataset):
-        data = data.tensors
+    options = LoaderOptions()
+    is_loaded = isinstance(data, DataLoader)
+    if isinstance(data, DataLoader):
+        data, options = read_loader(data, argument)
+    if type(data) is TensorDataset and options.collate_fn is None:
+        data, is_loaded = data.tensors, False
     if isinstance(data, IterableDataset):
-        raise OsoError(f"{argument}: IterableDataset; must be a map-style data set, to be sampled")
-    if isinstance(data, list) and len(data) > 2 and all(_is_pair(one) for one in data):
+        refuse_stream(argument)
+    if is_table(data):
+        raise OsoError(
+            f"{argument}: {type(data).__name__}; must be (inputs, targets): the columns of the "
+            "inputs, and the column of the targets"
+        )
+    if not is_loaded and _is_list_of_lists(data):
         raise OsoError(
             f"{argument}: a list of [input, target] lists; give tuples (input, target), or two "
             "arrays"
         )
-    if isinstance(data, tuple | list) and not _is_list_of_pairs(data):
+    if not is_loaded and isinstance(data, tuple | list) and not _is_list_of_pairs(data):
         if len(data) != 2:
             raise OsoError(f"{argument}: {len(data)} elements; must be (inputs, targets)")
         inputs, targets = data
         return _tensor_examples(inputs, targets, device, argument)
-    is_mapping = isinstance(data, Mapping)
-    if is_mapping and _find_labels(data):
-        return _tensor_examples(*_split_labels(data), device, argument)
+    is_mapping = isinstance(data, Mapping) and not is_loaded
+    if is_mapping and find_labels(data):
+        return _tensor_examples(*split_labels(data), device, argument)
     if not is_mapping and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         try:
             size = len(data)
@@ -53,72 +86,71 @@ def make_examples(data: Any, device: torch.device, argument: str = "data") -> Ex
         if size == 0:
             raise OsoError(f"{argument}: has no examples; must have at least one")
         check_no_repeats(data, argument)
-        return DatasetExamples(data, device, argument)
-    hint = "; pass its data set, batches are sampled here" * isinstance(data, DataLoader)
+        return DatasetExamples(data, device, argument, options)
     raise OsoError(
         f"{argument}: {type(data).__name__}; must be (inputs, targets) or a map-style data set "
-        f"with a length{hint}"
+        "with a length"
     )
 
 
-def _is_pair(example: Any) -> bool:
-    return isinstance(example, list) and len(example) == 2
-
-
-_LABELS = ("labels", "label")  # the key of the targets in a dictionary
-
-
-def _find_labels(values: Mapping[Any, Any]) -> str | None:
-    return next((name for name in _LABELS if name in values), None)
-
-
-def _split_labels(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
-    """Inputs and targets of a dictionary that has both."""
-    labels = _find_labels(values)
-    assert labels is not None
-    return {key: value for key, value in values.items() if key != labels}, values[labels]
+def _is_list_of_lists(data: Any) -> bool:
+    """Rows [input, target]: of two it is not known which are the inputs."""
+    if not isinstance(data, list) or len(data) <= 2:
+        return False
+    return all(isinstance(one, list) and len(one) == 2 for one in data)
 
 
 def _tensor_examples(
     inputs: Any, targets: Any, device: torch.device, argument: str
 ) -> TensorExamples:
-    several = _is_structured(inputs)
-    parts = _name_parts(inputs) | {"targets": targets}
-    tensors = {name: _to_batch(argument, name, values, several) for name, values in parts.items()}
-    count = len(tensors["targets"])
-    for name, values in tensors.items():
+    several = is_structured(inputs)
+    parts = name_parts(inputs) | {"targets": targets}
+    tensors, types = [], []
+    for name, values in parts.items():
+        tensor = to_tensor(argument, name, values)
+        if tensor.dim() == 0 or len(tensor) == 0:
+            raise OsoError(f"{argument}: has no {name}; must have at least one row")
+        dtype = number_type(tensor.dtype, several and name != "targets")
+        types.append(tensor.new_empty(0, *tensor.shape[1:], dtype=dtype, device=device))
+        # A file that is mapped to memory stays one: only the rows of a batch go to the device.
+        tensors.append(tensor if isinstance(values, np.memmap) else _to_device(tensor, device))
+    count = len(tensors[-1])
+    for name, values in zip(parts, tensors, strict=True):
         if len(values) != count:
             raise OsoError(
                 f"{argument}: {len(values)} {name} and {count} targets; must be equally many"
             )
-        if values.is_floating_point() and not values.isfinite().all():
+        if values.is_floating_point() and not _are_finite(values):
             raise OsoError(f"{argument}: {name} contain NaN or infinity; must be finite")
-    *of_inputs, of_targets = (values.to(device) for values in tensors.values())
-    return TensorExamples(_structured(inputs, of_inputs), of_targets)
-
-
-def _is_structured(inputs: Any) -> bool:
-    """Whether these are several tensors or arrays: a model's keywords, or its arguments."""
-    if isinstance(inputs, Mapping):
-        return True
-    return isinstance(inputs, tuple) and all(
-        hasattr(one, "shape") or hasattr(one, "to_numpy") for one in inputs
+    *of_inputs, of_targets = tensors
+    *input_types, target_type = types
+    return TensorExamples(
+        restructure(inputs, of_inputs), of_targets, (restructure(inputs, input_types), target_type)
     )
 
 
-def _name_parts(inputs: Any) -> dict[str, Any]:
-    """Each tensor or array of the inputs, by what messages call it."""
-    if not _is_structured(inputs):
-        return {"inputs": inputs}
-    parts = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
-    return {f"inputs[{key!r}]": values for key, values in parts}
+def _are_finite(values: Tensor) -> bool:
+    """Whether all are finite in float32."""
+    return all(bool(chunk.isfinite().all()) for chunk in split_rows(values, torch.float32))
 
 
-def _structured(inputs: Any, tensors: Sequence[Tensor]) -> Structure:
-    """The tensors in the structure of the inputs."""
-    if isinstance(inputs, Mapping):
-        return dict(zip(inputs, tensors, strict=True))
-    return tuple(tensors) if _is_structured(inputs) else tensors[0]
+# Of other devices than the CPU: types that need less memory, or that have more operations.
+_DEVICE_TYPES = {
+    torch.float64: torch.float32,
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,
+}
+
+
+def _to_device(values: Tensor, device: torch.device) -> Tensor:
+    dtype = _DEVICE_TYPES.get(values.dtype, values.dtype)
+    if values.device.type == device.type or dtype == values.dtype:
+        return values.to(device)
+    moved = torch.empty(values.shape, dtype=dtype, device=device)
+    for into, chunk in zip(split_rows(moved, dtype), split_rows(values, dtype), strict=True):
+        into.copy_(chunk)
+    return moved
 
 
 def _is_list_of_pairs(data: Any) -> bool:
@@ -128,9 +160,94 @@ def _is_list_of_pairs(data: Any) -> bool:
         return False
     return all(
         (isinstance(example, tuple) and len(example) == 2)
-        or (isinstance(example, Mapping) and _find_labels(example) is not None)
+        or (isinstance(example, Mapping) and find_labels(example) is not None)
         for example in data
     )
+
+
+@dataclass(frozen=True)
+class _RowType:
+    """Shape [1, ...] and dtype of an example's tensor; public."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class _DatasetReader:
+    """Reads examples of a map-style data set, each for itself, to the CPU."""
+
+    dataset: Any
+    argument: str
+    collate_fn: Collate | None
+
+    def read(self, indices: Sequence[int], types: Any) -> Structure:
+        """Inputs, targets and which examples are absent, one row per index.
+
+        types: a `_RowType` for each tensor of input and target. Without: the first index's input
+            and target as they are.
+        """
+        if types is None:
+            return self._pair(indices[0])
+        rows = [self._example(index, types) for index in indices]
+        return tree_map(lambda *parts: torch.cat(parts), rows[0], *rows[1:])
+
+    def _example(self, index: int, types: Any) -> tuple[Structure, Tensor, Tensor]:
+        """Input, target, is absent. An absent example is zero: no model or loss sees its values."""
+        try:
+            given = self._pair(index)
+        except OsoError:  # not numbers; exceptions of the data set itself propagate
+            return _absent(types)
+        (found, form), (wanted, wanted_form) = tree_flatten(given), tree_flatten(types)
+        if form != wanted_form:
+            raise OsoError(f"{self._differ}; all must have one structure and one shape")
+        named = name_parts(given[0]) | {"targets": given[1]}
+        for name, one, like in zip(named, found, wanted, strict=True):
+            if one.shape != like.shape:
+                raise OsoError(
+                    f"{self._differ}: {name} {list(like.shape[1:])} and {list(one.shape[1:])}; all "
+                    "must have one shape: pad to a fixed length in the data set or in collate_fn, "
+                    'as tokenizer(padding="max_length") does'
+                )
+        converted = [_convert(one, like.dtype) for one, like in zip(found, wanted, strict=True)]
+        if any(one is None for one in converted):
+            return _absent(types)
+        return *tree_unflatten(converted, form), torch.tensor([False])
+
+    @property
+    def _differ(self) -> str:
+        return f"{self.argument}: examples of different shapes"
+
+    def _pair(self, index: int) -> tuple[Structure, Tensor]:
+        """The input and the target of an example, [1, ...] each."""
+        example = self.dataset[index]
+        if self.collate_fn is not None:
+            # Alone: padding to the longest of a batch would make it depend on other examples.
+            example = self.collate_fn([example])
+        if isinstance(example, Mapping) and find_labels(example):
+            example = split_labels(example)
+        if not isinstance(example, tuple | list) or len(example) != 2:
+            raise OsoError(
+                f"{self.argument}: example of type {type(example).__name__}; must be a pair "
+                "(input, target), or a dictionary with labels"
+            )
+        inputs, targets = example
+        several = is_structured(inputs)
+        parts = name_parts(inputs) | {"targets": targets}
+        *of_inputs, of_targets = (
+            self._row(name, values, several and name != "targets") for name, values in parts.items()
+        )
+        return restructure(inputs, of_inputs), of_targets
+
+    def _row(self, name: str, values: Any, keeps_bool: bool) -> Tensor:
+        tensor = to_tensor(self.argument, name, values)
+        tensor = tensor.to(number_type(tensor.dtype, keeps_bool))
+        return tensor[None] if self.collate_fn is None else tensor
+
+
+def _absent(types: Any) -> tuple[Structure, Tensor, Tensor]:
+    inputs, targets = tree_map(lambda one: torch.zeros(one.shape, dtype=one.dtype), types)
+    return inputs, targets, torch.tensor([True])
 
 
 class DatasetExamples:
@@ -142,17 +259,49 @@ class DatasetExamples:
     shapes are public.
     """
 
-    def __init__(self, dataset: Dataset[Any], device: torch.device, argument: str = "data") -> None:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        device: torch.device,
+        argument: str = "data",
+        options: LoaderOptions | None = None,
+    ) -> None:
         self.dataset: Any = dataset
         self.device, self.argument = device, argument
+        options = options or LoaderOptions()
+        # Worker processes fetch the first example, too: a file that it opens would be shared.
+        self.fetch = Fetcher(_DatasetReader(dataset, argument, options.collate_fn), options)
         try:
-            self.empty_batch = map_tensors(lambda one: one[None][:0].to(device), self._pair(0))
-        except OsoError:
+            self.empty_batch = self._first_types()
+        except BaseException:
+            self.fetch.close()
             raise
-        except Exception as error:  # a data set may raise any exception
+
+    def _first_types(self) -> tuple[Structure, Tensor]:
+        """The input and the target of the first example as 0 examples."""
+        try:
+            ((first, error),) = self.fetch([([0], None)])
+        except Exception as failure:  # of the start of a process, such as its worker_init_fn
+            last_line = str(failure).strip().rpartition("\n")[-1]
+            raise OsoError(
+                f"{self.argument}: no example from worker processes ({last_line})"
+            ) from failure
+        if isinstance(error, OsoError):
+            raise error
+        if error is not None:
             line = " ".join(str(error).split())
             name = type(error).__name__
-            raise OsoError(f"{argument}: has no example at index 0 ({name}: {line})") from error
+            raise OsoError(
+                f"{self.argument}: has no example at index 0 ({name}: {line})"
+            ) from error
+        for name, one in (name_parts(first[0]) | {"targets": first[1]}).items():
+            if one.shape[:1] != (1,):
+                raise OsoError(
+                    f"{self.argument}: collate_fn returns {name} {list(one.shape)} for one "
+                    "example; must be [1, ...]"
+                )
+        inputs, targets = map_tensors(lambda one: one[:0].to(self.device), first)
+        return inputs, targets
 
     def with_types(self, inputs: torch.dtype, targets: torch.dtype) -> "DatasetExamples":
         """The same examples, of one input tensor each, with these dtypes."""
@@ -179,71 +328,50 @@ class DatasetExamples:
         inputs, targets = self.empty_batch
         return inputs, targets
 
-    def _fetch(self, indices: Sequence[int]) -> tuple[Structure, Tensor, Tensor]:
+    def _fetch(self, indices: Sequence[int]) -> Structure:
         """Inputs, targets and which examples are absent, one row per index."""
-        fetched: dict[int, tuple[Structure, Tensor, Tensor]] = {}  # padding repeats an index
-        for index in indices:
-            if index not in fetched:
-                fetched[index] = self._example(index)
-        rows = [fetched[index] for index in indices]
-        inputs, targets, absent = tree_map(
-            lambda *parts: torch.stack(parts).to(self.device), rows[0], *rows[1:]
-        )
-        return inputs, targets, absent
+        distinct = list(dict.fromkeys(indices))  # padding repeats an index
+        types, parts = self._row_types(), []
+        for part, error in self.fetch([(part, types) for part in self.fetch.split(distinct)]):
+            if error is not None:
+                raise error
+            parts.append(part)
+        row_of = {index: row for row, index in enumerate(distinct)}
+        rows = torch.tensor([row_of[index] for index in indices])
+        is_repeated = len(distinct) < len(indices)
 
-    def _example(self, index: int) -> tuple[Structure, Tensor, Tensor]:
-        """Input, target, is absent. An absent example is zero: no model or loss sees its values."""
-        zeros = map_tensors(
-            lambda one: one.new_zeros(one.shape[1:], device="cpu"), self.empty_batch
+        def join(*values: Tensor) -> Tensor:
+            joined = torch.cat(values) if len(values) > 1 else values[0]
+            return (joined[rows] if is_repeated else joined).to(self.device)
+
+        return tree_map(join, parts[0], *parts[1:])
+
+    def _row_types(self) -> Structure:
+        return tree_map(
+            lambda one: _RowType(torch.Size([1, *one.shape[1:]]), one.dtype), self.empty()
         )
-        try:
-            given = self._pair(index)
-        except OsoError:  # not numbers; exceptions of the data set itself propagate
-            return *zeros, torch.tensor(True)
-        (found, form), (wanted, wanted_form) = tree_flatten(given), tree_flatten(zeros)
-        if form != wanted_form or [one.shape for one in found] != [one.shape for one in wanted]:
-            raise OsoError(
-                f"{self.argument}: examples of different shapes; all must have one shape"
-            )
-        converted = [_convert(one, like.dtype) for one, like in zip(found, wanted, strict=True)]
-        if any(one is None for one in converted):
-            return *zeros, torch.tensor(True)
-        return *tree_unflatten(converted, form), torch.tensor(False)
 
     def check_usable(self) -> None:
-        """OsoError if more than half of the first examples are absent: few would be trained on.
+        """OsoError if the first examples have different shapes, or if more than half are absent.
 
-        Tensors and arrays are refused for a single value that is not finite, since all are present.
+        Few would be trained on. Tensors and arrays are refused for a single value that is not
+        finite, since all are present.
         """
         checked = absent = 0
-        for index in range(min(MAX_EXAMPLES_CHECKED, len(self))):
-            try:
-                _, _, is_absent = self._example(index)
-            except Exception:  # of the data set itself; raised when a batch contains the example
+        types = self._row_types()
+        first = range(min(MAX_EXAMPLES_CHECKED, len(self)))
+        for example, error in self.fetch([([index], types) for index in first]):
+            if isinstance(error, OsoError):
+                raise error
+            if error is not None:  # of the data set; raised when a batch contains the example
                 continue
             checked += 1
-            absent += bool(is_absent)
+            absent += bool(example[-1])
         if 2 * absent > checked:
             raise OsoError(
                 f"{self.argument}: more than half of the first {checked} examples contain NaN, "
                 "infinity or no numbers, and would be left out; correct them"
             )
-
-    def _pair(self, index: int) -> tuple[Structure, Tensor]:
-        example = self.dataset[index]
-        if isinstance(example, Mapping) and _find_labels(example):
-            example = _split_labels(example)
-        if not isinstance(example, tuple | list) or len(example) != 2:
-            raise OsoError(
-                f"{self.argument}: example of type {type(example).__name__}; must be a pair "
-                "(input, target), or a dictionary with labels"
-            )
-        inputs, targets = example
-        tensors = [
-            _to_tensor(self.argument, name, values, _is_structured(inputs))
-            for name, values in _name_parts(inputs).items()
-        ]
-        return _structured(inputs, tensors), _to_tensor(self.argument, "targets", targets)
 
 
 def widen(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> Examples:
@@ -310,7 +438,7 @@ def format_types(examples: Examples) -> str:
     inputs, targets = examples.empty()
     types = (
         f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape[1:])}"
-        for name, tensor in (_name_parts(inputs) | {"targets": targets}).items()
+        for name, tensor in (name_parts(inputs) | {"targets": targets}).items()
     )
     left_out = ""
     if isinstance(examples, DatasetExamples):
@@ -331,44 +459,3 @@ def _convert(values: Tensor, dtype: torch.dtype) -> Tensor | None:
         if not integral.all():
             return None
     return values.to("cpu", dtype, copy=True)
-
-
-def _to_batch(argument: str, name: str, values: Any, keeps_bool: bool) -> Tensor:
-    tensor = _to_tensor(argument, name, values, keeps_bool and name != "targets")
-    if tensor.dim() == 0 or len(tensor) == 0:
-        raise OsoError(f"{argument}: has no {name}; must have at least one row")
-    return tensor
-
-
-def _to_tensor(argument: str, name: str, values: Any, keeps_bool: bool = False) -> Tensor:
-    """`keeps_bool`: a mask stays one; else it becomes 0 and 1."""
-    if hasattr(values, "to_numpy"):  # a pandas object
-        values = values.to_numpy()
-    if isinstance(values, np.ma.MaskedArray):  # masked values would be trained on
-        raise OsoError(f"{argument}: {name} are a masked array; fill or drop the masked values")
-    try:
-        tensor = values if torch.is_tensor(values) else _from_array(np.asarray(values))
-    except (TypeError, ValueError, RuntimeError):
-        value_type = getattr(values, "dtype", type(values).__name__)
-        raise OsoError(
-            f"{argument}: {name} of type {value_type}; must be numbers, classes as 0, 1, 2, ..."
-        ) from None
-    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
-        raise OsoError(
-            f"{argument}: {name} are a sparse, nested, quantized or meta tensor; must be dense"
-        )
-    tensor = tensor.detach()
-    if tensor.is_complex():
-        raise OsoError(f"{argument}: {name} are complex; must be floats or integers")
-    if keeps_bool and tensor.dtype == torch.bool:
-        return tensor
-    return tensor.float() if tensor.is_floating_point() else tensor.long()
-
-
-def _from_array(array: np.ndarray) -> Tensor:
-    """A tensor of an array that may be read-only (pandas): nothing here writes to examples."""
-    if array.flags.writeable:
-        return torch.as_tensor(array)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.as_tensor(array)

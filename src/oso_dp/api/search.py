@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,7 @@ from oso_dp.accounting.search_accounting.random_stopping import (
 )
 from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
-from oso_dp.api.datasets import make_examples
+from oso_dp.api.datasets import open_examples
 from oso_dp.api.grid import GridPoint, make_grid
 from oso_dp.api.model import History, PrivateModel
 from oso_dp.api.privacy_cost import (
@@ -159,53 +160,55 @@ def search_private(
     elif mean_runs is not None:
         raise OsoError(f"mean_runs: {mean_runs}; needs search_accounting='random_stopping'")
     device = options.torch_device()
-    examples, user_model = make_examples(data, device), UserModel(model)
-    name = uuid4().hex if options.seed is None else f"search {options.seed}"
-    first = Trainer(user_model, loss, examples, options, name)
-    randomness = get_source(options.randomness)
-    scorer: Scorer
-    if score is not None:
-        scorer = PublicScorer(score)
-    else:
-        scored_examples = make_examples(validation, device, "validation")
-        noise = _calibrate(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
-        scorer = NoisyScorer(
-            scored_examples, metric, noise, randomness, device, options.microbatch_size
-        )
-        scorer.check(user_model.model)
-    noise = _calibrate(stopping, first.sampling, first.steps, len(candidates), budget)
-    # A method may need more noise than this for its second query.
-    for candidate in candidates:
-        candidate.options.make_method().split_noise(noise, first.batch_size)
+    with ExitStack() as stack:
+        examples = stack.enter_context(open_examples(data, device))
+        user_model = UserModel(model)
+        name = uuid4().hex if options.seed is None else f"search {options.seed}"
+        first = Trainer(user_model, loss, examples, options, name)
+        randomness = get_source(options.randomness)
+        scorer: Scorer
+        if score is not None:
+            scorer = PublicScorer(score)
+        else:
+            scored_examples = stack.enter_context(open_examples(validation, device, "validation"))
+            noise = _calibrate(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
+            scorer = NoisyScorer(
+                scored_examples, metric, noise, randomness, device, options.microbatch_size
+            )
+            scorer.check(user_model.model)
+        noise = _calibrate(stopping, first.sampling, first.steps, len(candidates), budget)
+        # A method may need more noise than this for its second query.
+        for candidate in candidates:
+            candidate.options.make_method().split_noise(noise, first.batch_size)
 
-    def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
-        trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")
-        return trainer(noise, progress)
+        def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
+            trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")
+            return trainer(noise, progress)
 
-    full_ledger = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
-    if stopping is None:
-        runs, trials, lost = _train_all(candidates, train, scorer, progress)
-        point, result, value = max(runs, key=lambda run: run[2])
-        cost = _composition_cost(
-            [run[1] for run in runs],
-            result,
-            len(candidates),
-            full_ledger,
-            noise,
-            lost,
-            _complete_score_ledger(scorer, len(candidates)),
-        )
-    else:
-        mean, distribution = stopping
-        drawn = draw_candidates(candidates, mean, STOPPING_ETA[distribution], randomness, name)
-        (point, result, value), trials = _train_drawn(drawn, train, scorer), []
-        # The run's number would reveal a lower bound on the number of trainings.
-        result = replace(result, run_id=name)
-        cost = PrivacyCost(
-            result.ledger,
-            stopping=RandomStopping(mean, distribution, full_ledger),
-            scores=scorer.ledger_of_one(),
-        )
+        full_ledger = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
+        if stopping is None:
+            runs, trials, lost = _train_all(candidates, train, scorer, progress)
+            point, result, value = max(runs, key=lambda run: run[2])
+            cost = _composition_cost(
+                [run[1] for run in runs],
+                result,
+                len(candidates),
+                full_ledger,
+                noise,
+                lost,
+                _complete_score_ledger(scorer, len(candidates)),
+            )
+        else:
+            mean, distribution = stopping
+            drawn = draw_candidates(candidates, mean, STOPPING_ETA[distribution], randomness, name)
+            (point, result, value), trials = _train_drawn(drawn, train, scorer), []
+            # The run's number would reveal a lower bound on the number of trainings.
+            result = replace(result, run_id=name)
+            cost = PrivacyCost(
+                result.ledger,
+                stopping=RandomStopping(mean, distribution, full_ledger),
+                scores=scorer.ledger_of_one(),
+            )
     if value == _NO_SCORE and not result.stopped:
         warnings.warn("score: no training of this search has one; best is the first", stacklevel=2)
     best = first.describe(result, budget, cost, scorer.description, scorer.examples)

@@ -13,7 +13,7 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
-from oso_dp.api.datasets import make_examples
+from oso_dp.api.datasets import open_examples
 from oso_dp.api.defaults import resolve_method_options
 from oso_dp.api.model import PrivateModel
 from oso_dp.api.model_check import describe_replaced, without_batch_norm
@@ -70,8 +70,9 @@ def train_private(
             trained). Frozen parameters stay unchanged. Dropout has a mask for each example.
         loss: a function of outputs and targets of B examples that returns B losses, not averaged;
             of several losses for each example, [B, ...], the mean is taken.
-        data: (inputs, targets), tensors or arrays with one row per example, or a map-style data set
-            of such pairs.
+        data: (inputs, targets), tensors, arrays or tables with one row per example; or a map-style
+            data set of such pairs; or its DataLoader, of which the data set, the worker processes
+            and `collate_fn` (for one example at a time) are used: batches are sampled here.
         epsilon: the budget of this training and of all that `resume_from` spent; > 0.
         delta: the delta of the guarantee; in (0, 1). It should be well below 1/n.
         epochs: the training takes T = ceil(epochs n / batch_size) steps on n examples.
@@ -150,24 +151,31 @@ def train_private(
         evaluate=evaluate,
         evaluate_every=evaluate_every,
     )
-    examples = make_examples(data, options.torch_device())
-    replaced: tuple[str, ...] = ()
-    if fix:
-        model, replaced = without_batch_norm(model)
-    user_model = UserModel(model)
-    if resume_from is not None:
-        user_model = _earlier_model(user_model, resume_from)
-    run_id = uuid4().hex if seed is None else f"private {seed}"
-    trainer = Trainer(user_model, loss, examples, options, run_id, resume_from)
-    if resume_from is not None:
-        _check_start(resume_from, start, trainer.run)
-    spent = (
-        PrivacyCost(Ledger(trainer.sampling)) if resume_from is None else resume_from.privacy_cost
-    )
-    noise = remaining_noise_multiplier(
-        trainer.sampling, trainer.steps, budget.epsilon, budget.delta, accountant, spent.ledgers()
-    )
-    result = trainer(noise, progress)
+    with open_examples(data, options.torch_device()) as examples:
+        replaced: tuple[str, ...] = ()
+        if fix:
+            model, replaced = without_batch_norm(model)
+        user_model = UserModel(model)
+        if resume_from is not None:
+            user_model = _earlier_model(user_model, resume_from)
+        run_id = uuid4().hex if seed is None else f"private {seed}"
+        trainer = Trainer(user_model, loss, examples, options, run_id, resume_from)
+        if resume_from is not None:
+            _check_start(resume_from, start, trainer.run)
+        spent = (
+            PrivacyCost(Ledger(trainer.sampling))
+            if resume_from is None
+            else resume_from.privacy_cost
+        )
+        noise = remaining_noise_multiplier(
+            trainer.sampling,
+            trainer.steps,
+            budget.epsilon,
+            budget.delta,
+            accountant,
+            spent.ledgers(),
+        )
+        result = trainer(noise, progress)
     # The unused steps of an earlier training do not count: see docs/internals/privacy.md.
     cost = replace(spent, ledger=result.ledger, unused_steps=result.unused_steps)
     earlier = None if resume_from is None else resume_from.statement

@@ -4,13 +4,14 @@
 `oso_dp.training.user_task` builds it for user-defined ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.gradients import GradientEngine, Precision, find_precision
@@ -79,20 +80,52 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class TensorExamples:
-    """Examples as tensors on the device: inputs [n, ...] and targets [n, ...]."""
+    """Examples as tensors: inputs [n, ...] and targets [n, ...].
+
+    types: inputs and targets of 0 examples. Each batch is converted to their dtypes and device.
+        Default: those of the tensors.
+    """
 
     inputs: Structure
     targets: Tensor
+    types: tuple[Structure, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def batch(self, indices: Tensor) -> tuple[Structure, Tensor, None]:
-        inputs = map_tensors(lambda one: _rows(one, indices), self.inputs)
-        return inputs, _rows(self.targets, indices), None
+        if self.types is None:
+            inputs = map_tensors(lambda one: _rows(one, indices), self.inputs)
+            return inputs, _rows(self.targets, indices), None
+        inputs, targets = tree_map(
+            lambda one, like: _converted_rows(one, indices, like),
+            (self.inputs, self.targets),
+            self.types,
+        )
+        return inputs, targets, None
 
     def empty(self) -> tuple[Structure, Tensor]:
+        if self.types is not None:
+            return self.types
         return map_tensors(lambda one: one[:0], self.inputs), self.targets[:0]
+
+
+_CHUNK_SIZE = 2**20  # numbers
+
+
+def split_rows(values: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Rows [n, ...] in chunks of this dtype, so that reading all of them needs little memory.
+
+    A chunk may be overwritten by the next.
+    """
+    rows = max(1, _CHUNK_SIZE // max(1, values[:1].numel()))
+    if dtype == values.dtype:
+        yield from values.split(rows)
+        return
+    # One buffer: glibc does not reuse the memory of chunks that were freed between small results.
+    buffer = torch.empty_like(values[:rows], dtype=dtype)
+    for chunk in values.split(rows):
+        yield buffer[: len(chunk)].copy_(chunk)
 
 
 def _no_scores(flat: Tensor) -> Sequence[SplitScore]:
@@ -163,3 +196,18 @@ def examples_on_device(
 def _rows(values: Tensor, indices: Tensor) -> Tensor:
     """values[indices] in half the time: [n, ...] and [R, B] to [R, B, ...]."""
     return values.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+
+
+# torch selects no rows of the first; they have the bits of the second.
+_SAME_BITS = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
+
+
+def _converted_rows(values: Tensor, indices: Tensor, like: Tensor) -> Tensor:
+    """values[indices] with the dtype and device of `like`."""
+    selectable = values.view(_SAME_BITS.get(values.dtype, values.dtype))
+    rows = _rows(selectable, indices.to(values.device)).view(values.dtype)
+    return rows.to(like.device).to(like.dtype)

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, Precision, check_forward_is_pure
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
-from oso_dp.training.task import Examples
+from oso_dp.training.task import Examples, split_rows
 
 Loss = Callable[[Structure, Tensor], Tensor]
 
@@ -178,20 +179,24 @@ class UserModel:
         the CPU, where a failure has no side effects.
         """
         inputs = getattr(examples, "inputs", None)
-        whole = [one for one in tensors_of(inputs) if not one.is_floating_point()]
-        if not whole:
+        if all(one.is_floating_point() for one in tensors_of(inputs)):
             return
         model = copy.deepcopy(self.model).cpu()
-        low, high = min(int(one.min()) for one in whole), max(int(one.max()) for one in whole)
-        for end in (torch.amin, torch.amax):
+        types = examples.empty()[0]
+        ends = [
+            tree_map(partial(_end_of_each, end), inputs, types) for end in (torch.amin, torch.amax)
+        ]
+        for example in ends:
             try:
                 with torch.no_grad():
-                    call_model(model, map_tensors(partial(_end_of_each, end), inputs))
+                    call_model(model, example)
             except IndexError as error:
+                whole = [one for one in tensors_of(ends) if not one.is_floating_point()]
+                every = torch.cat([one.flatten().long() for one in whole])
                 line = " ".join(str(error).split())
                 raise OsoError(
-                    f"data: inputs are integers from {low} to {high}, and the model does not "
-                    f"accept all of them: {line}"
+                    f"data: inputs are integers from {every.min()} to {every.max()}, and the model "
+                    f"does not accept all of them: {line}"
                 ) from error
             except Exception:  # no example has this combination of values
                 return
@@ -261,9 +266,14 @@ class MeanOfElements(nn.Module):
         return self.loss(outputs, targets).flatten(1).mean(dim=1)
 
 
-def _end_of_each(end: Callable[..., Tensor], values: Tensor) -> Tensor:
+_WITHOUT_ORDER = (torch.uint16, torch.uint32, torch.uint64)  # torch compares no such numbers
+
+
+def _end_of_each(end: Callable[..., Tensor], values: Tensor, like: Tensor) -> Tensor:
     """An example with the least or the largest value of each position, on the CPU."""
-    return end(values, dim=0)[None].cpu()
+    dtype = torch.int64 if values.dtype in _WITHOUT_ORDER else values.dtype
+    ends = [end(chunk, dim=0) for chunk in split_rows(values, dtype)]
+    return end(torch.stack(ends), dim=0)[None].to("cpu", like.dtype)
 
 
 def zeros(examples: Examples, count: int) -> tuple[Structure, Tensor]:
@@ -328,7 +338,10 @@ def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -
 
     if not (accepts(0) and accepts(classes - 1)):  # not a classification loss
         return
-    others = targets[(targets < 0) | (targets >= classes)].unique()[:_MAX_TARGETS_CHECKED].tolist()
+    others: list[int] = []
+    for chunk in split_rows(targets, torch.int64):
+        unknown = chunk[(chunk < 0) | (chunk >= classes)].unique()[:_MAX_TARGETS_CHECKED]
+        others = sorted({*others, *unknown.tolist()})[:_MAX_TARGETS_CHECKED]
     rejected = [target for target in others if not accepts(target)]
     if rejected:
         raise OsoError(
