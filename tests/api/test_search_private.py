@@ -318,7 +318,7 @@ def test_score_must_be_a_number(search, gave) -> None:
                 "method": "fixed_quantile",
                 "quantile": 0.5,
             },
-            "must be > the step's noise multiplier",
+            "count_noise: ",
         ),
         ({"resume_from": None}, "unknown argument 'resume_from'"),
         ({"validation": (torch.zeros(3, 5), torch.zeros(3).long())}, "an example of shape [5]"),

@@ -62,7 +62,7 @@ def updates(
         learning_rate=RATE,
         threshold=threshold,
         noise_multiplier=noise,
-        method_options=settings.get(name, {}),
+        method_options=settings.get(name.removesuffix("_system"), {}),
     )
     competitor = find_competitor(name)(setting, data)
     before = competitor.parameters().copy()
