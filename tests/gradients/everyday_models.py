@@ -293,6 +293,28 @@ MODELS = {
             last=head(),
         )
     ),
+    "deep convolutions": Everyday(
+        lambda: Net(
+            lambda n, x: n.last(n.b(n.a(n.a(n.first(x[:, None]))).tanh()).flatten(1)),
+            first=nn.Conv2d(1, 12, 3, (2, 2), 1),
+            a=nn.Conv2d(12, 12, (3, 2), padding=(1, 1), dilation=(1, 2)),
+            b=nn.Conv2d(12, 14, (2, 1), stride=(2, 1), bias=False),
+            last=nn.Linear(28, CLASSES),
+        )
+    ),
+    "a deep convolution's bias, and another's weight": Everyday(
+        lambda: frozen(
+            Net(
+                lambda n, x: n.last(n.b(n.a(n.first(x[:, None]))).tanh().flatten(1)),
+                first=nn.Conv2d(1, 12, 3, (2, 2), 1),
+                a=nn.Conv2d(12, 12, (3, 2), padding=(1, 1), dilation=(1, 2)),
+                b=nn.Conv2d(12, 14, (2, 1), stride=(2, 1)),
+                last=nn.Linear(28, CLASSES),
+            ),
+            "a.weight",
+            "b.bias",
+        )
+    ),
     "a norm called twice": Everyday(
         lambda: Net(
             lambda n, x: n.last(n.a(n.a(x).tanh()).mean(1)), a=nn.LayerNorm(WIDTH), last=head()

@@ -377,7 +377,7 @@ def test_group_norm_has_any_number_of_places_and_groups(groups, places) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 50])
 def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatch) -> None:
-    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: size)
+    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs, views=1: size)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
     engine = GradientEngine(model, cross_entropy)

@@ -1,4 +1,7 @@
-"""Convolutions over one or two dimensions: the per-sample kernels are small, so they are kept.
+"""Convolutions over one or two dimensions: per-sample kernels are kept where they are small.
+
+Deep layers have large kernels and few pixels: there the patches and output gradients are kept, as
+the rows of a sequence (`ConvFactors`).
 
 A convolution's kernel sees, for each pixel of its small side, a patch of its large side; the
 gradient of example i's kernel is U_i^T S_i, where the rows of U_i are the patches and those of S_i
@@ -13,6 +16,7 @@ parts of a matrix without copying them. A single channel has too little in a row
 is U_i^T that is laid out, whose rows are rows of the image.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -20,6 +24,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.gradients.layer_gradients import Sums, chunks, row_norms
+from oso_dp.gradients.linear import SequenceFactors
 
 
 class _Window(NamedTuple):
@@ -94,6 +99,50 @@ class ConvGradients:
         if bias is not None:
             onto["bias"].baddbmm_(weights, bias)
         return onto
+
+
+# Kernels of so many times the numbers of patches and output gradients are not kept.
+_FACTORS_PAY = 2
+
+
+def factors_pay(layer: nn.Module, inputs: Tensor) -> bool:
+    """Whether to keep the factors of a convolution of images [N, C, H, W]."""
+    if type(layer) is not nn.Conv2d or inputs.dim() != 4 or inputs.element_size() < 4:
+        return False
+    rows = 1
+    for place, size in enumerate(inputs.shape[2:]):
+        reach = layer.dilation[place] * (layer.kernel_size[place] - 1) + 1
+        padding = layer.padding[place]
+        assert isinstance(padding, int)  # `find_rule` keeps text away
+        rows *= (size + 2 * padding - reach) // layer.stride[place] + 1
+    patch = layer.in_channels * math.prod(layer.kernel_size)
+    return layer.out_channels * patch >= _FACTORS_PAY * rows * (patch + layer.out_channels)
+
+
+def conv_factors(
+    layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Patches [N, T, C KH KW] and output gradients [N, T, O]."""
+    assert not isinstance(layer.padding, str)
+    patches = F.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    return patches.transpose(1, 2), output_gradients.flatten(2).transpose(1, 2)
+
+
+class ConvFactors(SequenceFactors):
+    """The same of a Conv2d as a Linear layer on the sequence of its patches."""
+
+    def __init__(self, layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor) -> None:
+        patches, errors = conv_factors(layer, inputs, output_gradients)
+        has_bias = layer.bias is not None
+        linear = nn.Linear(patches.shape[2], errors.shape[2], has_bias, device="meta")
+        super().__init__(linear, patches, errors)
+        self.kernel = (layer.in_channels, *layer.kernel_size)
+
+    def weighted_sums(self, weights: Tensor, onto: Sums | None = None) -> Sums:
+        if onto is not None:
+            onto = onto | {"weight": onto["weight"].flatten(3)}
+        sums = super().weighted_sums(weights, onto)
+        return sums | {"weight": sums["weight"].unflatten(3, self.kernel)}
 
 
 def _kernels_by_rows(window: _Window, large: Tensor, small: Tensor, kernels: Tensor) -> None:

@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
-from oso_dp.gradients.conv import ConvGradients
+from oso_dp.gradients.conv import ConvFactors, ConvGradients, conv_factors, factors_pay
 from oso_dp.gradients.decompositions import Rows, find_decomposition
 from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES, call_layer, only_tensor
 from oso_dp.gradients.layer_gradients import LayerGradients, Loss, MaterializedGradients
@@ -63,7 +63,9 @@ def find_rule(layer: nn.Module, inputs: Tensor) -> type:
         return SequenceKernels if kernels_are_small(layer, inputs) else SequenceFactors
     if isinstance(layer, CONVOLUTIONS) and kind in CONVOLUTIONS:
         padded = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-        return ConvGradients if layer.groups == 1 and padded else FunctionalGradients
+        if layer.groups > 1 or not padded:
+            return FunctionalGradients
+        return ConvFactors if factors_pay(layer, inputs) else ConvGradients
     if kind is nn.Embedding:
         return EmbeddingGradients
     if isinstance(layer, nn.LayerNorm) and kind is nn.LayerNorm:
@@ -75,7 +77,7 @@ def find_rule(layer: nn.Module, inputs: Tensor) -> type:
 
 def is_product(layer: nn.Module, inputs: Tensor) -> bool:
     """Whether it is a product of inputs and parameters, whose factors a low precision rounds."""
-    products = (LinearGradients, SequenceKernels, SequenceFactors, ConvGradients)
+    products = (LinearGradients, SequenceKernels, SequenceFactors, ConvGradients, ConvFactors)
     return find_rule(layer, inputs) in products
 
 
@@ -226,6 +228,12 @@ class BatchedLayer:
                     for part in (inputs, errors)
                 )
                 yield self.targets["weight"], Products(*factors)
+            if "bias" in self.parameters:
+                yield self.targets["bias"], _bias_gradients(self.layer, errors).gradients["bias"]
+        elif isinstance(self.layer, nn.Conv2d) and rule is ConvFactors:
+            if "weight" in self.parameters:
+                products = Products(*conv_factors(self.layer, inputs, errors))
+                yield self.targets["weight"], products
             if "bias" in self.parameters:
                 yield self.targets["bias"], _bias_gradients(self.layer, errors).gradients["bias"]
         elif isinstance(self.layer, nn.Embedding) and rule is EmbeddingGradients:

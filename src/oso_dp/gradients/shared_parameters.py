@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class Products(NamedTuple):
-    """A weight [O, I] in a product: inputs [N, T, I], output gradients [N, T, O]."""
+    """A weight [O, I], or [O, ...], in a product: inputs [N, T, I], output gradients [N, T, O]."""
 
     inputs: Tensor
     errors: Tensor
@@ -75,7 +75,7 @@ def combine(uses: Sequence[Use], shape: torch.Size) -> LayerGradients:
             products += [_as_products(use, shape[0]) for use in lookups]
         inputs = torch.cat([use.inputs for use in products], dim=1)
         errors = torch.cat([use.errors for use in products], dim=1)
-        layer = nn.Linear(shape[1], shape[0], bias=False, device="meta")
+        layer = nn.Linear(inputs.shape[2], errors.shape[2], bias=False, device="meta")
         small = kernels_are_small(layer, inputs)
         return (SequenceKernels if small else SequenceFactors)(layer, inputs, errors)
     total: Tensor | None = None
@@ -98,7 +98,7 @@ def _materialised(use: Use, shape: torch.Size) -> Tensor:
     if isinstance(use, Tensor):
         return use
     rows = _as_products(use, shape[0]) if isinstance(use, Lookups) else use
-    return torch.bmm(rows.errors.transpose(1, 2), rows.inputs)
+    return torch.bmm(rows.errors.transpose(1, 2), rows.inputs).view(-1, *shape)
 
 
 def check_disjoint(rows: Sequence[Rows]) -> None:
