@@ -20,7 +20,7 @@ SIZE, BATCH = 4, 10  # two chunks and a half
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_sums_over_chunks_are_those_of_each_example(name, runs, monkeypatch) -> None:
-    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs: SIZE)
+    monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs, views=1: SIZE)
     given = prepare(name, runs=runs, batch=BATCH)
     mine, right = given.engine(*given[1:]), alone(given)
     weights = torch.rand(runs, 2, BATCH, dtype=torch.float64)
