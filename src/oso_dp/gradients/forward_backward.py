@@ -220,23 +220,12 @@ class BatchedLayer:
             yield target, add_views(use, views)
 
     def _uses_of_rows(self, inputs: Tensor, errors: Tensor) -> Iterator[tuple[Target, Use]]:
-        rule = find_rule(self.layer, inputs)
-        if isinstance(self.layer, nn.Linear) and rule is not FunctionalGradients:
+        if products := self._rows_of_product(inputs, errors):
             if "weight" in self.parameters:
-                factors = (
-                    part.flatten(1, -2) if part.dim() > 2 else part[:, None]
-                    for part in (inputs, errors)
-                )
-                yield self.targets["weight"], Products(*factors)
-            if "bias" in self.parameters:
-                yield self.targets["bias"], _bias_gradients(self.layer, errors).gradients["bias"]
-        elif isinstance(self.layer, nn.Conv2d) and rule is ConvFactors:
-            if "weight" in self.parameters:
-                products = Products(*conv_factors(self.layer, inputs, errors))
                 yield self.targets["weight"], products
             if "bias" in self.parameters:
                 yield self.targets["bias"], _bias_gradients(self.layer, errors).gradients["bias"]
-        elif isinstance(self.layer, nn.Embedding) and rule is EmbeddingGradients:
+        elif isinstance(self.layer, nn.Embedding) and type(self.layer) is nn.Embedding:
             words = inputs.reshape(len(inputs), -1).long()
             by_word = errors.reshape(*words.shape, -1)
             yield self.targets["weight"], Lookups(words, by_word, self.layer.padding_idx)
@@ -244,6 +233,18 @@ class BatchedLayer:
             gradients: Any = self.gradients(inputs, errors)
             for name, values in gradients.gradients.items():
                 yield self.targets[name], values
+
+    def _rows_of_product(self, inputs: Tensor, errors: Tensor) -> Products | None:
+        """The rows that are multiplied by the weight; None for layers that keep gradients."""
+        rule = find_rule(self.layer, inputs)
+        if isinstance(self.layer, nn.Conv2d) and rule is ConvFactors:
+            return Products(*conv_factors(self.layer, inputs, errors))
+        if rule not in (LinearGradients, SequenceKernels, SequenceFactors):
+            return None
+        by_row = (
+            part.flatten(1, -2) if part.dim() > 2 else part[:, None] for part in (inputs, errors)
+        )
+        return Products(*by_row)
 
     def _transformed(
         self, inputs: Tensor, errors: Tensor, views: int = 1
