@@ -261,13 +261,36 @@ def test_places_stay_shared_where_there_are_as_many_as_examples(batch: int) -> N
     torch.testing.assert_close(engine(flats, inputs, targets).norms()[0], right.norm(dim=1))
 
 
+class Skipping(nn.Module):
+    """Reads its places only where a word is not 0, and then its words from the same table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(11, 4), head()
+
+    def forward(self, words: Tensor) -> Tensor:
+        places = 0.0 if words.any() else self.table(torch.arange(words.shape[1]))
+        return self.last((places + self.table(words)).tanh().mean(1))
+
+
+def test_a_call_of_each_example_is_not_taken_for_a_shared_one() -> None:
+    """The first call of the table sees places or words, as the values of a batch have it."""
+    engine = GradientEngine(Skipping().double(), nn.CrossEntropyLoss(reduction="none"))
+    flat = torch.randn(engine.size, dtype=torch.float64)
+    engine.traits = find_traits(engine, flat, words(0))
+    assert engine.traits.shared_rows == {("table", 0, torch.Size([6]))}
+    given, targets = words(BATCH).clamp(min=1), torch.randint(2, (BATCH,))
+    mine = engine(flat[None], given[None], targets[None])
+    torch.testing.assert_close(mine.norms()[0], alone(engine, flat, given, targets).norm(dim=1))
+
+
 def test_traits_are_found_for_what_shows_them() -> None:
     def traits(name: str):
         case = MODELS[name]
         engine = GradientEngine(case.build(), case.loss)
         return find_traits(engine, torch.rand(engine.size), case.inputs(0))
 
-    assert traits("one row of places").shared_rows == {("places", 0)}
+    assert traits("one row of places").shared_rows == {("places", 0, torch.Size([1, 6]))}
     assert traits("changes outputs in place").changed_outputs == {"a", "b"}
     for plain in ("tied linear layers", "time before the examples"):
         assert traits(plain) == Traits()

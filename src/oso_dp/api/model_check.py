@@ -174,7 +174,7 @@ def _notes(engine: GradientEngine) -> list[str]:
     if traits.draws_random:
         notes.append("random numbers (dropout): each example has its own, from the run's generator")
     if traits.shared_rows:
-        names = ", ".join(sorted({name for name, _ in traits.shared_rows}))
+        names = ", ".join(sorted({name for name, *_ in traits.shared_rows}))
         notes.append(f"one row for all examples is expanded in: {names}")
     if traits.changed_outputs:
         names = ", ".join(sorted(traits.changed_outputs))

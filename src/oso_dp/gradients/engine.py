@@ -26,6 +26,7 @@ from oso_dp.gradients.decompositions import Rows
 from oso_dp.gradients.forward_backward import (
     CONVOLUTIONS,
     BatchedLayer,
+    Call,
     Expanded,
     ForwardBackward,
     Traits,
@@ -199,9 +200,8 @@ class GradientEngine:
         layers, expanded = self._batched_layers(by_name), self._expanded(by_name)
         return ForwardBackward(layers, expanded, self.layer_shapes, self.traits, views)
 
-    def trace_calls(self, flat: Tensor, inputs: Structure) -> list[tuple[str, int, torch.Size]]:
-        """The calls of layers in a forward pass on two made-up examples: the layer's name, how
-        often it was called before, and the shape of its input."""
+    def trace_calls(self, flat: Tensor, inputs: Structure) -> list[Call]:
+        """The calls of layers in a forward pass on two made-up examples."""
         made = self.start_pass(flat[None])
         zeros = map_tensors(lambda one: one.new_zeros(2, *one.shape[1:]), inputs)
         with seeded(0, flat.device), torch.enable_grad():

@@ -331,16 +331,19 @@ def _replaced(expanded: Sequence[Expanded], rows: Sequence[Tensor]) -> Iterator[
             one.module._parameters[one.name] = parameter
 
 
+Call = tuple[str, int, torch.Size]  # the layer, how often it was called before, its input
+
+
 @dataclass(frozen=True)
 class Traits:
     """What a model does in its forward pass, whatever the examples (`find_traits`).
 
-    shared_rows: calls of layers, by the layer's name and the number of its call, whose input is the
-    same for all examples (places in a sequence). changed_outputs: layers whose outputs the model
+    shared_rows: calls of layers, by the layer's name, the number of its call and the shape of its
+    input, which is the same for all examples (places in a sequence). changed_outputs: layers whose outputs the model
     changes in place. draws_random: whether it draws random numbers (dropout).
     """
 
-    shared_rows: frozenset[tuple[str, int]] = frozenset()
+    shared_rows: frozenset[Call] = frozenset()
     changed_outputs: frozenset[str] = frozenset()
     draws_random: bool = False
 
@@ -363,7 +366,7 @@ class ForwardBackward:
         self.layers, self.expanded, self.shapes, self.traits = layers, expanded, shapes, traits
         self.views = views
         self.gradients: dict[str, LayerGradients] = {}
-        self.calls: list[tuple[str, int, torch.Size]] = []  # with its number and input's shape
+        self.calls: list[Call] = []
         self.changed: set[str] = set()  # layers whose outputs the model has changed in place
         self._users = Counter(owner for layer in layers.values() for owner in _owners(layer))
         self._numbers: Counter[str] = Counter()
@@ -476,8 +479,9 @@ class ForwardBackward:
         self._numbers[name] += 1
         first = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
         if first is not None:
-            self.calls.append((name, number, first.shape))
-            if (name, number) in self.traits.shared_rows:
+            call = name, number, first.shape
+            self.calls.append(call)
+            if call in self.traits.shared_rows:
                 args, kwargs = self._expand(layer, (args, kwargs))
             elif self._checks_rows and first.shape[:1] != (self._examples,):
                 # Several rows of one example would be clipped separately.

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import GradientEngine, seeded
-from oso_dp.gradients.forward_backward import Traits
+from oso_dp.gradients.forward_backward import Call, Traits
 from oso_dp.gradients.structured import Structure, map_tensors
 
 _SIZES = (2, 3, 5)  # of made-up batches
@@ -52,9 +52,9 @@ def find_traits(engine: GradientEngine, flat: Tensor, inputs: Structure) -> Trai
 
 
 class _Forward(NamedTuple):
-    """What a forward pass showed: each call with its number and the shape of its input."""
+    """What a forward pass showed."""
 
-    calls: list[tuple[str, int, torch.Size]]
+    calls: list[Call]
     changed_outputs: set[str]
 
 
@@ -70,13 +70,11 @@ def _zeros(like: Tensor, size: int, flat: Tensor) -> Tensor:
     return zeros.to(flat.dtype) if like.is_floating_point() else zeros
 
 
-def _first_shared(passes: list[_Forward], traits: Traits) -> tuple[str, int] | None:
+def _first_shared(passes: list[_Forward], traits: Traits) -> Call | None:
     """The first call whose input has the same shape in batches of all sizes."""
     for first, *others in zip(*(one.calls for one in passes), strict=False):
-        name, number, _ = first
-        same = all(other == first for other in others)
-        if same and (name, number) not in traits.shared_rows:
-            return name, number
+        if all(other == first for other in others) and first not in traits.shared_rows:
+            return first
     return None
 
 
