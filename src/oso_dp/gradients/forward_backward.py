@@ -339,8 +339,8 @@ class Traits:
     """What a model does in its forward pass, whatever the examples (`find_traits`).
 
     shared_rows: calls of layers, by the layer's name, the number of its call and the shape of its
-    input, which is the same for all examples (places in a sequence). changed_outputs: layers whose outputs the model
-    changes in place. draws_random: whether it draws random numbers (dropout).
+    input, which is the same for all examples (places in a sequence). changed_outputs: layers whose
+    outputs the model changes in place. draws_random: whether it draws random numbers (dropout).
     """
 
     shared_rows: frozenset[Call] = frozenset()
