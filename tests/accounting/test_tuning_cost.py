@@ -137,7 +137,7 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
     ("epsilon", "said"),
     [
         (1e-9, "no noise multiplier from 0.05 to 10000 meets it"),
-        (1e9, "the smallest noise multiplier, 0.05, costs less"),
+        (1e9, r"must be at most 1.525e\+05, the cost of the smallest noise multiplier, 0.05,"),
     ],
 )
 def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:

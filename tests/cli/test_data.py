@@ -109,8 +109,8 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
             "is a BatchNorm1d",
         ),
         (
-            {"model": "lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 2))"},
-            "is dropout, which is not supported",
+            {"model": "lambda: nn.Sequential(nn.Linear(4, 2), nn.Embedding(2, 2, max_norm=1.0))"},
+            "is an Embedding with max_norm",
         ),
     ],
 )

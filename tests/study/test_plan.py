@@ -100,7 +100,7 @@ print(len(plan.run_ids()), plan.cohorts[0].make_method().options)
 
 def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
     base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, values_per_axis=[5])
-    with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: query_noise_multiplier"):
+    with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: count_noise"):
         make_plan(parse_config(base, "x"))
 
 

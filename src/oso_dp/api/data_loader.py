@@ -5,12 +5,13 @@ and its worker processes, not its batches.
 """
 
 import contextlib
-import pickle
+import copy
 import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from torch.utils.data import (
@@ -203,7 +204,8 @@ class _Requests:
             return result, error
         note = "".join(traceback.format_exception(error))
         try:
-            pickle.loads(pickle.dumps(error))
+            ForkingPickler.dumps(error)
+            copy.copy(error)  # made anew as in the parent process
         except Exception:  # cannot be sent
             error = RuntimeError(f"{type(error).__name__}: {error}")
         error.add_note(note)
