@@ -7,7 +7,7 @@ sanitized. They are compared with the products without noise, for the same batch
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -15,7 +15,6 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics.cosine import cosine_between
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
-from oso_dp.gradients.structured import Structure
 from oso_dp.methods import State
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery
 from oso_dp.study.cohort import Run
@@ -93,16 +92,8 @@ class RecordingEngine(GradientEngine):
         self.traits = engine.traits
         self.last: RecordingGradients
 
-    def __call__(
-        self,
-        flat: Tensor,
-        inputs: Structure,
-        targets: Tensor,
-        absent: Tensor | None = None,
-        seed: int | None = None,
-        views: int = 1,
-    ) -> BatchGradients:
-        self.last = RecordingGradients(self, flat, inputs, targets, absent, seed, views)
+    def __call__(self, *args: Any, **kwargs: Any) -> BatchGradients:
+        self.last = RecordingGradients(self, *args, **kwargs)
         return self.last
 
 

@@ -81,6 +81,11 @@ class GradientEngine:
             check_layer(name, layer)
         model.requires_grad_(False)  # gradients are taken at the layers' outputs instead
         self.traits = Traits()
+        self._set_layers(is_whole_model)
+
+    def _set_layers(self, is_whole_model: bool) -> None:
+        """Decide which layers have gradients of their own."""
+        model = self.model
         self.is_whole_model = is_whole_model
         self._users = {"": model} if is_whole_model else _find_layers(model)
         self._targets = _find_targets(self._users, is_whole_model)
@@ -136,9 +141,7 @@ class GradientEngine:
 
     def take_whole_model(self) -> None:
         """From now on, by torch.func for the complete model, one example's at a time."""
-        traits = self.traits
-        self.__init__(self.model, self.loss, self.precision, True)  # type: ignore[misc]
-        self.traits = traits
+        self._set_layers(is_whole_model=True)
 
     def outputs(self, flat: Tensor, inputs: Structure, training: bool = True) -> Structure:
         """The model's outputs with these parameters [P]; `training`: in the mode that it is in."""
@@ -223,12 +226,10 @@ class GradientEngine:
             prefix = f"{name}." if name else ""
             targets = self._targets[name]
             own = {key: views[_global_name(target)] for key, target in targets.items()}
-            inside = {
-                key.removeprefix(prefix): view
-                for key, view in views.items()
-                if key.startswith(prefix) and key.removeprefix(prefix) not in own
-            }
-            layers[name] = BatchedLayer(layer, own, targets, self.precision, inside)
+            below = {key.removeprefix(prefix) for key in views if key.startswith(prefix)}
+            layers[name] = BatchedLayer(
+                layer, own, targets, self.precision, holds_layers=not below <= own.keys()
+            )
         return layers
 
     def _expanded(self, views: dict[str, Tensor]) -> list[Expanded]:

@@ -87,8 +87,8 @@ Record = Callable[["BatchedLayer", Tensor], Tensor]
 class BatchedLayer:
     """One layer with the parameters of R runs, each [R, ...], ready for as many passes as wanted.
 
-    `targets`: where the gradients of its parameters belong, by their names. `inside`: the
-    parameters of layers inside this one. Products take factors of the precision; any other layer
+    `targets`: where the gradients of its parameters belong, by their names. `holds_layers`: layers
+    with parameters are inside this one. Products take factors of the precision; any other layer
     computes in the dtype of the parameters.
 
     On a CPU, or with factors of two bytes, convolutions keep their channels last: what stands
@@ -101,12 +101,12 @@ class BatchedLayer:
         parameters: Mapping[str, Tensor],
         targets: Mapping[str, Target],
         precision: Precision,
-        inside: Mapping[str, Tensor] | None = None,
+        holds_layers: bool = False,
     ) -> None:
         self.module = module
         self.layer = copy.copy(module)  # while the model runs, the module itself calls this object
         self.parameters, self.targets = parameters, targets
-        self.precision, self.inside = precision, inside or {}
+        self.precision, self.holds_layers = precision, holds_layers
         first = next(iter(parameters.values()))
         self.runs, self.dtype = len(first), first.dtype
         is_2d = type(module) in (nn.Conv2d, nn.ConvTranspose2d)
@@ -176,7 +176,7 @@ class BatchedLayer:
             factors = self._rounded
         if type(self.layer) is nn.Linear:
             return _linear(inputs, factors["weight"], factors.get("bias"))
-        if self.runs > 1 and self.inside:
+        if self.runs > 1 and self.holds_layers:
             raise OsoError(
                 f"model: {type(self.layer).__name__} has parameters and layers with parameters; "
                 "train one run at a time only"
@@ -197,9 +197,7 @@ class BatchedLayer:
         if rule is FunctionalGradients:
             if found := self._transformed(inputs, output_gradients):
                 return found
-            return FunctionalGradients(
-                self.layer, inputs, output_gradients, self.parameters, self.inside
-            )
+            return FunctionalGradients(self.layer, inputs, output_gradients, self.parameters)
         if "weight" not in self.parameters:
             return _bias_gradients(self.layer, output_gradients)
         layer = self.layer
@@ -250,7 +248,7 @@ class BatchedLayer:
         self, inputs: Tensor, errors: Tensor, views: int = 1
     ) -> MaterializedGradients | None:
         """Of a product with a function of the weight; None for other layers."""
-        if self.inside or find_rule(self.layer, inputs) is not FunctionalGradients:
+        if self.holds_layers or find_rule(self.layer, inputs) is not FunctionalGradients:
             return None
         return transformed_gradients(self.layer, inputs, errors, self.parameters, views)
 

@@ -100,7 +100,7 @@ class FunctionalGradients(MaterializedGradients):
     """Of any layer that treats examples independently, by torch.func: the rule of last resort.
 
     inputs [R B, ...] and output gradients [R B, ...]. parameters: the layer's own by name,
-    [R, ...]; inside: those of layers inside it, likewise.
+    [R, ...]; layers inside it are called with theirs, as in the forward pass.
     """
 
     def __init__(
@@ -109,16 +109,14 @@ class FunctionalGradients(MaterializedGradients):
         inputs: Tensor,
         output_gradients: Tensor,
         parameters: Mapping[str, Tensor],
-        inside: Mapping[str, Tensor],
     ) -> None:
         runs = len(next(iter(parameters.values())))
 
         def of_run(run: int, inputs: Tensor, errors: Tensor) -> dict[str, Tensor]:
-            fixed = {name: values[run] for name, values in inside.items()}
             own = {name: values[run] for name, values in parameters.items()}
 
             def product(parameters: dict[str, Tensor], example: Tensor, errors: Tensor) -> Tensor:
-                output = call_layer(layer, {**fixed, **parameters}, example[None])[0]
+                output = call_layer(layer, parameters, example[None])[0]
                 return (output * errors).sum()
 
             return gradients_of_all(product, own, inputs, errors)
