@@ -8,6 +8,7 @@ from tests.gradients.everyday_models import MODELS, Net, head, recurrent, rows, 
 from tests.gradients.one_run import check_contributions
 from torch import Tensor, nn
 
+from oso_dp.diagnostics.signs import RecordingEngine
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_model
 from oso_dp.gradients.engine import seeded
@@ -300,3 +301,10 @@ def test_words_of_an_example_are_not_shared() -> None:
     engine, *_ = prepare("an embedding called twice", torch.float64)
     assert not engine.traits.shared_rows
     assert words(0).shape == (0, 6)
+
+
+def test_a_recording_engine_may_take_the_whole_model() -> None:
+    engine = RecordingEngine(GradientEngine(head(), nn.CrossEntropyLoss(reduction="none")))
+    engine.take_whole_model()
+    assert engine.is_whole_model
+    assert list(engine.layers) == [""]
