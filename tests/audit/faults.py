@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from oso_dp.audit.canaries import THRESHOLD
+from oso_dp.audit.models import MODELS
 from oso_dp.audit.run_audit import Fault
-from oso_dp.gradients import BatchGradients
+from oso_dp.gradients import BatchGradients, forward_backward
+from oso_dp.gradients.shared_parameters import PartedGradients
 from oso_dp.privacy import unnoised_sums
 from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -148,6 +150,37 @@ def _deviation_booked() -> AbstractContextManager[Any]:
     return patch.object(Ledger, "record", record)
 
 
+def _norms_of_other_masks() -> AbstractContextManager[Any]:
+    right = BatchGradients._take_gradients
+
+    def take(self: BatchGradients) -> Tensor:
+        norms = right(self)
+        if self.flat.dtype == torch.float32:
+            self._chunks, self._widths = [], []
+            right(self)  # torch's generator has moved on
+        return norms
+
+    return patch.object(BatchGradients, "_take_gradients", take)
+
+
+def _norms_of_one_use() -> AbstractContextManager[Any]:
+    right = forward_backward.combine
+
+    def combine(uses: Sequence[Any], shape: torch.Size) -> Any:
+        gradients = right(uses, shape)
+        if uses[0].errors.dtype == torch.float32:
+            gradients.norms = right(uses[:1], shape).norms  # type: ignore[method-assign]
+        return gradients
+
+    return patch.object(forward_backward, "combine", combine)
+
+
+def _norms_of_the_mean_view() -> AbstractContextManager[Any]:
+    right = PartedGradients.norms
+    views = MODELS["augmentations"].views
+    return patch.object(PartedGradients, "norms", lambda self: right(self) / views)
+
+
 _EVERY = (
     Fault(
         "no_gradient_noise",
@@ -188,5 +221,23 @@ _EVERY = (
     Fault("whole_batch", "batches not sampled", _whole_batch),
     Fault("same_batch", "each step takes the same batch", _same_batch),
     Fault("deviation_booked", "the ledger holds nu C in place of nu", _deviation_booked),
+    Fault(
+        "norms_of_other_masks",
+        "norms measured with dropout masks of their own",
+        _norms_of_other_masks,
+        model="dropout",
+    ),
+    Fault(
+        "norms_of_one_use",
+        "norms measured at a tied weight's first use",
+        _norms_of_one_use,
+        model="tied",
+    ),
+    Fault(
+        "views_added",
+        "an example's views added up after the norm of their mean",
+        _norms_of_the_mean_view,
+        model="augmentations",
+    ),
 )
 FAULTS = {fault.name: fault for fault in _EVERY}

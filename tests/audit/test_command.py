@@ -29,9 +29,9 @@ def oso(monkeypatch):
     def run(found: list[AuditFinding], *arguments: str):
         asked: dict = {}
 
-        def fake(methods, faults, runs, *, seed, workers, mode):
+        def fake(methods, faults, runs, *, seed, workers, mode, model):
             asked.update(methods=methods, faults=[fault.name for fault in faults])
-            asked.update(runs=runs, seed=seed, workers=workers, mode=mode)
+            asked.update(runs=runs, seed=seed, workers=workers, mode=mode, model=model)
             return (one for one in found)
 
         monkeypatch.setattr(run_audit, "run_audit", fake)
@@ -81,7 +81,7 @@ def test_options_reach_the_audit(oso) -> None:
     done, asked = oso(
         [finding(None, 0.5)],
         *("--method", "online", "--method", "adam_wosm", "--no-faults", "--runs", "7"),
-        *("--seed", "3", "--workers", "4"),
+        *("--seed", "3", "--workers", "4", "--model", "tied"),
     )
     assert done.exit_code == 0, done.output
     assert asked == {
@@ -91,7 +91,22 @@ def test_options_reach_the_audit(oso) -> None:
         "seed": 3,
         "workers": 4,
         "mode": "",
+        "model": "tied",
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--model", "cnn"], "--model: 'cnn'; must be one of linear, dropout, tied, augmentations"),
+        (["--model", "tied", "--opacus", "ghost"], "'tied'; must be linear with --opacus"),
+    ],
+)
+def test_models_that_cannot_be_audited_are_refused(oso, options, line) -> None:
+    refused, asked = oso([finding(None, 0.5)], *options)
+    assert isinstance(refused.exception, OsoError)
+    assert line in str(refused.exception)
+    assert asked == {}
 
 
 def test_the_drop_in_for_opacus_has_its_own_methods_and_faults(oso) -> None:

@@ -23,12 +23,16 @@ from oso_dp.audit.experiments import (
     one_run,
     queries_of_method,
 )
+from oso_dp.audit.models import MODELS
 from oso_dp.audit.run_audit import AuditFinding, private_methods, run_audit, run_one_audit
 from oso_dp.audit.scores import Score, Transcript, scores
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 
-SEEN_BY_DAY = {"no_direction_noise", "no_clip", "no_count_noise", "same_batch"}
+SEEN_BY_DAY = {
+    *("no_direction_noise", "no_clip", "no_count_noise", "same_batch"),
+    *("norms_of_one_use", "views_added"),
+}
 
 
 @pytest.mark.usefixtures("library")
@@ -53,6 +57,24 @@ def test_right_code_stays_below_its_claim(method: str) -> None:
 
 
 @pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    "model",
+    [
+        "dropout",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("tied", "augmentations")),
+    ],
+)
+def test_right_code_stays_below_its_claim_for_other_models(model: str) -> None:
+    finding = run_one_audit("online", None, runs=5, model=model)
+    assert (finding.verdict, finding.model) == ("holds", model)
+    assert 0.2 < finding.one_run_gaussian_bound < EPSILON
+
+
+def test_every_model_has_a_fault() -> None:
+    assert {fault.model for fault in FAULTS.values()} == set(MODELS)
+
+
+@pytest.mark.usefixtures("library")
 def test_both_experiments_see_missing_noise() -> None:
     finding = run_one_audit("fixed_threshold", FAULTS["no_gradient_noise"], runs=60)
     assert finding.one_run_bound > EPSILON
@@ -73,7 +95,8 @@ def test_each_fault_is_seen(fault) -> None:
         name for name in ("online", "fixed_quantile") if fault.query in queries_of_method(name)
     )
     # A number cannot tell thousands of canaries apart, so it takes runs with one.
-    finding = run_one_audit(method, fault, runs=60 if fault.query == "unclipped_count" else 5)
+    runs = 60 if fault.query == "unclipped_count" else 5
+    finding = run_one_audit(method, fault, runs, model=fault.model)
     assert finding.verdict == "seen"
     assert finding.as_expected
 
@@ -90,11 +113,16 @@ def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeyp
     gradient, count = FAULTS["no_gradient_noise"], FAULTS["no_count_noise"]
     methods = ["online", "fixed_quantile"]
     assert list(run_audit(methods, [gradient, count], runs=5, faulty_runs=4, seed=3)) == [
-        ("online", None, 5, 3, ""),
-        ("online", gradient, 4, 3, ""),
-        ("fixed_quantile", None, 5, 3, ""),
-        ("fixed_quantile", gradient, 4, 3, ""),
-        ("fixed_quantile", count, 4, 3, ""),
+        ("online", None, 5, 3, "", "linear"),
+        ("online", gradient, 4, 3, "", "linear"),
+        ("fixed_quantile", None, 5, 3, "", "linear"),
+        ("fixed_quantile", gradient, 4, 3, "", "linear"),
+        ("fixed_quantile", count, 4, 3, "", "linear"),
+    ]
+    masks = FAULTS["norms_of_other_masks"]
+    assert list(run_audit(["online"], [gradient, masks], 5, 4, model="dropout")) == [
+        ("online", None, 5, 0, "", "dropout"),
+        ("online", masks, 4, 0, "", "dropout"),
     ]
 
 

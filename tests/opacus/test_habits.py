@@ -1,5 +1,7 @@
 """Scripts as people write them: closures, dictionaries, frozen BatchNorm, a model in eval mode."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from tests.opacus.helpers import (
@@ -12,8 +14,10 @@ from tests.opacus.helpers import (
     network,
     parameters_of,
     refused,
+    untried_loader,
 )
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
@@ -120,3 +124,136 @@ class AddsInPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x += 1
         return x
+
+
+class Checkpointed(nn.Module):
+    """The middle part is computed once more in the backward pass, `twice` with one layer's weights.
+
+    reentrant: None to compute it once.
+    """
+
+    def __init__(self, reentrant: bool | None, twice: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.middle, self.last = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.reentrant, self.twice = reentrant, twice
+
+    def part(self, values: Tensor) -> Tensor:
+        values = self.middle(values).tanh()
+        return self.middle(values).tanh() if self.twice else values
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = self.first(inputs).tanh()
+        if self.reentrant is None:
+            return self.last(self.part(values))
+        return self.last(checkpoint(self.part, values, use_reentrant=self.reentrant))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_changes_no_bit(reentrant, twice, mode) -> None:
+    trained = []
+    for how in (None, reentrant):
+        made = make(mode=mode, model=Checkpointed(how, twice), noise=Recorded())
+        for count in (7, 0, 1, 12):
+            made.step(*examples(count=count, seed=count))
+        assert made.optimizer.ledger.step_count == 4
+        trained.append(parameters_of(made.optimizer))
+    assert torch.equal(*trained)
+
+
+class Words(nn.Module):
+    """Words and their places, a table with one row for all examples, as HuggingFace's models have.
+
+    add: of the rows of places to those of words.
+    """
+
+    def __init__(self, add: Callable[[Tensor, Tensor], Tensor], dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places = nn.Embedding(9, 4), nn.Embedding(7, 4)
+        self.drop, self.head, self.add = Drop(dropout), nn.Linear(4, 3), add
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        places = torch.arange(tokens.shape[1])[None]
+        rows = self.drop(self.add(self.words(tokens), self.places(places)).tanh())
+        mask = torch.ones_like(tokens) if mask is None else mask
+        return self.head((rows * mask[..., None]).sum(dim=1))
+
+
+class Drop(nn.Module):
+    """Drops in a function, as attention does."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, values: Tensor) -> Tensor:
+        return nn.functional.dropout(values, self.rate, self.training)
+
+
+class Texts(Dataset):
+    """Dictionaries of the arguments of `Words`, and labels."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        tokens = (torch.arange(6) * (index + 1)) % 9
+        return {"tokens": tokens, "mask": (tokens > 2).long(), "label": torch.tensor(index % 3)}
+
+
+def added(words: Tensor, places: Tensor) -> Tensor:
+    return words + places
+
+
+@pytest.mark.filterwarnings("error:module. not checked")
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_each_example_trains_the_table_of_places(count, mode) -> None:
+    """The sum of a step is that of each example alone, clipped."""
+    model = Words(added).double()
+    sums = [torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.double)]
+    tokens, targets = torch.arange(6).repeat(count, 1), torch.arange(count) % 3
+    tokens = (tokens * torch.arange(1, count + 1)[:, None]) % 9
+    for row, target in zip(tokens, targets, strict=True):
+        loss = nn.functional.cross_entropy(model(row[None]), target[None])
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        flat = torch.cat([one.flatten() for one in gradients])
+        sums.append(flat * min(1.0, 0.02 / float(flat.norm())))
+    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    loader = DataLoader(Texts(), batch_size=12)
+    made = make("fixed_quantile", mode, model, loader, noise=Recorded(), max_grad_norm=0.02)
+    made.step(tokens, targets)
+    step = before - nn.utils.parameters_to_vector(model.parameters()).detach()
+    torch.testing.assert_close(step, 0.1 * torch.stack(sums).sum(dim=0) / 12)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda words, places: words + places[0],  # all of it would be the first example's
+        lambda words, places: words + places.mean(dim=0),
+        lambda words, places: words + places - 1e-3 * words.mean(dim=0),
+    ],
+)
+def test_places_that_are_not_added_row_by_row_are_refused(add, dropout) -> None:
+    refused(
+        lambda: make(model=Words(add, dropout), loader=DataLoader(Texts(), batch_size=6)),
+        "mixes examples",
+    )
+
+
+@pytest.mark.filterwarnings("error:module. not checked")
+def test_dropout_in_a_function_is_tried_without(mode) -> None:
+    made = make(mode=mode, model=Words(added, 0.5), loader=DataLoader(Texts(), batch_size=6))
+    for batch in made.loader:
+        made.step(batch["tokens"], batch["label"])
+    assert made.optimizer.ledger.step_count == 10
+
+
+def test_rows_of_a_model_that_was_not_tried_are_not_expanded(mode) -> None:
+    made = make(mode=mode, model=Words(added), loader=untried_loader(*examples()))
+    message = "layers see 1 and 4 examples" if mode != "ghost" else "4 losses for a batch of 1"
+    refused(lambda: made.step(torch.arange(24).view(4, 6) % 9, torch.zeros(4).long()), message)

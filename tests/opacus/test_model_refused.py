@@ -56,7 +56,18 @@ class Named(Dataset):
         return 20
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"features": torch.full((6,), float(index)), "targets": torch.tensor(index % 2)}
+
+
+class Called(Named):
+    """Dictionaries of the model's arguments."""
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
         return {"inputs": torch.full((6,), float(index)), "targets": torch.tensor(index % 2)}
+
+
+def test_model_is_called_by_the_names_of_its_arguments() -> None:
+    refused(lambda: make(model=Mixing(), loader=DataLoader(Called(), batch_size=4)), MIXES)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import torch
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
+from oso_dp.audit.models import MODELS
 from oso_dp.audit.observer import Observer
 from oso_dp.audit.scores import Score, Transcript, score_movement, scores
 from oso_dp.errors import OsoError
@@ -65,8 +66,45 @@ class CanaryScores:
 Train: TypeAlias = Callable[[str, int, int, float, float, Canaries, Sequence[str]], Transcript]
 
 
-def one_run(method: str, seed: int, train: Train | None = None) -> CanaryScores:
-    """One run with 4,000 canaries, about half present; `train` defaults to `train_by_study`."""
+@dataclass(frozen=True)
+class StudyBackend:
+    """A `Train` of all runs in parallel, as `oso train` does; `model`: of `MODELS`."""
+
+    model: str = "linear"
+
+    def __call__(
+        self,
+        name: str,
+        batch_size: int,
+        steps: int,
+        noise_multiplier: float,
+        rate: float,
+        canaries: Canaries,
+        run_ids: Sequence[str],
+    ) -> Transcript:
+        method, model = _method(name), MODELS[self.model]
+        task = StudyTask(
+            method=method,
+            model="linear",
+            network=model.network,
+            augment=model.augment,
+            views=model.views,
+            metric="accuracy",
+            noise_multiplier=noise_multiplier,
+            batch_size=batch_size,
+            steps=steps,
+            evaluate_every=steps,
+        )
+        runs = [Run(run_id, 0, rate, THRESHOLD, 0.5) for run_id in run_ids]
+        observer = Observer(method, canaries.columns)
+        outcomes = train(task, runs, canaries.arrays, watch=observer)
+        if any(outcome.status != "finished" for outcome in outcomes):
+            raise OsoError(f"audit: a run of {name} diverged; cannot score its canaries")
+        return observer.transcripts(Ledger.from_json(outcomes[0].ledger))
+
+
+def one_run(method: str, seed: int, train: Train = StudyBackend()) -> CanaryScores:
+    """One run with 4,000 canaries, about half present."""
     canaries = many_canaries(seed)
     transcript = _train_observed(train, method, ONE_RUN, canaries, [f"audit/{method}/{seed}"])
     all_values = scores(transcript.answers, transcript.noise, ONE_RUN.sampling.rate)
@@ -78,11 +116,11 @@ def one_run(method: str, seed: int, train: Train | None = None) -> CanaryScores:
     )
 
 
-def many_runs(method: str, runs: int, seed: int, train: Train | None = None) -> CanaryScores:
-    """`runs` runs with the canary and as many without; `train` defaults to `train_by_study`.
+def many_runs(method: str, runs: int, seed: int, train: Train = StudyBackend()) -> CanaryScores:
+    """`runs` runs with the canary and as many without.
 
-    For another `train`, the movement of C is also a score, since C could depend on unsanitized
-    values there.
+    For a `train` other than `StudyBackend`, the movement of C is also a score, since C could
+    depend on unsanitized values there.
     """
     by_presence: dict[bool, list[Score]] = {}
     for present in (True, False):
@@ -97,7 +135,7 @@ def many_runs(method: str, runs: int, seed: int, train: Train | None = None) -> 
             for name in transcripts[0].answers
         }
         all_values = scores(together, transcripts[0].noise, MANY_RUNS.sampling.rate)
-        if train is not None:
+        if not isinstance(train, StudyBackend):
             all_values.append(score_movement(np.concatenate([part.moves for part in transcripts])))
         by_presence[present] = all_values
         _check_all(all_values)
@@ -125,39 +163,10 @@ def noise_multiplier(setup: AuditSetup) -> float:
 
 
 def _train_observed(
-    train: Train | None, name: str, setup: AuditSetup, canaries: Canaries, run_ids: Sequence[str]
+    train: Train, name: str, setup: AuditSetup, canaries: Canaries, run_ids: Sequence[str]
 ) -> Transcript:
     nu = noise_multiplier(setup)
-    train = train_by_study if train is None else train
     return train(name, setup.batch_size, setup.steps, nu, _LEARNING_RATE, canaries, run_ids)
-
-
-def train_by_study(
-    name: str,
-    batch_size: int,
-    steps: int,
-    noise_multiplier: float,
-    rate: float,
-    canaries: Canaries,
-    run_ids: Sequence[str],
-) -> Transcript:
-    """All runs in parallel, as `oso train` does."""
-    method = _method(name)
-    task = StudyTask(
-        method=method,
-        model="linear",
-        metric="accuracy",
-        noise_multiplier=noise_multiplier,
-        batch_size=batch_size,
-        steps=steps,
-        evaluate_every=steps,
-    )
-    runs = [Run(run_id, 0, rate, THRESHOLD, 0.5) for run_id in run_ids]
-    observer = Observer(method, canaries.columns)
-    outcomes = train(task, runs, canaries.arrays, watch=observer)
-    if any(outcome.status != "finished" for outcome in outcomes):
-        raise OsoError(f"audit: a run of {name} diverged; cannot score its canaries")
-    return observer.transcripts(Ledger.from_json(outcomes[0].ledger))
 
 
 def _select(score: Score, mask: np.ndarray) -> Score:

@@ -18,6 +18,7 @@ from oso_dp.audit.experiments import (
     DELTA,
     MANY_RUNS,
     ONE_RUN,
+    StudyBackend,
     many_runs,
     one_run,
     queries_of_method,
@@ -34,13 +35,14 @@ class Fault:
     """A fault that is planted into the running code, and that the audit must detect.
 
     `plant`: context manager during which the fault is present. `query`: the kind of query that it
-    affects.
+    affects. `model`: the model of `oso_dp.audit.models` that it affects.
     """
 
     name: str
     description: str
     plant: Callable[[], AbstractContextManager[Any]]
     query: str = "clipped_gradient"
+    model: str = "linear"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class AuditFinding:
     many_runs_steps: int
     seconds: float
     mode: str = ""  # Opacus's grad_sample_mode; empty: not trained by the drop-in
+    model: str = "linear"  # of `oso_dp.audit.models`
 
     @property
     def exceeded(self) -> bool:
@@ -97,6 +100,7 @@ def run_audit(
     seed: int = 0,
     workers: int = 1,
     mode: str = "",
+    model: str = "linear",
 ) -> Generator[AuditFinding, None, None]:
     """Audit each method with correct code, then with each fault that affects it.
 
@@ -108,6 +112,7 @@ def run_audit(
         seed: Seed of both experiments.
         workers: Number of processes; 1 means the current process.
         mode: grad_sample_mode of the Opacus drop-in. Default: the study's training code.
+        model: The model that is trained, of `oso_dp.audit.models`.
 
     Yields:
         The findings, in order.
@@ -123,12 +128,14 @@ def run_audit(
                 f"audit: method {method!r} is not private; must be one of "
                 f"{', '.join(private_methods())}"
             )
-    jobs: list[tuple[str, Fault | None, int, int, str]] = []
+    jobs: list[tuple[str, Fault | None, int, int, str, str]] = []
     for method in methods:
         queries = queries_of_method(method)
-        jobs.append((method, None, runs, seed, mode))
+        jobs.append((method, None, runs, seed, mode, model))
         jobs += [
-            (method, fault, faulty_runs, seed, mode) for fault in faults if fault.query in queries
+            (method, fault, faulty_runs, seed, mode, model)
+            for fault in faults
+            if fault.query in queries and fault.model == model
         ]
     if workers == 1:
         yield from (run_one_audit(*job) for job in jobs)
@@ -154,11 +161,16 @@ def _start_worker() -> None:
 
 
 def run_one_audit(
-    method: str, fault: Fault | None, runs: int, seed: int = 0, mode: str = ""
+    method: str,
+    fault: Fault | None,
+    runs: int,
+    seed: int = 0,
+    mode: str = "",
+    model: str = "linear",
 ) -> AuditFinding:
     """Run both experiments on one method, with the fault planted."""
     began = time.perf_counter()
-    train = OpacusBackend(mode) if mode else None
+    train = OpacusBackend(mode) if mode else StudyBackend(model)
     with nullcontext() if fault is None else fault.plant():
         one, many = one_run(method, seed, train), many_runs(method, runs, seed, train)
     plain, gaussian = one_run_bounds(one.inside, one.outside, DELTA)
@@ -177,4 +189,5 @@ def run_one_audit(
         many_runs_steps=MANY_RUNS.steps,
         seconds=time.perf_counter() - began,
         mode=mode,
+        model=model,
     )

@@ -41,6 +41,10 @@ def audit(
     output: Annotated[
         Path | None, typer.Option(help="Also write the findings to this CSV file.")
     ] = None,
+    model: Annotated[
+        str,
+        typer.Option(help="Model to train: linear, dropout, tied (weights) or augmentations."),
+    ] = "linear",
     opacus: Annotated[
         str, typer.Option(help="Audit the Opacus drop-in, in this mode: hooks, functorch or ghost.")
     ] = "",
@@ -53,6 +57,7 @@ def audit(
     import torch
     from rich.console import Console
 
+    from oso_dp.audit.models import MODELS
     from oso_dp.audit.opacus_backend import check_mode, make_engines
     from oso_dp.audit.run_audit import private_methods
     from oso_dp.audit.run_audit import run_audit as findings_of
@@ -62,8 +67,12 @@ def audit(
     if output is not None:
         # Check the output before minutes of work.
         check_output(output, "a table of findings", is_table(["method", "fault", "delta"]))
+    if model not in MODELS:
+        raise OsoError(f"--model: {model!r}; must be one of {', '.join(MODELS)}")
     if opacus:
         check_mode(opacus)
+        if model != "linear":
+            raise OsoError(f"--model: {model!r}; must be linear with --opacus")
     planted = _faults("opacus_faults" if opacus else "faults") if faults else {}
     torch.set_num_threads(1)  # tensors are small: more threads are slower
     findings = []
@@ -74,6 +83,7 @@ def audit(
         seed=seed,
         workers=workers,
         mode=opacus,
+        model=model,
     )
     with closing(audited):  # ends the workers, too
         for finding in audited:

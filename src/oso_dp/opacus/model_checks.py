@@ -6,24 +6,33 @@ per-sample gradients that Opacus's hooks compute in a batch of three. A forward 
 the model either (`oso_dp.gradients.pure_forward`).
 
 Only the first real example is read, for its shape and type. The check is skipped, with a warning,
-if these do not say how the model is called (custom collate function, examples that are not tuples,
-non-tensor inputs, batch_first=False), if the model does not run on random inputs, or if it is
-large. For a model that draws random numbers, only its outputs are checked.
+if these do not say how the model is called (custom collate function, examples that are neither
+tuples nor dictionaries of the model's arguments, non-tensor inputs, batch_first=False), if the
+model does not run on random inputs, or if it is large. A model that draws random numbers is checked
+by its outputs first, then by its gradients without dropout.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader, default_collate
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
+from oso_dp.gradients.structured import (
+    Structure,
+    call_model,
+    map_tensors,
+    select,
+    tensors_of,
+)
 from oso_dp.opacus.model_hooks import WRAPPERS, per_sample_gradient, wrap_model
 from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 
@@ -56,34 +65,33 @@ def check_independence(
 
 def _reference_gradients(
     module: nn.Module, loader: DataLoader, batch_first: bool, names: set[str]
-) -> tuple[nn.Module, Tensor, Tensor, Tensor] | None:
+) -> tuple[nn.Module, Structure, list[Tensor], Tensor] | None:
     """A copy of the model, a batch, output weights, and gradients computed alone [B, P]."""
-    dim = 0 if batch_first else 1
     try:
-        example = _example(loader) if dim == 0 else None
+        example = _example(module, loader) if batch_first else None
         if example is None:
             return None
         first = next(p for p in module.parameters() if p.is_floating_point())
-        example = example.to(first if example.is_floating_point() else first.device)
+        example = map_tensors(
+            lambda one: one.to(first if one.is_floating_point() else first.device), example
+        )
         check_forward_is_pure(module, example, argument="module")
-        inputs = _random_batch(example)
+        inputs = map_tensors(_random_batch, example)
         model = copy.deepcopy(module).double()
         _perturb(model)
-        for layer in model.modules():
-            if isinstance(layer, _DropoutNd):
-                layer.eval()
-        outputs, again = model(inputs), model(inputs)
-        if not torch.is_tensor(outputs) or outputs.shape[dim] != EXAMPLES:
+        if _outputs(model, inputs) is None:
             return None
-        if not torch.equal(outputs, again):  # the model draws random numbers
-            _check_mixing(model, inputs, dim)
-            return None
-        directions = torch.randn_like(outputs)
+        if not _repeats(model, inputs):
+            _check_mixing(model, inputs)
+            _stop_drawing(model)
+            if not _repeats(model, inputs):
+                return None
+        directions = [torch.randn_like(one) for one in _outputs(model, inputs) or []]
         rows = []
         for index in range(EXAMPLES):
-            one, direction = inputs.narrow(dim, index, 1), directions.narrow(dim, index, 1)
+            one = slice(index, index + 1)
             model.zero_grad()
-            (model(one) * direction).sum().backward()
+            _product(model, select(inputs, one), [part[one] for part in directions]).backward()
             rows.append(_flat(model, names))
         model.zero_grad()
         return model, inputs, directions, torch.stack(rows)
@@ -91,6 +99,36 @@ def _reference_gradients(
         raise
     except Exception:  # a user's model may raise anything on random inputs
         return None
+
+
+def _outputs(model: nn.Module, inputs: Structure) -> list[Tensor] | None:
+    """Those with one row for each example; None if there are none."""
+    result = call_model(model, inputs)
+    size = len(tensors_of(inputs)[0])
+    found = [
+        one
+        for one in tensors_of(result)
+        if one.dim() and len(one) == size and one.is_floating_point()
+    ]
+    return found or None
+
+
+def _repeats(model: nn.Module, inputs: Structure) -> bool:
+    pairs = zip(_outputs(model, inputs) or [], _outputs(model, inputs) or [], strict=True)
+    return all(torch.equal(one, again) for one, again in pairs)
+
+
+def _stop_drawing(model: nn.Module) -> None:
+    """Eval mode for modules without parameters of their own, as dropout and attention."""
+    for layer in model.modules():
+        if not list(layer.parameters(recurse=False)):
+            layer.training = False
+
+
+def _product(model: nn.Module, inputs: Structure, directions: list[Tensor]) -> Tensor:
+    """The model's outputs times these directions."""
+    pairs = zip(_outputs(model, inputs) or [], directions, strict=True)
+    return torch.stack([(one * direction).sum() for one, direction in pairs]).sum()
 
 
 def _perturb(model: nn.Module) -> None:
@@ -102,47 +140,52 @@ def _perturb(model: nn.Module) -> None:
                 parameter.add_((spread or 0.05) * torch.randn_like(parameter))
 
 
-def _check_mixing(model: nn.Module, inputs: Tensor, dim: int) -> None:
+def _check_mixing(model: nn.Module, inputs: Structure) -> None:
     """OsoError if, with one seed, the first or last example's outputs depend on the others.
 
     The last example is checked because outputs may depend on earlier examples only.
     """
 
-    def outputs(batch: Tensor) -> Tensor:
+    def outputs(batch: Structure) -> list[Tensor]:
         torch.manual_seed(1)
-        result: Tensor = model(batch)
-        return result
+        return _outputs(model, batch) or []
 
     once, again = outputs(inputs), outputs(inputs)
-    if not torch.equal(once, again):
+    if not all(map(torch.equal, once, again)):
         raise OsoError(
             "module: outputs for equal inputs differ after torch.manual_seed; draw random numbers "
             "with torch only, so that the model can be checked"
         )
     for index in (0, EXAMPLES - 1):
-        in_batch, example = once.narrow(dim, index, 1), inputs.narrow(dim, index, 1)
-        alone = outputs(torch.cat([example] * EXAMPLES, dim=dim)).narrow(dim, index, 1)
-        scale = float(in_batch.abs().max())
-        if not torch.allclose(in_batch, alone, rtol=TOLERANCE, atol=TOLERANCE * scale):
-            raise OsoError(
-                "module: an example's outputs depend on other examples of its batch; the model "
-                "mixes examples"
-            )
+        alone = outputs(select(inputs, [index] * EXAMPLES))
+        for in_batch, repeated in zip(once, alone, strict=True):
+            row = in_batch[index]
+            scale = float(row.abs().max())
+            if not torch.allclose(row, repeated[index], rtol=TOLERANCE, atol=TOLERANCE * scale):
+                raise OsoError(
+                    "module: an example's outputs depend on other examples of its batch; the model "
+                    "mixes examples"
+                )
 
 
-def _example(loader: DataLoader) -> Tensor | None:
+def _example(module: nn.Module, loader: DataLoader) -> Structure | None:
     """The first example's input, as a batch of one; None if it is unclear how to call the model.
 
-    Opacus's loader always stacks along the first dimension.
+    A tuple begins with the model's input. A dictionary has the arguments of the model's call by
+    name; others, as a label, are left out. Opacus's loader always stacks along the first dimension.
     """
     collate = loader.collate_fn
     while hasattr(collate, "wrapped_collator_fn"):  # once for each make_private
         collate = collate.wrapped_collator_fn
     first = loader.dataset[0]
-    if collate is not default_collate or not isinstance(first, tuple | list) or not first:
+    if collate is not default_collate or not isinstance(first, tuple | list | Mapping) or not first:
         return None
-    example = default_collate([first])[0]  # numpy's arrays become tensors
-    return example if torch.is_tensor(example) else None
+    batch = default_collate([first])  # numpy's arrays become tensors
+    if isinstance(batch, Mapping):
+        named = inspect.signature(module.forward).parameters
+        arguments = {name: value for name, value in batch.items() if name in named}
+        return arguments if arguments and all(map(torch.is_tensor, arguments.values())) else None
+    return batch[0] if torch.is_tensor(batch[0]) else None
 
 
 def _random_batch(example: Tensor) -> Tensor:
@@ -164,8 +207,8 @@ def _flat(model: nn.Module, names: set[str]) -> Tensor:
 
 def _compare(
     model: nn.Module,
-    inputs: Tensor,
-    directions: Tensor,
+    inputs: Structure,
+    directions: list[Tensor],
     alone: Tensor,
     mode: str,
     batch_first: bool,
@@ -174,7 +217,8 @@ def _compare(
     trained = [p for name, p in model.named_parameters() if name in names]
     try:
         hooked: Any = wrap_model(model, mode, batch_first, "sum", wrap_model=False)
-        (model(inputs) * directions).sum().backward()
+        hooked.expand_shared_rows()
+        _product(model, inputs, directions).backward()
         held = [per_sample_gradient(p) for p in trained]
     except OsoError:
         raise

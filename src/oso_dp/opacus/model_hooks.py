@@ -66,12 +66,32 @@ class PerExampleHooks:
     origins: GradientOrigins | None = None  # watches that call's backward pass, in some calls
     learning: Sequence[Tensor] = ()  # the parameters that required a gradient in that call
     trained_inputs = False  # the inputs of that call were computed from a parameter
+    is_in_call = False  # in training mode, now
+    called_layers: frozenset[int] = frozenset()  # `id`s of those seen in that call
     versions_before: Sequence[tuple[Tensor, int]] = ()  # parameters and their write counts
 
     def watch_calls(self) -> None:
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
         hooks.append(self._module.register_forward_pre_hook(self.before_forward, with_kwargs=True))
         hooks.append(self._module.register_forward_hook(self.after_forward))
+
+    def expand_shared_rows(self) -> None:
+        """Let an Embedding that sees one row for all examples (positions) see it once for each.
+
+        For models of which `model_checks.check_independence` knows that they add such rows up.
+        """
+        hooks: Any = self._module.autograd_grad_sample_hooks
+
+        def expand(layer: nn.Module, args: Any) -> Any:
+            words, *rest = args
+            count = self.example_count if self.is_in_call and not self.empty else None
+            if count in (None, 1) or words.dim() < 2 or len(words) != 1:
+                return None
+            return words.expand(count, *words.shape[1:]), *rest
+
+        for layer in self._module.modules():
+            if type(layer) is nn.Embedding:
+                hooks.append(layer.register_forward_pre_hook(expand))
 
     def before_forward(self, model: nn.Module, args: Any, kwargs: Any) -> Any:
         """OsoError if an earlier batch has no backward pass yet: row i would mix two examples.
@@ -91,6 +111,7 @@ class PerExampleHooks:
             if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(MSG_PENDING)
             self.was_called, self.empty = True, self.is_placeholder
+            self.is_in_call, self.called_layers = True, frozenset()
             first, count = _first(leaves, dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
@@ -102,6 +123,7 @@ class PerExampleHooks:
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
         """OsoError if the call wrote to a parameter. Outputs of a placeholder become empty."""
+        self.is_in_call = False
         changed = [p for p, version in self.versions_before if count_writes(p) != version]
         self.versions_before = ()
         for name, parameter in model.named_parameters() if changed else ():
@@ -126,6 +148,7 @@ class PerExampleHooks:
         """Drop the batch's gradients and records."""
         clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
+        self.called_layers = frozenset()
         self._close_origins()
 
     def check_gradients(self) -> None:
@@ -139,7 +162,12 @@ class PerExampleHooks:
 
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks reject tied parameters; here they are stored as in hooks mode.
+        layer = arguments[0]
+        if not self.is_in_call and id(layer) in self.called_layers:
+            return  # of a part that checkpointing computes once more in the backward pass
         GradSampleHooks.capture_activations_hook(self, *arguments)
+        if self.is_in_call and torch.is_grad_enabled():
+            self.called_layers = self.called_layers | {id(layer)}
         if self.origins is not None:
             self.origins.add_layer(arguments[-1])
 
@@ -298,8 +326,7 @@ MSG_IN_PLACE = (
 )
 MSG_PENDING = (
     "model: an earlier forward pass in training mode has no backward pass; call the model once per "
-    "batch, without gradient checkpointing (BatchMemoryManager saves memory); evaluate with "
-    "model.eval() or under torch.no_grad()"
+    "batch; evaluate with model.eval() or under torch.no_grad()"
 )
 MSG_STATISTICS = (
     "model: layer {!r} ({}) is in training mode, in which it mixes the examples of a batch; call "

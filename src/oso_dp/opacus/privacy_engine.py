@@ -133,7 +133,8 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         # OsoError if the method's second query alone costs more than the whole step.
         method.split_noise(noise_multiplier, expected_size(data_loader))
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not check_independence(module, data_loader, mode, shared["batch_first"], trained):
+        checked = check_independence(module, data_loader, mode, shared["batch_first"], trained)
+        if not checked:
             warnings.warn(MSG_NOT_CHECKED, stacklevel=2)
         result = super().make_private(
             module=module,
@@ -148,6 +149,8 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             expected_batch=expected_size(data_loader),
         )
         model, private_optimizer = result[0], result[1]
+        if checked:
+            model.expand_shared_rows()
         private_optimizer.watch(model, result[-1].batch_sampler)
         self.optimizers.append(private_optimizer)
         model.allow_grad_accumulation()  # the optimizer rejects it, in all modes by one message
