@@ -19,6 +19,6 @@ CASES: dict[str, Callable[[], Case]] = {
         *(sequences.encoder_dropout, sequences.transformer, huggingface.bert_ids),
         *(huggingface.bert_native, huggingface.gpt2_ids, huggingface.gpt2_native),
         *(huggingface.gpt2_language_model, huggingface.lora_by_hand, huggingface.lora_peft),
-        huggingface.vit_huggingface,
+        *(huggingface.vit_huggingface, images.convnext, images.unet, sequences.audio),
     )
 }

@@ -90,3 +90,51 @@ def vit_tiny() -> Case:
 
     name, options = "vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4, "num_classes": 10}
     return Case(timm.create_model(name, **options), images(2000), classes(2000, 10), batch_size=32)
+
+
+def convnext() -> Case:
+    """timm's smallest ConvNeXt: a kernel for each channel, scales of layers; 3.4 M parameters."""
+    import timm
+
+    model = timm.create_model("convnext_atto", num_classes=10)
+    return Case(model, images(500), classes(500, 10), batch_size=16)
+
+
+class UNet(nn.Module):
+    """Two scales; what is lost below is joined from above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([self.block(3, 16), self.block(16, 32), self.block(32, 64)])
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(before, after, 2, stride=2) for before, after in ((64, 32), (32, 16))
+        )
+        self.joined = nn.ModuleList([self.block(64, 32), self.block(32, 16)])
+        self.head = nn.Conv2d(16, 1, 1)
+
+    @staticmethod
+    def block(before: int, after: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = []
+        for number, block in enumerate(self.down):
+            x = block(x if number == 0 else F.max_pool2d(x, 2))
+            kept.append(x)
+        kept.pop()
+        for up, block in zip(self.up, self.joined, strict=True):
+            x = block(torch.cat([up(x), kept.pop()], dim=1))
+        return self.head(x).squeeze(1)
+
+
+def pixel_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    losses = F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    return losses.mean(dim=(1, 2))
+
+
+def unet() -> Case:
+    """Segmentation: a class for each pixel, transposed convolutions."""
+    pixels = torch.rand(1000, 32, 32).round()
+    return Case(UNet(), images(1000), pixels, pixel_loss, batch_size=32)

@@ -128,3 +128,12 @@ def transformer() -> Case:
     lengths = torch.randint(8, LENGTH + 1, (8000, 1))
     words = words.masked_fill(torch.arange(LENGTH) >= lengths, PADDING)
     return Case(TextTransformer(), words, classes(8000, CLASSES), batch_size=256)
+
+
+def audio() -> Case:
+    """Convolutions over 4,000 samples of sound."""
+    layers: list[nn.Module] = []
+    for before, after in ((1, 32), (32, 64), (64, 64)):
+        layers += [nn.Conv1d(before, after, 9, stride=4), nn.GroupNorm(8, after), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 10)]
+    return Case(nn.Sequential(*layers), torch.randn(1000, 1, 4000), classes(1000, 10))
