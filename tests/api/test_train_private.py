@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 import torch
+from tests.privacy.helpers import seeded_normals
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -109,7 +110,7 @@ def test_steps_are_those_of_the_method_by_hand(train, model, data) -> None:
             gradient = torch.cat([p.grad.flatten() for p in copy.parameters()])
             total += gradient * min(1.0, 0.7 / float(gradient.norm()))
         purpose = f"noise/clipped_gradient/{nu:.7g}"
-        noise = Seeded().normals(["private 1"], purpose, step, theta.shape)[0]
+        noise = seeded_normals(["private 1"], purpose, step, theta.shape)[0]
         velocity = 0.9 * velocity + (total + 0.7 * nu * torch.from_numpy(noise)) / 50
         theta = (theta - 0.3 * velocity).float()
     torch.testing.assert_close(flat(made.model), theta, rtol=1e-4, atol=1e-5)

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from tests.opacus.helpers import QUIET, Recorded, loader_of, make, parameters_of, study_method
+from tests.privacy.helpers import seeded_normals
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.methods import State
 from oso_dp.models import build_model
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
 from oso_dp.training.task import StudyTask, TensorExamples
@@ -70,7 +70,7 @@ def follow(
         step = training.state.step
         (asked,) = [q for q in task.method.queries(training.state) if q.name == query]
         purpose = f"noise/{query}/{asked.noise_multiplier:.7g}"
-        numbers = Seeded().normals([RUN.run_id], purpose, step, (size,) if size > 1 else ())
+        numbers = seeded_normals([RUN.run_id], purpose, step, (size,) if size > 1 else ())
         return torch.from_numpy(numbers).flatten()
 
     model = build_model("small_cnn")

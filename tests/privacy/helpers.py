@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.mechanism import Mechanism, unnoised_sums
 from oso_dp.privacy.queries import Query
+from oso_dp.privacy.rng_sources import Seeded
+from oso_dp.privacy.sampling import PoissonSampling
 
 
 class Given:
@@ -54,6 +58,15 @@ def normals_of(
     noise = NoiseSpec(purpose, torch.ones(len(run_ids)))
     (noised,) = random_numbers.add_noise(run_ids, step, [zeros], [noise])
     return noised
+
+
+def seeded_normals(
+    run_ids: Sequence[str], purpose: str, step: int, shape: tuple[int, ...], threads: int = 1
+) -> np.ndarray:
+    """The CPU's numbers of these streams, float64 [R, *shape]."""
+    draws = BatchRNG(Seeded(), PoissonSampling(0.5), 10, torch.device("cpu"))
+    with patch.object(torch, "get_num_threads", lambda: threads):
+        return normals_of(draws, run_ids, purpose, step, *shape).numpy()
 
 
 def sums_of_one(queries: Sequence[Query], gradients: Any) -> list[Tensor]:

@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from tests.privacy.helpers import always_empty
+from tests.privacy.helpers import always_empty, seeded_normals
 
 from oso_dp.privacy import philox, rng_sources
 from oso_dp.privacy.batch_rng import BatchRNG
@@ -56,7 +56,7 @@ def test_batches() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_noise(threads: int) -> None:
     """The first, the second, the last of a block, the first of the next, the last of all."""
-    drawn = Seeded().normals(["other", "run"], "noise/clipped_gradient/1", 3000, (40_000,), threads)
+    drawn = seeded_normals(["other", "run"], "noise/clipped_gradient/1", 3000, (40_000,), threads)
     assert drawn[1, [0, 1, 16383, 16384, 39999]].tolist() == NORMALS[RNG_VERSION]
 
 

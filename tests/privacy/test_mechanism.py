@@ -8,12 +8,19 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.helpers import Given, always_empty, batch_of, released, sums_of_one
+from tests.privacy.helpers import (
+    Given,
+    always_empty,
+    batch_of,
+    released,
+    seeded_normals,
+    sums_of_one,
+)
 from tests.privacy.test_streams import STEPS
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
-from oso_dp.privacy import philox
+from oso_dp.privacy import philox, system_noise
 from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
@@ -222,15 +229,15 @@ def test_the_deviation_of_noise_has_all_its_digits() -> None:
 
     answers = mechanism.release(slice(0, 2), 1, queries, lambda *_: Nobody())
     for query in queries:
-        drawn = Seeded().normals(["a", "b"], f"noise/{query.name}/2.3", 1, (50,))
+        drawn = seeded_normals(["a", "b"], f"noise/{query.name}/2.3", 1, (50,))
         deviation = (nu * threshold).double().numpy() if query is queries[1] else [nu, nu]
         expected = drawn * np.array(deviation)[:, None] / 7
         np.testing.assert_allclose(answers[query.key].numpy(), expected, rtol=1e-15)
 
 
 class NoNoise(Seeded):
-    def normals(self, *asked, **more):
-        return super().normals(*asked, **more) * 0
+    def fill(self, out, *asked):
+        out[:] = 0
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
@@ -243,7 +250,8 @@ def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
     std = torch.tensor(errors).std().item()
     assert share.std == 0.5 * 8.0 / 500
     assert std == pytest.approx(share.std, rel=0.07)  # five standard deviations
-    assert len(set(errors)) > 2990  # rounded to float32, a few may be alike
+    fewest = 1500 if isinstance(source, SystemEntropy) else 2990  # rounded to a grid, or float32
+    assert len(set(errors)) > fewest
     assert abs(sum(errors) / 3000) < 5 * share.std / math.sqrt(3000)
 
 
@@ -251,7 +259,7 @@ def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
 def test_its_noise_is_this_one_to_the_last_bit(examples: int, nu: float) -> None:
     """Nothing a few hundredths smaller, which no sample of it would tell."""
     values = torch.rand(examples, dtype=torch.float64)
-    (noise,) = Seeded().normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
+    (noise,) = seeded_normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
     total = (values - 0.5).sum() + float(noise) * nu * 0.5
     found = NoisyMean(examples, nu, Seeded()).release("a", lambda: values)
     assert found == float(total.float()) / examples + 0.5
@@ -382,7 +390,9 @@ def released_at(mechanism: Mechanism, step: int, taken: list) -> tuple[float, fl
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source) -> None:
+def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source, monkeypatch) -> None:
+    # The system's noise before it is rounded: afterwards some numbers are equal.
+    monkeypatch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
     mechanism = Mechanism(["a"], 200, 100, randomness=source())
     taken: list = []
     steps = sorted({*STEPS})

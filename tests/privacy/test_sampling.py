@@ -15,7 +15,7 @@ import pytest
 import scipy.stats
 import torch
 from dp_accounting import NeighboringRelation, UnsupportedEventError
-from tests.privacy.helpers import batch_of, normals_of
+from tests.privacy.helpers import batch_of, normals_of, seeded_normals
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 
@@ -169,7 +169,7 @@ def deviates(draws: BatchRNG, run_id: str, purpose: str, step: int, size: int) -
     """The stream's own numbers, float64 [size]."""
     if draws._on_device:
         return philox.normals([run_id], purpose, step, size, draws.device)[0]
-    return torch.from_numpy(draws.randomness.normals([run_id], purpose, step, (size,))[0])
+    return torch.from_numpy(seeded_normals([run_id], purpose, step, (size,))[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -210,7 +210,7 @@ def test_threads_that_draw_at_the_same_time_have_numbers_of_their_own(monkeypatc
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     draws = BatchRNG(Waiting(), PoissonSampling(0.1), 1000, torch.device("cpu"))
     size = 2 * NOISE_BLOCK
-    expected = Seeded().normals(["a"], "noise", 1, (size,))
+    expected = seeded_normals(["a"], "noise", 1, (size,))
     assert torch.equal(normals_of(draws, ["a"], "noise", 1, size), torch.from_numpy(expected))
 
 

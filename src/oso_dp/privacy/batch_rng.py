@@ -116,13 +116,15 @@ class BatchRNG:
         totals: Sequence[Tensor],
         noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
-        """Each total, [R, ...], plus fresh noise, in the dtype of the total.
-
-        Added in float64: the low bits of a float32 sum would reveal which noise was possible.
-        """
+        """Each total, [R, ...], plus fresh noise (`RandomSource.add_noise`)."""
         if isinstance(self.randomness, Seeded) and not self._on_device:
             return self._add_seeded_on_host(self.randomness, run_ids, step, totals, noise)
-        return self._add_on_device(run_ids, step, totals, noise)
+        return [
+            self.randomness.add_noise(
+                run_ids, spec.purpose, step, total.reshape(len(run_ids), -1), spec.deviation
+            ).view(total.shape)
+            for total, spec in zip(totals, noise, strict=True)
+        ]
 
     def _add_seeded_on_host(
         self,
@@ -158,20 +160,3 @@ class BatchRNG:
             torch.from_numpy(rows).view(total.shape).to(total.device)
             for rows, total in zip(noised, totals, strict=True)
         ]
-
-    def _add_on_device(
-        self,
-        run_ids: Sequence[str],
-        step: int,
-        totals: Sequence[Tensor],
-        noise: Sequence[NoiseSpec],
-    ) -> list[Tensor]:
-        noised = []
-        for total, spec in zip(totals, noise, strict=True):
-            rows = total.reshape(len(run_ids), -1)
-            numbers = self.randomness.device_normals(
-                run_ids, spec.purpose, step, rows.shape[1], self.device
-            )
-            numbers *= spec.deviation[:, None]
-            noised.append(numbers.add_(rows).to(total.dtype).view(total.shape))
-        return noised

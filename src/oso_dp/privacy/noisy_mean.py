@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import RandomSource
 from oso_dp.privacy.sampling import PoissonSampling
@@ -24,8 +25,9 @@ class NoisyMean:
         if not noise_multiplier > 0:
             raise OsoError(f"noise_multiplier: {noise_multiplier}; must be > 0")
         self.examples, self.noise_multiplier = examples, noise_multiplier
-        self.randomness = randomness
-        self.ledger = Ledger(PoissonSampling(1.0))
+        sampling = PoissonSampling(1.0)
+        self.random_numbers = BatchRNG(randomness, sampling, examples, torch.device("cpu"))
+        self.ledger = Ledger(sampling)
         self._released: set[str] = set()
 
     @property
@@ -48,7 +50,8 @@ class NoisyMean:
             raise OsoError(f"scores: shape {list(values.shape)}; must be [{self.examples}]")
         total = (values.nan_to_num(nan=0.0).clamp(0, 1) - 0.5).sum()
         purpose = f"noise/score/{self.noise_multiplier:.7g}"
-        noise = torch.from_numpy(self.randomness.normals([run_id], purpose, 1, (1,)))[0, 0]
+        deviation = torch.tensor([self.noise_multiplier * _SENSITIVITY], dtype=torch.float64)
+        noise = NoiseSpec(purpose, deviation)
+        (noisy,) = self.random_numbers.add_noise([run_id], 1, [total.cpu().view(1)], [noise])
         # The low bits of a float64 would reveal which noise was possible.
-        noisy = (total.cpu() + noise * self.noise_multiplier * _SENSITIVITY).float()
-        return float(noisy) / self.examples + 0.5
+        return float(noisy.float()) / self.examples + 0.5

@@ -21,7 +21,6 @@ study that draws tens of millions of streams would use many of them twice.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,10 +31,8 @@ from numpy.random.bit_generator import ISeedSequence
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import Words
-from oso_dp.privacy.thread_pool import run_in_threads
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 # The version of the mapping from run id, purpose and step to numbers, on the CPU and accelerators
@@ -57,25 +54,19 @@ class RandomSource(ABC):
         """A function that returns the next random words of a stream."""
 
     @abstractmethod
-    def device_normals(
-        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
-    ) -> Tensor:
-        """Standard normal numbers, float64 [R, count], by tensor operations on the device."""
-
-    def normals(
+    def add_noise(
         self,
         run_ids: Sequence[str],
         purpose: str,
         step: int,
-        shape: tuple[int, ...],
-        threads: int = 1,
-    ) -> np.ndarray:
-        """Standard normal numbers of the CPU, float64 [R, *shape], by at most `threads` threads."""
-        import torch
+        totals: Tensor,
+        deviations: Tensor,
+    ) -> Tensor:
+        """Each run's total, [R, P], plus normal noise of its deviation, float64 [R].
 
-        count, cpu = math.prod(shape), torch.device("cpu")
-        numbers = self.device_normals(run_ids, purpose, step, count, cpu)
-        return numbers.view(len(run_ids), *shape).numpy()
+        By tensor operations on the device of the totals, in float64, since the low bits of a
+        float32 sum would reveal which noise was possible; the result has the dtype of the totals.
+        """
 
 
 def blocks(size: int) -> list[tuple[int, slice]]:
@@ -90,35 +81,26 @@ class Seeded(RandomSource):
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return StreamKey(run_id, purpose, step, 0).bits().random_raw
 
-    def normals(
+    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
+        """Write the normal numbers of a block of a CPU's stream into out, float64 [<= BLOCK].
+
+        `BatchRNG` adds them there; they are others than those of `add_noise`.
+        """
+        bits = StreamKey(run_id, purpose, step, block).bits()
+        np.random.Generator(bits).standard_normal(out=out)
+
+    def add_noise(
         self,
         run_ids: Sequence[str],
         purpose: str,
         step: int,
-        shape: tuple[int, ...],
-        threads: int = 1,
-    ) -> np.ndarray:
-        numbers = np.empty((len(run_ids), *shape))
-        rows = numbers.reshape(len(run_ids), -1)
-
-        def fill(row: int, block: int, columns: slice) -> None:
-            self.fill(rows[row, columns], run_ids[row], purpose, step, block)
-
-        jobs = [(row, *block) for row in range(len(rows)) for block in blocks(rows.shape[1])]
-        run_in_threads(fill, jobs, threads if rows.size > BLOCK else 1)
-        return numbers
-
-    def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
-        """Write the normal numbers of a block of a CPU's stream into out, float64 [<= BLOCK]."""
-        bits = StreamKey(run_id, purpose, step, block).bits()
-        np.random.Generator(bits).standard_normal(out=out)
-
-    def device_normals(
-        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+        totals: Tensor,
+        deviations: Tensor,
     ) -> Tensor:
         from oso_dp.privacy import philox
 
-        return philox.normals(run_ids, purpose, step, count, device)
+        numbers = philox.normals(run_ids, purpose, step, totals.shape[1], totals.device)
+        return numbers.mul_(deviations[:, None]).add_(totals).to(totals.dtype)
 
 
 class SystemEntropy(RandomSource):
@@ -127,12 +109,17 @@ class SystemEntropy(RandomSource):
     def words(self, run_id: str, purpose: str, step: int) -> Words:
         return _system_words
 
-    def device_normals(
-        self, run_ids: Sequence[str], purpose: str, step: int, count: int, device: torch.device
+    def add_noise(
+        self,
+        run_ids: Sequence[str],
+        purpose: str,
+        step: int,
+        totals: Tensor,
+        deviations: Tensor,
     ) -> Tensor:
-        from oso_dp.privacy.system_noise import draw_normals
+        from oso_dp.privacy import system_noise
 
-        return draw_normals(len(run_ids) * count, device).view(len(run_ids), count)
+        return system_noise.add_noise(totals, deviations)
 
 
 SOURCES: dict[str, type[RandomSource]] = {"seeded": Seeded, "system": SystemEntropy}
