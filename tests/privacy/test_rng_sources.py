@@ -258,7 +258,12 @@ def system_normals(runs: int, size: int) -> np.ndarray:
     nothing, ones = torch.zeros(runs, size, dtype=torch.float64), torch.ones(runs).double()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
-        return SystemEntropy().add_noise(["a"] * runs, "noise", 1, nothing, ones).numpy()
+        return system_noised(nothing, ones).numpy()
+
+
+def system_noised(totals: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
+    run_ids = [f"run {number}" for number in range(len(totals))]
+    return SystemEntropy().add_noise(run_ids, ["noise"], 1, [totals], [deviations])[0]
 
 
 DEVIATIONS = torch.tensor([1.0, 1.3, 0.999, 2.0**-40, 3e-30, 7e20, 0.0], dtype=torch.float64)
@@ -270,7 +275,7 @@ def test_the_systems_noisy_sums_are_on_a_grid_of_the_noise_alone(dtype) -> None:
     totals = torch.randn(len(DEVIATIONS), 10_001, dtype=torch.float64) * DEVIATIONS[:, None] * 50
     totals[-1] = torch.randn(10_001) * 1e-30  # without noise
     totals = totals.to(dtype)
-    noised = SystemEntropy().add_noise(["a"] * 7, "noise", 1, totals, DEVIATIONS)
+    noised = system_noised(totals, DEVIATIONS)
     assert (noised.dtype, noised.shape) == (dtype, totals.shape)
     assert torch.equal(noised[-1], totals[-1])
     for deviation, rows in zip(DEVIATIONS[:-1].tolist(), noised.double(), strict=False):
@@ -280,12 +285,26 @@ def test_the_systems_noisy_sums_are_on_a_grid_of_the_noise_alone(dtype) -> None:
         assert len(places.unique()) > 9_000  # none is rounded further
 
 
+@pytest.mark.parametrize("sizes", [(3, 4), (1, 2**16), (2**16 - 1, 2, 5), (40_000, 40_000, 1)])
+@pytest.mark.parametrize("runs", [1, 3])
+def test_the_systems_sums_of_a_step_share_no_number(sizes, runs, monkeypatch) -> None:
+    monkeypatch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
+    nothing = [torch.zeros(runs, size, dtype=torch.float64) for size in sizes]
+    ones = [torch.ones(runs, dtype=torch.float64)] * len(sizes)
+    names = [f"noise {size}" for size in range(len(sizes))]
+    noised = SystemEntropy().add_noise(["a"] * runs, names, 1, nothing, ones)
+    assert [one.shape for one in noised] == [one.shape for one in nothing]
+    numbers = torch.cat([one.flatten() for one in noised])
+    assert len(numbers.unique()) == runs * sum(sizes)
+    assert len(numbers.abs().unique()) == runs * sum(sizes)
+
+
 def test_a_noisy_sum_is_a_function_of_the_exact_sum_and_noise(monkeypatch) -> None:
     """Rounded to the nearest place, of the very sum in float64."""
     totals = torch.randn(3, 5000)
     deviations = torch.tensor([0.7, 20.0, 1e-3], dtype=torch.float64)
     monkeypatch.setattr(os, "urandom", lambda count: b"7" * count)
-    noised = SystemEntropy().add_noise(["a"] * 3, "noise", 1, totals, deviations)
+    noised = system_noised(totals, deviations)
     exact = totals.double() + torch.from_numpy(system_normals(3, 5000)) * deviations[:, None]
     spacing = 2.0 ** (deviations.log2() - 10).floor()[:, None]
     assert torch.equal(noised, (torch.round(exact / spacing) * spacing).float())

@@ -456,8 +456,13 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        # torch.manual_seed takes a third of a small step, and keeps each seed for devices to come.
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
 
 

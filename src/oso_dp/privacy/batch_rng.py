@@ -119,12 +119,14 @@ class BatchRNG:
         """Each total, [R, ...], plus fresh noise (`RandomSource.add_noise`)."""
         if isinstance(self.randomness, Seeded) and not self._on_device:
             return self._add_seeded_on_host(self.randomness, run_ids, step, totals, noise)
-        return [
-            self.randomness.add_noise(
-                run_ids, spec.purpose, step, total.reshape(len(run_ids), -1), spec.deviation
-            ).view(total.shape)
-            for total, spec in zip(totals, noise, strict=True)
-        ]
+        noised = self.randomness.add_noise(
+            run_ids,
+            [spec.purpose for spec in noise],
+            step,
+            [total.reshape(len(run_ids), -1) for total in totals],
+            [spec.deviation for spec in noise],
+        )
+        return [result.view(total.shape) for result, total in zip(noised, totals, strict=True)]
 
     def _add_seeded_on_host(
         self,

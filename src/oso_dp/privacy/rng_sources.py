@@ -57,15 +57,15 @@ class RandomSource(ABC):
     def add_noise(
         self,
         run_ids: Sequence[str],
-        purpose: str,
+        purposes: Sequence[str],
         step: int,
-        totals: Tensor,
-        deviations: Tensor,
-    ) -> Tensor:
-        """Each run's total, [R, P], plus normal noise of its deviation, float64 [R].
+        totals: Sequence[Tensor],
+        deviations: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """Each total, [R, P], plus normal noise of each run's deviation, float64 [R].
 
         By tensor operations on the device of the totals, in float64, since the low bits of a
-        float32 sum would reveal which noise was possible; the result has the dtype of the totals.
+        float32 sum would reveal which noise was possible; a result has the dtype of its total.
         """
 
 
@@ -92,15 +92,18 @@ class Seeded(RandomSource):
     def add_noise(
         self,
         run_ids: Sequence[str],
-        purpose: str,
+        purposes: Sequence[str],
         step: int,
-        totals: Tensor,
-        deviations: Tensor,
-    ) -> Tensor:
+        totals: Sequence[Tensor],
+        deviations: Sequence[Tensor],
+    ) -> list[Tensor]:
         from oso_dp.privacy import philox
 
-        numbers = philox.normals(run_ids, purpose, step, totals.shape[1], totals.device)
-        return numbers.mul_(deviations[:, None]).add_(totals).to(totals.dtype)
+        noised = []
+        for purpose, total, deviation in zip(purposes, totals, deviations, strict=True):
+            numbers = philox.normals(run_ids, purpose, step, total.shape[1], total.device)
+            noised.append(numbers.mul_(deviation[:, None]).add_(total).to(total.dtype))
+        return noised
 
 
 class SystemEntropy(RandomSource):
@@ -112,11 +115,11 @@ class SystemEntropy(RandomSource):
     def add_noise(
         self,
         run_ids: Sequence[str],
-        purpose: str,
+        purposes: Sequence[str],
         step: int,
-        totals: Tensor,
-        deviations: Tensor,
-    ) -> Tensor:
+        totals: Sequence[Tensor],
+        deviations: Sequence[Tensor],
+    ) -> list[Tensor]:
         from oso_dp.privacy import system_noise
 
         return system_noise.add_noise(totals, deviations)

@@ -14,6 +14,7 @@ adding in float64 rounds that value: post-processing. It remains that z is not e
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -25,29 +26,22 @@ _HOST_BLOCK, _DEVICE_BLOCK = 2**16, 2**20
 _GRID = 2.0**-10  # of the deviation; the variance of a number grows by a ten-millionth
 
 
-def add_noise(totals: Tensor, deviations: Tensor) -> Tensor:
-    """Each total plus normal noise, rounded to the grid: [R, P], in the dtype of the totals.
+def add_noise(totals: Sequence[Tensor], deviations: Sequence[Tensor]) -> list[Tensor]:
+    """Each total plus normal noise, rounded to the grid: [R, P], in the dtype of the total.
 
-    deviations: float64 [R], on the device of the totals. A key for each block of numbers.
+    deviations: of each total, float64 [R], on its device. All totals are on one device.
     """
-    noised = torch.empty_like(totals)
-    if noised.numel() == 0:
-        return noised
-    runs, size = totals.shape
-    most = _HOST_BLOCK if totals.device.type == "cpu" else _DEVICE_BLOCK
-    rows, columns = max(1, most // size), min(size, most)
-    pairs = -(-min(rows, runs) * columns // 2)
-    words = torch.empty(2 * pairs, dtype=torch.int64, device=totals.device)
-    values = torch.empty(3 * pairs, dtype=torch.float64, device=totals.device)
-    deviations = deviations[:, None]
-    spacing = grid_spacing(deviations)
-    for start in range(0, runs, rows):
-        part = slice(start, start + rows)
-        blocks = totals[part].split(columns, dim=1), noised[part].split(columns, dim=1)
-        for exact, out in zip(*blocks, strict=True):
-            numbers = _draw_normals(exact.numel(), words, values).view(exact.shape)
-            numbers.mul_(deviations[part]).add_(exact)
-            out.copy_(round_to_grid(numbers, spacing[part]))
+    numbers = _Normals(sum(total.numel() for total in totals), totals[0].device)
+    spacings = grid_spacing(torch.stack(list(deviations))[..., None])
+    noised = []
+    for total, deviation, spacing in zip(totals, deviations, spacings, strict=True):
+        result = torch.empty_like(total)
+        for run, rows, columns in numbers.blocks(*total.shape):
+            part = slice(run, run + rows)
+            drawn = numbers.take(total[part, columns].shape)
+            drawn.mul_(deviation[part, None]).add_(total[part, columns])
+            result[part, columns] = round_to_grid(drawn, spacing[part])
+        noised.append(result)
     return noised
 
 
@@ -66,12 +60,35 @@ def round_to_grid(numbers: Tensor, spacing: Tensor) -> Tensor:
     return numbers.div_(spacing).round_().mul_(spacing)
 
 
-def _draw_normals(count: int, words: Tensor, values: Tensor) -> Tensor:
-    """Standard normal numbers, float64 [count], in a part of `values`, from one key."""
-    pairs = -(-count // 2)
-    drawn = words[: 2 * pairs].view(2, pairs)
-    draw_words(drawn)
-    return box_muller(drawn, values[: 3 * pairs].view(3, pairs))[:count]
+class _Normals:
+    """So many standard normal numbers, drawn in blocks with a key each."""
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self.needed = count  # not taken yet
+        self.most = _HOST_BLOCK if device.type == "cpu" else _DEVICE_BLOCK
+        pairs = -(-min(count, self.most) // 2)
+        self._words = torch.empty(2 * pairs, dtype=torch.int64, device=device)
+        self._values = torch.empty(3 * pairs, dtype=torch.float64, device=device)
+        self._drawn = self._values[:0]
+
+    def blocks(self, runs: int, size: int) -> Iterator[tuple[int, int, slice]]:
+        """Parts of [R, P] that a block has enough numbers for: the first run, how many, columns."""
+        rows = max(1, self.most // max(1, size))
+        for run in range(0, runs, rows):
+            for start in range(0, size, self.most):
+                yield run, rows, slice(start, start + self.most)
+
+    def take(self, shape: Sequence[int]) -> Tensor:
+        """The next numbers, float64, to be overwritten; those of the last call are lost."""
+        count = math.prod(shape)
+        if len(self._drawn) < count:  # what is left of a block is not used
+            pairs = -(-min(self.most, self.needed) // 2)
+            words = self._words[: 2 * pairs].view(2, pairs)
+            draw_words(words)
+            self._drawn = box_muller(words, self._values[: 3 * pairs].view(3, pairs))
+        self.needed -= count
+        taken, self._drawn = self._drawn[:count], self._drawn[count:]
+        return taken.view(*shape)
 
 
 def box_muller(words: Tensor, values: Tensor) -> Tensor:
