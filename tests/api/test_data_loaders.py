@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 import torch
@@ -452,3 +453,52 @@ def test_loader_of_models_with_several_inputs_trains(train) -> None:
     made = train(model=Bag(), data=loader, **SEEDED)
     assert made.status == "finished"
     assert "inputs['ids'] int64 [6], inputs['mask'] bool [6]" in made.statement.types
+
+
+class Noting(Pairs):
+    """Writes each index that is fetched to a file."""
+
+    def __init__(self, examples, path) -> None:
+        super().__init__(examples)
+        self.path = path
+
+    def __getitem__(self, index: int):
+        with self.path.open("a") as file:
+            file.write(f"{index}\n")
+        return super().__getitem__(index)
+
+    def fetched(self) -> list[int]:
+        return [int(line) for line in self.path.read_text().split()]
+
+
+def test_workers_fetch_the_next_batch_ahead(pairs, tmp_path, open_files) -> None:
+    data = Noting(pairs, tmp_path / "fetched")
+    examples = make_examples(DataLoader(data, num_workers=2), CPU)
+    first, second, other = (torch.tensor([[*numbers]]) for numbers in ((3, 5, 5), (7, 8), (9,)))
+    examples.prefetch(first)
+    deadline = time.monotonic() + 60
+    while len(data.fetched()) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for indices in (first, second, other):
+        inputs, targets, absent = examples.batch(indices)
+        expected = [pairs[index] for index in indices[0].tolist()]
+        assert torch.equal(inputs[0], torch.stack([one for one, _ in expected]))
+        assert targets[0].tolist() == [int(target) for _, target in expected]
+        assert not absent.any()
+        examples.prefetch(second)  # of which the last is never asked for
+    assert sorted(data.fetched()[:5]) == [0, 3, 5, 7, 8]
+    examples.fetch.close()
+    del examples
+    assert open_files() <= 0
+
+
+def test_an_error_of_the_next_batch_waits_for_its_step(train, pairs) -> None:
+    """The step before it is released as it is without workers."""
+    made = []
+    for workers in (0, 2):
+        loader = DataLoader(Local(pairs, KeyError("row", 7)), num_workers=workers)
+        with pytest.raises(KeyError) as error:
+            train(data=loader, **{**SEEDED, "batch_size": 20, "epochs": 5})
+        made.append(next(note for note in error.value.__notes__ if "were released" in note))
+    assert made[0] == made[1]

@@ -415,3 +415,44 @@ def test_examples_beyond_what_a_float32_counts_to_are_drawn_alike(bits: int) -> 
     drawn = uniform_below(2**bits, 40_000, Seeded().words("a", "sampling", 7))
     low = drawn[:, None] >> np.arange(bits) & 1
     assert np.abs(low.mean(axis=0) - 0.5).max() < 0.02  # 8 deviations
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 40])
+def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) -> None:
+    """With and without, for two runs at once, also after one has ended."""
+    taken: dict[bool, list] = {}
+    for ahead in (False, True):
+        mechanism = Mechanism(["a", "b"], 200, 100, 1.0, microbatch_size=microbatch_size)
+        asked, batches = [], taken.setdefault(ahead, [])
+
+        def gradients(runs, indices, batches=batches) -> Given:
+            batches.append(indices.tolist())
+            return Given(torch.zeros(*indices.shape, 3))
+
+        for step in range(1, 6):
+            if step == 4:
+                mechanism.keep([1])
+            runs, before = slice(0, len(mechanism.run_ids)), len(batches)
+            query = [ClippedGradient(1.0, torch.ones(len(mechanism.run_ids)))]
+            prefetch = asked.append if ahead and step < 5 else None
+            mechanism.release(runs, step, query, gradients, prefetch)
+            if ahead and step not in (1, 4):  # one run's batch is another one
+                assert asked[step - 2].tolist() == batches[before]
+        assert len(asked) == (4 if ahead else 0)
+    assert taken[False] == taken[True]
+
+
+def test_a_batch_that_is_drawn_ahead_is_used_once() -> None:
+    """With the system's entropy: two steps of one batch would cost more than the ledger says."""
+    mechanism = Mechanism(["a"], 1000, 500, 1.0, randomness=SystemEntropy())
+    taken, asked = [], []
+
+    def gradients(runs, indices) -> Given:
+        taken.append(tuple(indices[0].tolist()))
+        return Given(torch.zeros(*indices.shape, 3))
+
+    for step in range(1, 8):
+        query = [ClippedGradient(1.0, torch.ones(1))]
+        mechanism.release(slice(0, 1), step, query, gradients, asked.append)
+    assert len(set(taken)) == 7
+    assert [tuple(one[0].tolist()) for one in asked[:-1]] == taken[1:]

@@ -130,6 +130,7 @@ class Fetcher:
         self._requests = _Requests(reader)
         self._options, self._queue = options.workers, _Queue()
         self._loader: DataLoader[Answer] | None = None
+        self._pending: Iterator[Answer] | None = None  # answers to the requests of the queue
 
     def split(self, indices: Sequence[int]) -> list[Sequence[int]]:
         """Parts of a batch, such that all worker processes have equally many."""
@@ -141,12 +142,24 @@ class Fetcher:
         """An answer to each request, in order."""
         if not self._options:
             return map(self._requests.answer, requests)
-        self._queue.requests = list(requests)
+        requests = list(requests)
         try:
-            return list(self._start())
+            if self._pending is None or self._queue.requests != requests:
+                self.prefetch(requests)
+            pending, self._pending = self._pending, None
+            return list(pending or ())
         except BaseException:  # what is still on its way is no answer to a later request
             self.close()
             raise
+
+    def prefetch(self, requests: Iterable[Request]) -> None:
+        """Let worker processes fetch the examples of the next call, if these are its requests."""
+        if not self._options:
+            return
+        if self._pending is not None:
+            list(self._pending)  # a batch that was not wanted
+        self._queue.requests = list(requests)
+        self._pending = iter(self._start())
 
     def _start(self) -> DataLoader[Answer]:
         if self._loader is None:
@@ -163,7 +176,7 @@ class Fetcher:
 
     def close(self) -> None:
         """End the worker processes; a later request starts new ones."""
-        loader, self._loader = self._loader, None
+        loader, self._loader, self._pending = self._loader, None, None
         processes: Any = None if loader is None else loader._iterator
         if processes is not None:
             processes._shutdown_workers()  # torch has no public way

@@ -13,7 +13,14 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from oso_dp.api.data_loader import Collate, Fetcher, LoaderOptions, read_loader, refuse_stream
+from oso_dp.api.data_loader import (
+    Collate,
+    Fetcher,
+    LoaderOptions,
+    Request,
+    read_loader,
+    refuse_stream,
+)
 from oso_dp.api.tensors import (
     find_labels,
     is_structured,
@@ -250,6 +257,11 @@ def _absent(types: Any) -> tuple[Structure, Tensor, Tensor]:
     return inputs, targets, torch.tensor([True])
 
 
+def _distinct(indices: Sequence[int]) -> list[int]:
+    """Padding repeats an index."""
+    return list(dict.fromkeys(indices))
+
+
 class DatasetExamples:
     """Examples of a map-style data set, (input, target) each, fetched when a batch contains them.
 
@@ -328,11 +340,19 @@ class DatasetExamples:
         inputs, targets = self.empty_batch
         return inputs, targets
 
+    def prefetch(self, indices: Tensor) -> None:
+        """Let worker processes fetch the next batch."""
+        if indices.numel():
+            self.fetch.prefetch(self._requests(_distinct(indices.flatten().tolist())))
+
+    def _requests(self, distinct: Sequence[int]) -> list[Request]:
+        types = self._row_types()
+        return [(part, types) for part in self.fetch.split(distinct)]
+
     def _fetch(self, indices: Sequence[int]) -> Structure:
         """Inputs, targets and which examples are absent, one row per index."""
-        distinct = list(dict.fromkeys(indices))  # padding repeats an index
-        types, parts = self._row_types(), []
-        for part, error in self.fetch([(part, types) for part in self.fetch.split(distinct)]):
+        distinct, parts = _distinct(indices), []
+        for part, error in self.fetch(self._requests(distinct)):
             if error is not None:
                 raise error
             parts.append(part)

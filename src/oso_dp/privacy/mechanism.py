@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
-from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
+from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import QUERIES, Query, Runs
@@ -77,6 +77,8 @@ class Mechanism:
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
+        # Drawn before their step, at most for one step: run ids, step, batches.
+        self._ahead: tuple[tuple[str, ...], int, list[Batches]] | None = None
 
     def release(
         self,
@@ -84,6 +86,7 @@ class Mechanism:
         step: int,
         queries: Sequence[Query],
         gradients_of: Callable[[Runs, Tensor], PerExampleGradients],
+        prefetch: Callable[[Tensor], None] | None = None,
     ) -> Answers:
         """Sanitized means, (sum + noise) / expected batch size, of R runs.
 
@@ -96,6 +99,8 @@ class Mechanism:
             gradients_of: computes per-sample gradients; called with some of the runs, as an index
                 of `run_ids`, and example indices, int64 [r, B], where B may be 0. Batches are
                 padded; padding gets no weight.
+            prefetch: called with the indices of the next step's first microbatch, before the
+                gradients of this step are computed.
 
         Returns:
             By the query's key: [R, P], [R, P_g] for a layer group, or [R] for a scalar query.
@@ -113,7 +118,12 @@ class Mechanism:
         for run in members:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
-        totals = self._totals(runs, step, queries, gradients_of)
+        batches = self._draw_batches(runs, step)
+        if prefetch is not None:
+            ahead = self._draw_batches(runs, step + 1)
+            self._ahead = tuple(self.run_ids[runs]), step + 1, ahead
+            prefetch(ahead[0].indices[:, self._microbatches(ahead[0].indices)[0]])
+        totals = self._totals(runs, batches, queries, gradients_of)
         noised = self._add_noise(totals, queries, runs, step)
         return {
             query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
@@ -156,10 +166,17 @@ class Mechanism:
                 f"{combined:g}; must be >= the step's, {self.noise_multiplier:g}"
             )
 
+    def _draw_batches(self, runs: slice, step: int) -> list[Batches]:
+        """The batches of these runs; each is given once, whenever it was drawn."""
+        drawn, self._ahead = self._ahead, None
+        if drawn is not None and drawn[:2] == (tuple(self.run_ids[runs]), step):
+            return drawn[2]
+        return self.random_numbers.batches_by_width(self.run_ids[runs], step)
+
     def _totals(
         self,
         runs: slice,
-        step: int,
+        batches: Sequence[Batches],
         queries: Sequence[Query],
         gradients_of: Callable[[Runs, Tensor], PerExampleGradients],
     ) -> Sequence[Tensor]:
@@ -168,7 +185,6 @@ class Mechanism:
         An example's contribution does not depend on the others, so microbatches can be added up.
         """
         members = range(len(self.run_ids))[runs]
-        batches = self.random_numbers.batches_by_width(self.run_ids[runs], step)
         by_batch = []
         for batch in batches:
             group = _select_members(members, batch.members)

@@ -186,8 +186,9 @@ class Training:
         state.step += 1
         self._passes.clear()
         queries = task.method.queries(state)
+        prefetch = self.problem.examples.prefetch if state.step < task.steps else None
         answers = _of_all_runs(
-            self.mechanism.release(runs, state.step, queries, self._gradients)
+            self.mechanism.release(runs, state.step, queries, self._gradients, prefetch)
             for runs in self._group_runs()
         )
         self.watch(state, answers)

@@ -66,6 +66,10 @@ class StudyTask(TrainConfig):
 class Examples(Protocol):
     """The training examples: private."""
 
+    @property
+    def prefetch(self) -> Callable[[Tensor], None] | None:
+        """To be called with the next batch's indices before this one is used; None: no need."""
+
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> tuple[Structure, Tensor, Tensor | None]:
@@ -89,6 +93,10 @@ class TensorExamples:
     inputs: Structure
     targets: Tensor
     types: tuple[Structure, Tensor] | None = None
+
+    @property
+    def prefetch(self) -> None:
+        return None
 
     def __len__(self) -> int:
         return len(self.targets)
