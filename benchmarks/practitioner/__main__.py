@@ -90,8 +90,8 @@ def main(arguments: list[str]) -> int:
             found = rows_of(case, options.competitors, options.turns, options.seconds)
             print(*shown(found), sep="\n", flush=True)
             rows += found
-        if options.output:
-            write(options.output, rows)
+            if options.output:
+                write(options.output, rows)
     except OsoError as error:
         print(f"practitioner: error: {error}", file=sys.stderr)
         return 2
