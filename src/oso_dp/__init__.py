@@ -10,6 +10,7 @@ from oso_dp.errors import OsoError
 
 if TYPE_CHECKING:
     from oso_dp.api import (
+        Evaluation,
         History,
         ModelCheck,
         PrivateModel,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Arrays",
+    "Evaluation",
     "History",
     "ModelCheck",
     "OsoError",

@@ -3,6 +3,7 @@ budget. `train_private` trains once, `search_private` runs a hyperparameter sear
 reads a saved `PrivateModel`, `check` says what would become of a model.
 """
 
+from oso_dp.api.callbacks import Evaluation
 from oso_dp.api.model import History, PrivateModel, load_private
 from oso_dp.api.model_check import ModelCheck, check, replace_batch_norm
 from oso_dp.api.search import SearchResult, search_private
@@ -10,6 +11,7 @@ from oso_dp.api.statement import Statement
 from oso_dp.api.train import train_private
 
 __all__ = [
+    "Evaluation",
     "History",
     "ModelCheck",
     "PrivateModel",

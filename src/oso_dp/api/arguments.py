@@ -9,7 +9,7 @@ from oso_dp.errors import OsoError
 _ALIASES = {
     **{"lr": "learning_rate", "rho": "learning_rate", "gamma": "quantile"},
     **dict.fromkeys(("max_grad_norm", "clip", "clipping_threshold", "l2_norm_clip"), "threshold"),
-    **{"target_epsilon": "epsilon", "target_delta": "delta", "optimizer": "method"},
+    **{"target_epsilon": "epsilon", "target_delta": "delta"},
 }
 _COMMON = ("model", "loss", "data", "epsilon", "delta", "accountant", "resume_from", "progress")
 

@@ -154,7 +154,7 @@ class PrivateModel:
             "run_id": self.run_id,
             "state": self.state,
             "trained_with": self.trained_with,
-            "untrained": _untrained(self.model),
+            "untrained": untrained_digests(self.model),
             "weights": user_model.weights(torch.device("cpu")),
         }
         save_checkpoint(file, _FORMAT, content)
@@ -180,7 +180,7 @@ def _check_writable(path: Path, run_id: str) -> None:
         raise OsoError(f"{path}: exists and is another training's model; name another file")
 
 
-def _untrained(model: nn.Module) -> dict[str, str]:
+def untrained_digests(model: nn.Module) -> dict[str, str]:
     """A digest of each frozen parameter and each buffer in the model's state."""
     return {
         name: _digest(value.detach().cpu())
@@ -237,7 +237,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
         raise OsoError(f"{path}: not a model saved by oso, or damaged ({line})") from error
     if shapes != user_model.shapes:
         raise OsoError(f"{path}: its parameters are not those of this {type(model).__name__}")
-    current = _untrained(model)
+    current = untrained_digests(model)
     for name in sorted({*untrained, *current}):
         if untrained.get(name) != current.get(name):
             raise OsoError(

@@ -1,6 +1,7 @@
 """The training options of `train_private`, validated before training starts."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -8,17 +9,20 @@ import torch
 from torch import nn
 
 from oso_dp.api.arguments import as_plain, check_named, suggest_name
+from oso_dp.api.callbacks import Callback
 from oso_dp.defaults import EPOCHS, MOMENTUM
 from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
-from oso_dp.methods import Method, find_method
+from oso_dp.methods import Method, find_method, method_names
 from oso_dp.methods.option_checks import check_number, make_options
 from oso_dp.study.cohort import Run
 from oso_dp.study.identity import POINT
 from oso_dp.training.augmentation import Augment
-from oso_dp.training.schedule_and_averaging import CONSTANT, SCHEDULES
+from oso_dp.training.schedule_and_averaging import CONSTANT, SCHEDULES, Schedule
+from oso_dp.training.torch_optimizer import MakeOptimizer, MakeScheduler
 
 _DEFAULT_START = {"learning_rate": 1.0}
+_FUNCTION = "a function"  # in place of one, in a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +39,11 @@ class TrainingOptions:
     threshold: float | None = None
     quantile: float | None = None
     momentum: float = MOMENTUM
-    schedule: str = CONSTANT
+    schedule: str | Schedule = CONSTANT
+    warmup: float = 0.0
     averaging: float = 0.0
+    optimizer: MakeOptimizer | None = None
+    scheduler: MakeScheduler | None = None
     randomness: str = "system"
     seed: int | None = None
     device: str = "cpu"
@@ -46,6 +53,9 @@ class TrainingOptions:
     augmentations: int = 1
     evaluate: Callable[[nn.Module], float] | None = None
     evaluate_every: int | None = None
+    callbacks: Sequence[Callback] = ()
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
     method_options: Mapping[str, float] = field(default_factory=dict)  # the method's constants
 
     def __post_init__(self) -> None:
@@ -56,16 +66,15 @@ class TrainingOptions:
         check_number("epochs", self.epochs, gt=0)
         check_number("momentum", self.momentum, ge=0, lt=1)
         check_number("averaging", self.averaging, ge=0, lt=1)
-        for name in ("method", "schedule", "randomness", "precision"):
+        check_number("warmup", self.warmup, ge=0, lt=1)
+        for name in ("method", "randomness", "precision"):
             check_named(name, getattr(self, name))
-        if self.schedule not in SCHEDULES:
-            allowed = ", ".join(SCHEDULES)
-            raise OsoError(f"schedule: {self.schedule!r}; must be one of {allowed}")
-        if self.schedule != CONSTANT and not find_method(self.method).supports_schedule:
-            raise OsoError(
-                f"schedule: {self.schedule!r}; must be {CONSTANT!r} for method {self.method!r}"
-            )
-        for name in ("batch_size", "microbatch_size", "evaluate_every", "augmentations"):
+        self._check_schedule()
+        self._check_optimizer()
+        for name in (
+            *("batch_size", "microbatch_size", "evaluate_every", "augmentations"),
+            "checkpoint_every",
+        ):
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < 1):
                 raise OsoError(f"{name}: {number!r}; must be an integer >= 1")
@@ -79,10 +88,16 @@ class TrainingOptions:
             )
         if self.seed is not None and type(self.seed) is not int:
             raise OsoError(f"seed: {self.seed!r}; must be an integer")
-        for name in ("evaluate", "augment"):
+        for name in ("evaluate", "augment", "optimizer", "scheduler"):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise OsoError(f"{name}: {type(function).__name__}; must be callable")
+        if not isinstance(self.callbacks, Sequence) or not all(map(callable, self.callbacks)):
+            raise OsoError("callbacks: must be a list of functions of an Evaluation")
+        if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
+            raise OsoError(f"checkpoint: {self.checkpoint!r}; must be a file name")
+        if self.checkpoint is None and self.checkpoint_every is not None:
+            raise OsoError("checkpoint_every: has no effect without checkpoint, a file name")
         if self.augment is None and self.augmentations != 1:
             raise OsoError(
                 f"augmentations: {self.augmentations}; has no effect without augment, a function "
@@ -90,11 +105,43 @@ class TrainingOptions:
             )
         self.make_run("checked")
 
+    def _check_schedule(self) -> None:
+        if not callable(self.schedule):
+            if self.schedule == _FUNCTION:
+                raise OsoError(
+                    "schedule: a function in resume_from, which no file keeps; give it again"
+                )
+            check_named("schedule", self.schedule)
+            if self.schedule not in SCHEDULES:
+                allowed = f"{', '.join(SCHEDULES)}, or a function of step and steps"
+                raise OsoError(f"schedule: {self.schedule!r}; must be one of {allowed}")
+        if find_method(self.method).supports_schedule:
+            return
+        for name, value, none in (
+            ("schedule", self.schedule, CONSTANT),
+            ("warmup", self.warmup, 0.0),
+        ):
+            if value != none:
+                raise OsoError(f"{name}: {value!r}; must be {none!r} for method {self.method!r}")
+
+    def _check_optimizer(self) -> None:
+        if self.optimizer is None:
+            if self.scheduler is not None:
+                raise OsoError("scheduler: has no effect without optimizer; use schedule")
+            return
+        if not self.make_method().uses_momentum:
+            names = ", ".join(name for name in method_names() if _takes_optimizer(name))
+            raise OsoError(
+                f"optimizer: method {self.method!r} moves the parameters itself; must be one of "
+                f"{names}"
+            )
+
     def resumable_options(self) -> dict[str, Any]:
         """The options that a resumed training keeps unless they are given anew."""
-        names = ("method", *POINT, "momentum", "schedule", "averaging")
+        names = ("method", *POINT, "momentum", "warmup", "averaging")
         return {
             **{name: getattr(self, name) for name in names},
+            "schedule": _FUNCTION if callable(self.schedule) else self.schedule,
             "method_options": dict(self.method_options),
         }
 
@@ -160,6 +207,11 @@ class TrainingOptions:
         if device.type == "cuda" and (device.index or 0) >= count:
             raise OsoError(f"device: {self.device!r}; only {count} CUDA devices are visible")
         return device
+
+
+def _takes_optimizer(name: str) -> bool:
+    method = find_method(name)
+    return method.is_private and method(method.Options(), 0.0).uses_momentum
 
 
 def _as_float(value: float | None) -> float | None:

@@ -129,7 +129,7 @@ def search_private(
             grid points.
         stopping_distribution: of their number under random stopping: "logarithmic" or "geometric".
         progress: whether to print progress; random stopping prints none.
-        **training: further arguments of `train_private`.
+        **training: further arguments of `train_private`, but for `checkpoint`.
 
     Returns:
         The best model, with a statement of the complete search, and all trials.
@@ -143,6 +143,8 @@ def search_private(
         >>> print(found.point, found.best.statement)
     """
     budget = Budget(epsilon, delta, accountant)
+    if training.get("checkpoint") is not None:
+        raise OsoError("checkpoint: not supported by search_private, which trains several models")
     candidates = make_grid(grid, training)
     options = candidates[0].options
     if search_accounting not in _SEARCH_ACCOUNTINGS:

@@ -1,18 +1,22 @@
 """`train_private`: DP-SGD training of a user's module on a user's data within a privacy budget."""
 
 import math
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
+from oso_dp.api.callbacks import Evaluation
 from oso_dp.api.datasets import open_examples
 from oso_dp.api.defaults import resolve_method_options
 from oso_dp.api.model import PrivateModel
@@ -41,8 +45,11 @@ def train_private(
     threshold: float | None = None,
     quantile: float | None = None,
     momentum: float | None = None,
-    schedule: str | None = None,
+    schedule: str | Callable[[int, int], float] | None = None,
+    warmup: float | None = None,
     averaging: float | None = None,
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None,
+    scheduler: Callable[[torch.optim.Optimizer], LRScheduler] | None = None,
     accountant: str = "rdp",
     randomness: str = "system",
     seed: int | None = None,
@@ -53,6 +60,9 @@ def train_private(
     augmentations: int = 1,
     evaluate: Callable[[nn.Module], float] | None = None,
     evaluate_every: int | None = None,
+    callbacks: Sequence[Callable[[Evaluation], bool | None]] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
     fix: bool = False,
     resume_from: PrivateModel | None = None,
     progress: bool = True,
@@ -60,10 +70,10 @@ def train_private(
 ) -> PrivateModel:
     """Train a copy of `model` with (epsilon, delta)-differential privacy for each example.
 
-    Ctrl-C ends the training after the current step and returns the model so far. Its epsilon counts
-    all planned steps, as that of a diverged training does: the step at which a training ends may
-    depend on the data. `resume_from` it can spend the budget that the steps not taken left, if
-    the interruption did not depend on what was released.
+    Ctrl-C and SIGTERM end the training after the current step and return the model so far. Its
+    epsilon counts all planned steps, as that of a diverged training does: the step at which a
+    training ends may depend on the data. `resume_from` it can spend the budget that the steps not
+    taken left, if the interruption did not depend on what was released.
 
     Args:
         model: a module that treats examples independently (`oso_dp.check` says how it would be
@@ -84,10 +94,18 @@ def train_private(
         threshold: C, the clipping threshold, for methods that do not set it.
         quantile: gamma, for methods that clip at a quantile.
         momentum: in [0, 1). Default: 0.9.
-        schedule: of the learning rate: "constant" or "linear" (decay to 0 over all steps, those
-            of `resume_from` included). Default if a method is given: "constant".
+        schedule: of the learning rate: "constant", "linear" or "cosine" (decay to 0 over all steps,
+            those of `resume_from` included), or a function of the step, from 1, and the number of
+            steps that returns a factor. Default if a method is given: "constant".
+        warmup: the fraction of the steps over which the rate also grows linearly from 0; in [0, 1).
         averaging: decay of an exponential moving average of the weights, which the returned model
             has; in [0, 1), 0 for none. Default if a method is given: 0.
+        optimizer: a function of a copy of the model that returns a torch optimizer of its trained
+            parameters, such as `lambda model: torch.optim.AdamW(model.parameters(), lr=1e-3)`. It
+            moves them by the sanitized gradient, in place of the method's own step; C adapts as
+            before, and rho, a factor of its learning rates, if it is plain SGD.
+        scheduler: a function of that optimizer that returns a torch scheduler; it takes a step
+            after each step of the training.
         accountant: "rdp", or "pld" (about 5 % less noise, more time).
         randomness: "system" (a cryptographic generator) or "seeded" (public data only).
         seed: an integer; required for seeded randomness, and only then.
@@ -102,6 +120,12 @@ def train_private(
         evaluate: a function of a copy of the model that returns a number, computed on public data;
             its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
+        callbacks: functions that are called with an `Evaluation` after each; if one returns True,
+            the training ends as by Ctrl-C.
+        checkpoint: a file for the state of this training. If it exists, the same call continues
+            from it. It is written every `checkpoint_every` steps, before each evaluation, and when
+            the training ends, is interrupted or gets SIGTERM.
+        checkpoint_every: steps between two checkpoints. Default: as `evaluate_every`.
         fix: whether GroupNorm replaces BatchNorm, which mixes examples (`replace_batch_norm`).
         resume_from: an earlier result on the same data. Training continues from it with the noise
             that the rest of epsilon allows. C, rho, momentum, schedule, averaging and the method's
@@ -130,7 +154,16 @@ def train_private(
         "threshold": as_plain(threshold),
         "quantile": as_plain(quantile),
     }
-    overrides = {"momentum": momentum, "schedule": schedule, "averaging": averaging}
+    if optimizer is not None:
+        for name, value in {"learning_rate": learning_rate, "momentum": momentum}.items():
+            if value is not None:
+                raise OsoError(f"{name}: {value}; has no effect with optimizer, which has its own")
+    overrides = {
+        "momentum": momentum,
+        "schedule": schedule,
+        "warmup": warmup,
+        "averaging": averaging,
+    }
     options = TrainingOptions(
         epochs=epochs,
         batch_size=batch_size,
@@ -141,6 +174,8 @@ def train_private(
             method_options,
             None if resume_from is None else resume_from.trained_with,
         ),
+        optimizer=optimizer,
+        scheduler=scheduler,
         randomness=randomness,
         seed=seed,
         device=device,
@@ -150,6 +185,9 @@ def train_private(
         augmentations=augmentations,
         evaluate=evaluate,
         evaluate_every=evaluate_every,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
     )
     with open_examples(data, options.torch_device()) as examples:
         replaced: tuple[str, ...] = ()

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import copy
-import math
-import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import oso_dp
-from oso_dp.api.arguments import call_for_number
+from oso_dp.api.checkpoints import check_identity, read_stored
 from oso_dp.api.datasets import format_types, widen
-from oso_dp.api.model import History, PrivateModel, to_device
+from oso_dp.api.model import History, PrivateModel, to_device, untrained_digests
 from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
 from oso_dp.api.progress_bar import ProgressBar
 from oso_dp.api.statement import Statement, describe_tuning, list_releases
+from oso_dp.api.user_training import TrainingControl, UserTraining
 from oso_dp.defaults import BATCH_SIZE
-from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.precision import restore_switches
-from oso_dp.methods import State
+from oso_dp.methods import Method, State
+from oso_dp.methods.online import is_plain_sgd
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
-from oso_dp.signals import SignalRecorder
-from oso_dp.training.evaluate import SplitScore
-from oso_dp.training.loop import StepCallback, Training, advance
-from oso_dp.training.schedule_and_averaging import CONSTANT, rate_factor
+from oso_dp.training.loop import Training
+from oso_dp.training.schedule_and_averaging import CONSTANT
 from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
+from oso_dp.training.torch_optimizer import TorchOptimizer
 from oso_dp.training.user_model import Loss, UserModel, check_targets, count_classes
 
 if TYPE_CHECKING:
     from oso_dp.api.budget import Budget
-    from oso_dp.privacy.queries import Answers
 
 _MAX_STEPS = 1e9  # the limit of oso_dp.accounting.search
 
@@ -87,6 +86,10 @@ class Trainer:
             # With the same seed, the resumed training must not repeat the earlier one's noise.
             run_id = f"{resume_from.run_id}/{resume_from.ledger.step_count}/{run_id}"
             self.run = replace(self.run, run_id=run_id)
+        self.checkpoint = None if options.checkpoint is None else Path(options.checkpoint)
+        self.stored = None if self.checkpoint is None else read_stored(self.checkpoint)
+        if self.stored is not None:
+            self.run = replace(self.run, run_id=str(self.stored["run_id"]))
 
     @property
     def last_step(self) -> int:
@@ -107,8 +110,9 @@ class Trainer:
         self, noise_multiplier: float, progress: bool, restore: Callable[[], None]
     ) -> TrainingResult:
         options, device, resume_from = self.options, self.options.torch_device(), self.resume_from
+        optimizer = self._optimizer(device)
         config = TrainConfig(
-            method=options.make_method(),
+            method=_method_beside(optimizer, options),
             noise_multiplier=noise_multiplier,
             batch_size=self.batch_size,
             steps=self.last_step,
@@ -120,22 +124,22 @@ class Trainer:
             augment=options.augment,
             views=options.augmentations,
             schedule=None if options.schedule == CONSTANT else options.schedule,
+            warmup=options.warmup,
             averaging=options.averaging or None,
         )
         history = History() if resume_from is None else resume_from.history.copy()
         with seeded(0, device):  # of what the model draws before its first step
             problem = self._problem(config, device)
-            problem.scores = _scores(self.user_model, options.evaluate, restore)
-            training = Training(config, [self.run], problem, _record_steps(history, config))
+            problem.optimizer = optimizer
+            training = UserTraining(config, self.run, problem, history, self._identity(config))
+        control = TrainingControl(training, self.user_model, options, restore)
+        problem.scores = control.scores
         if resume_from is not None:
-            try:
-                training.resume(
-                    _earlier_state(resume_from, config), [copy.deepcopy(resume_from.ledger)]
-                )
-            except ValueError as error:
-                raise OsoError(f"resume_from: {error}") from error
+            _resume(training, resume_from)
+        if self.checkpoint is not None and self.stored is not None:
+            check_identity(self.checkpoint, self.stored["identity"], training.identity)
         bar = ProgressBar(config.steps) if progress else None
-        status, stopped = _run_training(training, history, bar)
+        status, stopped = control.run(self.checkpoint, bar)
         history.add_evaluations(training.outcomes[0].evaluations)
         # Weights that are not finite are useless: a diverged training returns the initial ones.
         weights = (
@@ -148,13 +152,40 @@ class Trainer:
             history=history,
             status=status,
             run_id=self.run.run_id,
-            state=to_device(dict(vars(training.state)), torch.device("cpu")),
+            state=_stored_state(training),
             trained_with=options.resumable_options(),
             stopped=stopped,
             unused_steps=make_unused_steps(
                 ledger, self.last_step - ledger.step_count, noise_multiplier
             ),
         )
+
+    def _identity(self, config: TrainConfig) -> dict[str, Any]:
+        """What a checkpoint must agree with: names and values, none of them of an example."""
+        kept = ("randomness", "seed", "precision", "microbatch_size", "augmentations", "device")
+        return {
+            "model": type(self.user_model.model).__name__,
+            "parameters": [[name, *shape] for name, shape in self.user_model.shapes],
+            "untrained values": untrained_digests(self.user_model.model),
+            "examples": len(self.examples),
+            "types": str(format_types(self.examples)),
+            "resume_from": None if self.resume_from is None else self.resume_from.run_id,
+            **{name: getattr(self.options, name) for name in kept},
+            **self.options.resumable_options(),
+            "optimizer": self.options.optimizer is not None,
+            "scheduler": self.options.scheduler is not None,
+            "batch_size": self.batch_size,
+            "steps": config.steps,
+            "noise_multiplier (by epsilon and delta)": config.noise_multiplier,
+        }
+
+    def _optimizer(self, device: torch.device) -> TorchOptimizer | None:
+        """The torch optimizer that moves the parameters, of a copy of the model."""
+        options = self.options
+        if options.optimizer is None:
+            return None
+        model = copy.deepcopy(self.user_model.model).to(device).float()
+        return TorchOptimizer(model, options.optimizer, options.scheduler)
 
     def _problem(self, config: TrainConfig, device: torch.device) -> TrainingProblem:
         """What is trained; OsoError if model, loss and examples do not fit."""
@@ -257,74 +288,41 @@ def _check_resumable(
 _AS = "as in resume_from"
 
 
-def _earlier_state(resume_from: PrivateModel, config: TrainConfig) -> State:
-    """The state at the end of the earlier training, with the new noise multiplier."""
-    state = State(**to_device(copy.deepcopy(resume_from.state), torch.device(config.device)))
-    state.noise_multiplier = config.noise_multiplier
-    return state
-
-
-def _record_steps(history: History, config: TrainConfig) -> StepCallback:
-    """A callback that appends C and rho of each step to the history, before they are updated."""
-
-    def record(state: State, answers: Answers) -> None:
-        history.step.append(state.step)
-        history.threshold.append(float(state.threshold[0]))
-        history.learning_rate.append(_scheduled_rate(state, config))
-
-    return record
-
-
-def _scheduled_rate(state: State, config: TrainConfig) -> float:
-    factor = rate_factor(config.schedule, state.step, config.steps)
-    return factor * float(state.learning_rate[0])
-
-
-def _scores(
-    user_model: UserModel,
-    evaluate: Callable[[nn.Module], float] | None,
-    restore: Callable[[], None],
-) -> Callable[[Tensor], Sequence[SplitScore]]:
-    def scores(weights: Tensor) -> list[SplitScore]:
-        if evaluate is None:
-            return []
-        restore()
-        value = call_for_number("evaluate", evaluate(user_model.with_weights(weights.cpu())))
-        return [SplitScore("given", value, 0.0)]
-
-    return scores
-
-
-def _run_training(
-    training: Training, history: History, bar: ProgressBar | None
-) -> tuple[str, bool]:
-    """The status of the training, and whether Ctrl-C was pressed."""
-    interrupts = SignalRecorder(signal.SIGINT)
-
-    def on_progress(step: int) -> None:
-        if training.task.method.updates_rate_first:
-            # A diverged run's state is dropped, and with it the rate of its last step.
-            history.learning_rate[-1] = (
-                _scheduled_rate(training.state, training.task) if training.alive else math.nan
-            )
-        if bar is not None:
-            bar(step)
-        if interrupts.came and step < training.task.steps and training.alive:
-            raise InterruptedByUser(interrupts.came)
-
-    try:
-        with interrupts.defer():
-            status = advance(training, on_progress=on_progress)[0].status
-        return status, interrupts.came is not None
-    except InterruptedByUser:
-        return "interrupted", True
-    except (Exception, KeyboardInterrupt) as error:  # of the user's engine, or a second Ctrl-C
-        error.add_note(
-            f"{training.ledger(0).step_count} steps were released before this error; if any of "
-            f"their output was seen, count all {training.task.steps} planned steps as spent, since "
-            "the step at which a training stops may depend on the data"
+def _method_beside(optimizer: TorchOptimizer | None, options: TrainingOptions) -> Method:
+    """The method; of Online beside an optimizer that is no plain SGD, C adapts alone."""
+    method = options.make_method()
+    adapts = getattr(method.options, "learning_rate_rate", 0.0) != 0.0
+    if optimizer is None or not adapts or is_plain_sgd(optimizer.optimizer):
+        return method
+    if options.method_options.get("learning_rate_rate", 0.0) != 0.0:
+        raise OsoError(
+            f"learning_rate_rate: has no effect with {type(optimizer.optimizer).__name__}, since "
+            "equation (21) is derived for plain SGD; leave it out to adapt C alone"
         )
-        raise
-    finally:
-        if bar is not None:
-            bar.end()
+    return type(method)(replace(method.options, learning_rate_rate=0.0), method.momentum)
+
+
+def _stored_state(training: Training) -> dict[str, Any]:
+    """The state from which a training can be resumed, on the CPU."""
+    optimizer = training.problem.optimizer
+    state = {**vars(training.state), _OPTIMIZER: optimizer and optimizer.state_dict()}
+    return to_device(state, torch.device("cpu"))
+
+
+def _resume(training: Training, resume_from: PrivateModel) -> None:
+    """Continue the earlier training, with the new noise multiplier."""
+    stored = copy.deepcopy(resume_from.state)
+    of_optimizer, optimizer = stored.pop(_OPTIMIZER, None), training.problem.optimizer
+    if (of_optimizer is None) != (optimizer is None):
+        raise OsoError(f"optimizer: must be {'None' if of_optimizer is None else 'given'}, {_AS}")
+    state = State(**to_device(stored, torch.device(training.task.device)))
+    state.noise_multiplier = training.task.noise_multiplier
+    try:
+        if optimizer is not None and of_optimizer is not None:
+            optimizer.load_state_dict(of_optimizer)
+        training.resume(state, [copy.deepcopy(resume_from.ledger)])
+    except ValueError as error:
+        raise OsoError(f"resume_from: {error}") from error
+
+
+_OPTIMIZER = "optimizer"  # in the stored state

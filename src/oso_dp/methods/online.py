@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oso_dp.defaults import QUERY_NOISE_RATIO
 from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
@@ -68,6 +68,19 @@ class Online(Method):
         state.learning_rate = (
             state.learning_rate * (self.options.learning_rate_rate * toward_gradient).exp()
         )
+
+
+def is_plain_sgd(optimizer: Any) -> bool:
+    """Whether a torch optimizer is SGD as in Algorithm 1, with or without plain momentum.
+
+    Equation (21), which adapts rho, is derived for no other.
+    """
+    import torch
+
+    plain = ("weight_decay", "dampening", "nesterov")
+    return type(optimizer) is torch.optim.SGD and not any(
+        group[name] for group in optimizer.param_groups for name in plain
+    )
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:

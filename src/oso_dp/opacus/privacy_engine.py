@@ -21,6 +21,7 @@ from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
+from oso_dp.methods.online import is_plain_sgd
 from oso_dp.methods.option_checks import check_number, make_options
 from oso_dp.opacus.ghost_criterion import GhostCriterion
 from oso_dp.opacus.mechanism import seeded_generator
@@ -462,11 +463,3 @@ def expected_size(loader: DataLoader) -> int:
     """Expected batch size over all workers."""
     examples: Any = loader.dataset
     return int(len(examples) / len(loader))
-
-
-def is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether this is SGD as in Algorithm 1, with or without plain momentum."""
-    plain = ("weight_decay", "dampening", "nesterov")
-    return type(optimizer) is torch.optim.SGD and not any(
-        group[name] for group in optimizer.param_groups for name in plain
-    )

@@ -86,16 +86,24 @@ def advance(
     *,
     checkpoint: Path | None = None,
     fingerprint: str = "",
+    save_every: int | None = None,
     on_progress: Callable[[int], None] = lambda step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
-    """See `train`."""
-    task = training.task
+    """See `train`.
+
+    save_every: steps between two checkpoints, instead of at evaluations. Then one is also written
+        before each evaluation, so that no step of which something was seen is taken again, and
+        after the last step.
+    """
+    task, is_restored = training.task, False
     if checkpoint is not None:
         if not fingerprint:
             raise ValueError("fingerprint: must be set with checkpoint")
         with quarantine_if_corrupt(checkpoint):
-            training.restore(load_checkpoint(checkpoint, fingerprint))
+            content = load_checkpoint(checkpoint, fingerprint)
+            training.restore(content)
+            is_restored = content is not None
     began = clock()
 
     saved_at, save_seconds = -math.inf, 0.0  # end and duration of the last checkpoint
@@ -117,15 +125,23 @@ def advance(
             saved_at = time.perf_counter()
             save_seconds = saved_at - started
 
+    def is_due(step: int) -> bool:
+        return step % task.evaluate_every == 0 or step == task.steps
+
+    if is_restored and save_every is not None and is_due(training.state.step):
+        training.evaluate()  # the checkpoint was written before
     while training.alive and training.state.step < task.steps:
         before = list(training.alive)
         training.take_step()
         step = training.state.step
-        if due := step % task.evaluate_every == 0 or step == task.steps:
+        due = is_due(step)
+        if save_every is not None and (due or step % save_every == 0 or not training.alive):
+            save(always=True)
+        if due:
             training.evaluate()
         if len(training.alive) < len(before):
             charge(before)  # includes the runs that diverged in this step
-        if due:
+        if due and save_every is None:
             save(always=False)
         try:
             on_progress(step)
@@ -192,11 +208,16 @@ class Training:
             for runs in self._group_runs()
         )
         self.watch(state, answers)
-        factor = rate_factor(task.schedule, state.step, task.steps)
-        before = None if factor == 1 else state.parameters.clone()
-        task.method.update(state, answers)
-        if before is not None:  # a step is proportional to the learning rate
-            state.parameters = before.lerp(state.parameters, factor)
+        factor = rate_factor(task.schedule, state.step, task.steps, task.warmup)
+        if (optimizer := self.problem.optimizer) is not None:
+            (gradient,) = answers[queries[0].key]
+            optimizer.step(state.parameters[0], gradient, factor * float(state.learning_rate))
+            task.method.adapt_hyperparameters(state, answers)
+        else:
+            before = None if factor == 1 else state.parameters.clone()
+            task.method.update(state, answers)
+            if before is not None:  # a step is proportional to the learning rate
+                state.parameters = before.lerp(state.parameters, factor)
         if task.averaging is not None and state.average is not None:
             state.average = update_average(
                 state.average, state.parameters, task.averaging, state.step
@@ -286,7 +307,9 @@ class Training:
             self.outcomes[position].wall_seconds += seconds / len(runs)
 
     def content(self) -> dict[str, Any]:
+        optimizer = self.problem.optimizer
         return {
+            "optimizer": {} if optimizer is None else optimizer.state_dict(),
             "state": {name: value for name, value in vars(self.state).items()},
             "ledgers": [ledger.to_json() for ledger in self.mechanism.ledgers],
             "outcomes": [dict(vars(outcome)) for outcome in self.outcomes],
@@ -306,6 +329,8 @@ class Training:
         books = [(ledger.sampling, ledger.step_count) for ledger in ledgers]
         if books != [(self.mechanism.sampling, state.step)] * len(alive):
             raise ValueError(f"its ledgers are not those of {state.step} steps of its living runs")
+        if self.problem.optimizer is not None:
+            self.problem.optimizer.load_state_dict(content["optimizer"])
         # From here on nothing fails: a checkpoint is taken whole, or not at all.
         self.state, self.outcomes, self.alive = state, outcomes, alive
         self.mechanism.keep(self.alive)

@@ -3,20 +3,32 @@
 They use sanitized values only, so they have no privacy cost.
 """
 
-from typing import Final
+import math
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from torch import Tensor
 
-CONSTANT, LINEAR = "constant", "linear"
-SCHEDULES: Final = (CONSTANT, LINEAR)
+Schedule: TypeAlias = Callable[[int, int], float]  # step, from 1, and steps -> factor
+CONSTANT: Final = "constant"
+_NAMED: Final[dict[str, Schedule]] = {
+    CONSTANT: lambda step, steps: 1.0,
+    "linear": lambda step, steps: 1 - (step - 1) / steps,
+    "cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 1) / steps)) / 2,
+}
+SCHEDULES: Final = tuple(_NAMED)
 
 
-def rate_factor(schedule: str | None, step: int, steps: int) -> float:
+def rate_factor(
+    schedule: str | Schedule | None, step: int, steps: int, warmup: float = 0.0
+) -> float:
     """Factor of the learning rate at a step, counted from 1.
 
-    `linear`: decays linearly from 1 to 0, which it would reach after the last step. None: constant.
+    `linear` and `cosine` decay from 1 to 0, which they would reach after the last step. None:
+    constant. warmup: the fraction of the steps over which the factor also grows linearly to 1.
     """
-    return 1.0 if schedule is None else 1 - (step - 1) / steps
+    factor = _NAMED[schedule or CONSTANT] if not callable(schedule) else schedule
+    return factor(step, steps) * min(1.0, step / max(1.0, warmup * steps))
 
 
 def update_average(average: Tensor, parameters: Tensor, decay: float, step: int) -> Tensor:

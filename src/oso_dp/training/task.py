@@ -23,6 +23,8 @@ from oso_dp.privacy.rng_sources import init_generator
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import Augment
 from oso_dp.training.evaluate import Evaluator, SplitScore
+from oso_dp.training.schedule_and_averaging import Schedule
+from oso_dp.training.torch_optimizer import TorchOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,9 @@ class TrainConfig:
     steps: int
     evaluate_every: int
     device: str = "cpu"
-    schedule: str | None = None  # of the learning rate: see oso_dp.training.schedule_and_averaging
+    # Of the learning rate: see oso_dp.training.schedule_and_averaging.
+    schedule: str | Schedule | None = None
+    warmup: float = 0.0
     averaging: float | None = None  # decay of the parameters' EMA, which is then evaluated
     randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.rng_sources
     precision: str = "float32"  # of products: see oso_dp.gradients.precision
@@ -151,6 +155,7 @@ class TrainingProblem:
         metric: Name of the metric of `scores`.
         scores: Evaluates parameters [P].
         classes: Number of classes of integer targets, as far as known.
+        optimizer: Moves the parameters of a single run, in place of the method.
     """
 
     engine: GradientEngine
@@ -159,6 +164,7 @@ class TrainingProblem:
     metric: str = ""
     scores: Callable[[Tensor], Sequence[SplitScore]] = field(default=_no_scores)
     classes: int = 2
+    optimizer: TorchOptimizer | None = None
 
 
 def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:

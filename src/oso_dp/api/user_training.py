@@ -1,0 +1,156 @@
+"""A training of `train_private` while it runs: history, evaluations, callbacks, signals,
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from oso_dp.api.arguments import call_for_number
+from oso_dp.api.callbacks import Evaluation
+from oso_dp.api.checkpoints import FORMAT
+from oso_dp.errors import InterruptedByUser
+from oso_dp.methods import State
+from oso_dp.signals import SignalRecorder
+from oso_dp.study.cohort import Run
+from oso_dp.training.evaluate import SplitScore
+from oso_dp.training.loop import StepCallback, Training, advance
+from oso_dp.training.schedule_and_averaging import rate_factor
+from oso_dp.training.task import TrainConfig, TrainingProblem
+from oso_dp.training.user_model import UserModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oso_dp.api.model import History
+    from oso_dp.api.options import TrainingOptions
+    from oso_dp.api.progress_bar import ProgressBar
+    from oso_dp.privacy.queries import Answers
+
+
+class UserTraining(Training):
+    """A training whose checkpoints hold its history, too."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Run,
+        problem: TrainingProblem,
+        history: History,
+        identity: dict[str, Any],
+    ) -> None:
+        super().__init__(config, [run], problem, _record_steps(history, config))
+        self.run_id, self.history, self.identity = run.run_id, history, identity
+
+    def content(self) -> dict[str, Any]:
+        own = {"run_id": self.run_id, "identity": self.identity, "history": vars(self.history)}
+        return {**super().content(), **own}
+
+    def restore(self, content: dict[str, Any] | None) -> None:
+        super().restore(content)
+        if content is not None:
+            vars(self.history).update(content["history"])
+
+
+class TrainingControl:
+    """Runs a training: evaluations, callbacks, signals, checkpoints."""
+
+    def __init__(
+        self,
+        training: UserTraining,
+        user_model: UserModel,
+        options: TrainingOptions,
+        restore: Callable[[], None],
+    ) -> None:
+        self.training, self.user_model, self.options = training, user_model, options
+        self.restore_switches = restore
+        self.signals = SignalRecorder(signal.SIGINT, signal.SIGTERM)
+        self.asked_to_stop = ""  # by which callback
+
+    def scores(self, weights: Tensor) -> list[SplitScore]:
+        """The score of parameters [P], which the callbacks are told."""
+        state, score = self.training.state, None
+
+        def make_model() -> nn.Module:
+            return self.user_model.with_weights(weights.cpu())
+
+        if self.options.evaluate is not None:
+            self.restore_switches()
+            score = call_for_number("evaluate", self.options.evaluate(make_model()))
+        evaluation = Evaluation(
+            step=state.step,
+            steps=self.training.task.steps,
+            score=score,
+            threshold=float(state.threshold[0]),
+            learning_rate=float(state.learning_rate[0]),
+            make_model=make_model,
+        )
+        for callback in self.options.callbacks:
+            self.restore_switches()
+            if callback(evaluation):
+                self.asked_to_stop = "a callback"
+        return [] if score is None else [SplitScore("given", score, 0.0)]
+
+    def run(self, checkpoint: Path | None, bar: ProgressBar | None) -> tuple[str, bool]:
+        """The status of the training, and whether it was asked to stop."""
+        training, history = self.training, self.training.history
+
+        def on_progress(step: int) -> None:
+            if training.task.method.updates_rate_first:
+                # A diverged run's state is dropped, and with it the rate of its last step.
+                history.learning_rate[-1] = (
+                    _scheduled_rate(training.state, training.task) if training.alive else math.nan
+                )
+            if bar is not None:
+                bar(step)
+            if self.stopped and step < training.task.steps and training.alive:
+                raise InterruptedByUser(self.stopped)
+
+        try:
+            with self.signals.defer():
+                outcomes = advance(
+                    training,
+                    checkpoint=checkpoint,
+                    fingerprint=FORMAT,
+                    save_every=self.options.checkpoint_every or training.task.evaluate_every,
+                    on_progress=on_progress,
+                )
+            return outcomes[0].status, bool(self.stopped)
+        except InterruptedByUser:
+            return "interrupted", True
+        except (Exception, KeyboardInterrupt) as error:  # of user code, or a second Ctrl-C
+            error.add_note(
+                f"{training.ledger(0).step_count} steps were released before this error; if any of "
+                f"their output was seen, count all {training.task.steps} planned steps as spent, "
+                "since the step at which a training stops may depend on the data"
+            )
+            raise
+        finally:
+            if bar is not None:
+                bar.end()
+
+    @property
+    def stopped(self) -> str:
+        """What asked the training to stop; empty if nothing did."""
+        return self.signals.came or self.asked_to_stop
+
+
+def _record_steps(history: History, config: TrainConfig) -> StepCallback:
+    """A callback that appends C and rho of each step to the history, before they are updated."""
+
+    def record(state: State, answers: Answers) -> None:
+        history.step.append(state.step)
+        history.threshold.append(float(state.threshold[0]))
+        history.learning_rate.append(_scheduled_rate(state, config))
+
+    return record
+
+
+def _scheduled_rate(state: State, config: TrainConfig) -> float:
+    factor = rate_factor(config.schedule, state.step, config.steps, config.warmup)
+    return factor * float(state.learning_rate[0])

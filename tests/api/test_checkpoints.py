@@ -1,0 +1,284 @@
+"""Callbacks, checkpoints and signals: what a cluster or a person does to a training."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp import OsoError
+
+SEEDED = {"randomness": "seeded", "seed": 1}
+
+
+class KilledError(Exception):
+    """In place of a kill."""
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.02)
+
+
+def kill_at(step: int):
+    def callback(evaluation) -> None:
+        if evaluation.step == step:
+            raise KilledError
+
+    return callback
+
+
+@pytest.mark.parametrize("every", [1, 3, 7])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": adamw, "schedule": "cosine", "warmup": 0.3},
+        {"method": "auto_dog"},
+        {"method": "fixed_quantile", "quantile": 0.5, "averaging": 0.9, "batch_size": 33},
+    ],
+)
+def test_a_killed_training_goes_on_as_if_nothing_had_happened(
+    options, every, train, tmp_path
+) -> None:
+    """To the bit, with seeded noise: at steps of a checkpoint, and between two."""
+    common = {**SEEDED, **options, "evaluate": lambda model: next(model.parameters()).sum().item()}
+    whole = train(**common, evaluate_every=2)
+    steps, path = whole.ledger.step_count, tmp_path / "state"
+    for stop in (1, 2, 3, 5, steps - 1):
+        with pytest.raises(KilledError):
+            train(
+                **common, evaluate_every=1, checkpoint=path, checkpoint_every=every,
+                callbacks=[kill_at(stop)],
+            )  # fmt: skip
+    resumed = train(**common, evaluate_every=1, checkpoint=path, checkpoint_every=every)
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert resumed.ledger == whole.ledger
+    assert str(resumed.statement) == str(whole.statement)
+    assert resumed.history.threshold == pytest.approx(whole.history.threshold, nan_ok=True)
+    assert resumed.history.step == whole.history.step
+    assert resumed.history.score_step == list(range(1, steps + 1))
+    scores = dict(zip(resumed.history.score_step, resumed.history.score, strict=True))
+    assert [scores[step] for step in whole.history.score_step] == whole.history.score
+    # The same call once more trains nothing.
+    told = []
+    again = train(**common, evaluate_every=1, checkpoint=path, callbacks=[told.append])
+    assert [one.step for one in told] == [steps]
+    assert (again.status, again.ledger) == ("finished", whole.ledger)
+    assert torch.equal(next(again.model.parameters()), next(whole.model.parameters()))
+
+
+def test_no_step_is_taken_twice_of_which_something_was_seen(train, tmp_path) -> None:
+    """With the system's noise a step that is taken again is another release."""
+    seen: dict[int, list[float]] = {}
+
+    def callback(evaluation) -> None:
+        weight = next(evaluation.make_model().parameters()).flatten()[0].item()
+        seen.setdefault(evaluation.step, []).append(weight)
+        if evaluation.step % 3 == 0 and len(seen[evaluation.step]) == 1:
+            raise KilledError
+
+    options = {"checkpoint": tmp_path / "state", "checkpoint_every": 100, "evaluate_every": 1}
+    for _ in range(20):
+        try:
+            trained = train(**options, callbacks=[callback])
+        except KilledError:
+            continue
+        break
+    assert all(len(set(weights)) == 1 for weights in seen.values())
+    assert len(seen) == trained.ledger.step_count
+
+
+def test_a_diverged_training_is_not_taken_again(train, tmp_path) -> None:
+    options = {"method": "fixed_threshold", "threshold": 1e30, "learning_rate": 1e30}
+    first, again = (train(**options, checkpoint=tmp_path / "state") for _ in "ab")
+    assert first.status == again.status == "diverged"
+    assert first.ledger == again.ledger
+
+
+def test_callbacks_are_told_of_each_evaluation(train) -> None:
+    told = []
+    trained = train(
+        callbacks=[told.append], evaluate_every=3, evaluate=lambda model: 0.25, epochs=1, **SEEDED
+    )
+    steps = trained.ledger.step_count
+    assert [one.step for one in told] == [*range(3, steps, 3), steps]
+    assert {(one.steps, one.score) for one in told} == {(steps, 0.25)}
+    assert told[0].threshold == pytest.approx(trained.history.threshold[3])
+    last = told[-1].make_model()
+    for one, other in zip(last.parameters(), trained.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert [one.score for one in _told(train)] == [None]
+
+
+def _told(train) -> list:
+    told: list = []
+    train(callbacks=[told.append])
+    return told
+
+
+def test_a_callback_may_end_the_training(train) -> None:
+    """All planned steps count: its reason may lie in the data."""
+    trained = train(callbacks=[lambda one: one.step >= 4], evaluate_every=2)
+    assert (trained.status, trained.ledger.step_count) == ("interrupted", 4)
+    assert trained.epsilon == pytest.approx(train().epsilon, rel=1e-6)
+
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from oso_dp import train_private
+
+random = torch.Generator().manual_seed(3)
+inputs = torch.randn(400, 6, generator=random)
+targets = (inputs.sum(dim=1) > 0).long()
+torch.manual_seed(4)
+model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+trained = train_private(
+    model, nn.CrossEntropyLoss(reduction="none"), (inputs, targets), epsilon=3, delta=1e-5,
+    epochs=20, batch_size=20, randomness="seeded", seed=1, checkpoint=sys.argv[1],
+    checkpoint_every=10, progress=False,
+)
+flat = torch.cat([p.detach().flatten() for p in trained.model.parameters()])
+print(trained.status, trained.ledger.step_count, flat.double().sum().item())
+"""
+
+
+def _run(path: Path, after: float | None = None) -> str:
+    """after: seconds from the first checkpoint of this process to SIGTERM."""
+    command = [sys.executable, "-c", SCRIPT, str(path)]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=one_thread)
+    before, deadline = _written(path), time.monotonic() + 60
+    if after is not None:
+        while _written(path) == before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(after)
+        process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    return out.strip()
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.nightly)])
+def test_sigterm_at_any_moment_loses_nothing(times: int, tmp_path) -> None:
+    whole = _run(tmp_path / "whole")
+    assert whole.startswith("finished 400 ")
+    rng, path, last = random.Random(times), tmp_path / "state", 0
+    for _ in range(times):
+        out = _run(path, rng.uniform(0, 0.1))
+        if not out:  # after the training
+            continue
+        status, steps, _ = out.split()
+        assert last <= int(steps)
+        last = int(steps)
+        assert status == ("finished" if last == 400 else "interrupted")
+        if status == "finished":
+            path.unlink()
+            last = 0
+    assert _run(path) == whole
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"epochs": 3}, "with steps 16, not 24"),
+        ({"batch_size": 100}, "batch_size 50, not 100"),
+        ({"epsilon": 4.0}, "noise_multiplier (by epsilon and delta)"),
+        ({"delta": 1e-6}, "noise_multiplier (by epsilon and delta)"),
+        ({"method": "auto_s"}, "with method 'online', not 'auto_s'"),
+        ({"learning_rate": 0.5}, "with learning_rate None, not 0.5"),
+        ({"momentum": 0.5}, "with momentum 0.9, not 0.5"),
+        ({"query_noise_ratio": 9.0}, "with method_options {}, not {'query_noise_ratio': 9.0}"),
+        ({"optimizer": adamw}, "with optimizer False, not True"),
+        ({"microbatch_size": 10}, "with microbatch_size None, not 10"),
+        ({"seed": 2}, "with seed 1, not 2"),
+    ],
+)
+def test_another_trainings_checkpoint_is_refused_and_kept(changed, line, train, tmp_path) -> None:
+    path = tmp_path / "state"
+    train(**SEEDED, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(OsoError) as error:
+        train(**{**SEEDED, "checkpoint": path, **changed})
+    assert f"checkpoint: {path}: of a training" in str(error.value)
+    assert line in str(error.value)
+    assert path.read_bytes() == before
+
+
+def test_another_model_or_data_set_is_refused(train, data, tmp_path) -> None:
+    path = tmp_path / "state"
+    train(**SEEDED, checkpoint=path)
+    inputs, targets = data
+    frozen = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    frozen[0].requires_grad_(False)
+    for changed, line in (
+        ({"model": nn.Linear(6, 2)}, "with model 'Sequential', not 'Linear'"),
+        ({"model": nn.Sequential(nn.Linear(6, 2))}, "with parameters [["),
+        ({"model": frozen}, "with parameters [["),
+        ({"data": (inputs[:-1], targets[:-1])}, "with examples 400, not 399"),
+    ):
+        with pytest.raises(OsoError) as error:
+            train(**{**SEEDED, "checkpoint": path, **changed})
+        assert line in str(error.value)
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"text", None])
+def test_a_file_that_is_no_checkpoint_is_refused_and_kept(spoilt, train, tmp_path) -> None:
+    """A damaged one's steps were released: a new start would not count them."""
+    path = tmp_path / "state"
+    train(**SEEDED, checkpoint=path)
+    content = path.read_bytes()
+    damaged = content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]
+    content = damaged if spoilt is None else spoilt
+    path.write_bytes(content)
+    with pytest.raises(OsoError, match="not a checkpoint of train_private, or damaged"):
+        train(**SEEDED, checkpoint=path)
+    assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:
+    path = tmp_path / "model"
+    train(**SEEDED).save(path)
+    before = path.read_bytes()
+    with pytest.raises(OsoError, match="not a checkpoint of train_private; name another file"):
+        train(**SEEDED, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"checkpoint": 3}, "checkpoint: 3; must be a file name"),
+        ({"checkpoint": "no/such/folder/state"}, "no folder no/such/folder"),
+        ({"checkpoint": "."}, "checkpoint: .: not a file"),
+        ({"checkpoint_every": 3}, "checkpoint_every: has no effect without checkpoint"),
+        ({"checkpoint": "state", "checkpoint_every": 0}, "checkpoint_every: 0; must be an int"),
+        ({"callbacks": print}, "callbacks: must be a list of functions"),
+        ({"callbacks": [3]}, "callbacks: must be a list of functions"),
+    ],
+)
+def test_bad_options_are_refused(options, line: str, train, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OsoError) as error:
+        train(**options)
+    assert line in str(error.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_search_has_no_checkpoint(search, tmp_path) -> None:
+    with pytest.raises(OsoError, match="checkpoint: not supported by search_private"):
+        search(checkpoint=tmp_path / "state")

@@ -1,0 +1,231 @@
+"""torch optimizers, schedulers and schedules of one's own: they move what the method would."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from oso_dp import OsoError
+from oso_dp.methods import find_method, method_names
+from oso_dp.training.schedule_and_averaging import SCHEDULES, rate_factor
+from oso_dp.training.torch_optimizer import TorchOptimizer
+
+SEEDED = {"randomness": "seeded", "seed": 1}
+FIXED = {"method": "fixed_threshold", "threshold": 0.5}
+
+
+def sgd(model: nn.Module, momentum: float = 0.9) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.3, momentum=momentum)
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.02, weight_decay=0.1)
+
+
+def flat(trained) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trained.model.parameters()])
+
+
+@pytest.mark.parametrize("variant", [{}, {"schedule": "linear"}, {"warmup": 0.4, "averaging": 0.9}])
+@pytest.mark.parametrize("method", ["fixed_threshold", "fixed_quantile", "online", "auto_s"])
+def test_sgd_takes_the_methods_own_steps(method: str, variant: dict, train) -> None:
+    """To rounding: C and, for Online, the rate's factor are learned from the same answers."""
+    start = {"fixed_threshold": {"threshold": 0.5}, "fixed_quantile": {"quantile": 0.4}}
+    options = {**SEEDED, **variant, "method": method, **start.get(method, {})}
+    own = train(learning_rate=0.3, **options)
+    given = train(optimizer=sgd, **options)
+    torch.testing.assert_close(flat(given), flat(own), rtol=1e-4, atol=1e-5)
+    assert given.history.threshold == pytest.approx(own.history.threshold, rel=1e-5)
+    rates = [0.3 * factor for factor in given.history.learning_rate]
+    assert rates == pytest.approx(own.history.learning_rate, rel=1e-5)
+    assert given.ledger == own.ledger
+
+
+def test_an_optimizer_sees_the_sanitized_gradient_alone(train, model, monkeypatch) -> None:
+    """Replayed by another one, whose groups have rates of their own."""
+    seen: list[torch.Tensor] = []
+    step = TorchOptimizer.step
+
+    def noted(self, parameters, gradient, factor) -> None:
+        seen.append(gradient.clone())
+        assert factor == 1.0
+        step(self, parameters, gradient, factor)
+
+    def groups(model: nn.Module) -> torch.optim.Optimizer:
+        weights, biases = ([p for p in model.parameters() if p.dim() == d] for d in (2, 1))
+        return torch.optim.AdamW([{"params": biases, "lr": 0.1}, {"params": weights}], lr=0.02)
+
+    monkeypatch.setattr(TorchOptimizer, "step", noted)
+    trained = train(optimizer=groups, **SEEDED, **FIXED)
+    other = groups(model)
+    for gradient in seen:
+        torch.nn.utils.vector_to_parameters(
+            gradient, grads := [p.clone() for p in model.parameters()]
+        )
+        for parameter, one in zip(model.parameters(), grads, strict=True):
+            parameter.grad = one.detach()
+        other.step()
+    expected = torch.nn.utils.parameters_to_vector(model.parameters())
+    torch.testing.assert_close(flat(trained), expected.detach())
+    assert len(seen) == trained.ledger.step_count
+
+
+def test_with_another_optimizer_than_sgd_c_alone_adapts(train) -> None:
+    trained = train(optimizer=adamw, method="online", **SEEDED)
+    assert set(trained.history.learning_rate) == {1.0}
+    assert len(set(trained.history.threshold)) > 1
+    with pytest.raises(OsoError, match="learning_rate_rate: has no effect with AdamW, since equa"):
+        train(optimizer=adamw, method="online", learning_rate_rate=0.01)
+
+
+def test_a_scheduler_takes_a_step_after_each(train) -> None:
+    """As a schedule that is a function."""
+    halved = {
+        "scheduler": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5),
+        "schedule": "constant",
+    }
+    function = {"schedule": lambda step, steps: 0.5 ** ((step - 1) // 3)}
+    one, other = (
+        train(
+            optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.3),
+            **given,
+            **FIXED,
+            **SEEDED,
+        )
+        for given in (halved, function)
+    )
+    torch.testing.assert_close(flat(one), flat(other))
+
+
+@pytest.mark.parametrize("schedule", [None, *SCHEDULES, lambda step, steps: 3.0 / step])
+@pytest.mark.parametrize("steps", [1, 2, 7, 1000])
+def test_factors_stay_between_their_ends(schedule, steps: int) -> None:
+    factors = [rate_factor(schedule, step, steps) for step in range(1, steps + 1)]
+    assert factors[0] == (3.0 if callable(schedule) else 1.0)
+    assert all(0 < factor <= factors[0] for factor in factors)
+    assert factors == sorted(factors, reverse=True)
+    for warmup in (0.1, 0.5, 0.99):
+        grown = [rate_factor(schedule, step, steps, warmup) for step in range(1, steps + 1)]
+        for step, (one, other) in enumerate(zip(grown, factors, strict=True), 1):
+            expected = other * min(1.0, step / max(1.0, warmup * steps))
+            assert one == pytest.approx(expected)
+    if schedule == "cosine":
+        assert factors[-1] == pytest.approx((1 + math.cos(math.pi * (steps - 1) / steps)) / 2)
+
+
+def test_training_goes_on_with_the_optimizers_state(train) -> None:
+    first = train(optimizer=adamw, epochs=1, **SEEDED, **FIXED)
+    counts = []
+
+    def noted(model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = adamw(model)
+        optimizer.register_step_pre_hook(
+            lambda one, args, kwargs: counts.append(
+                {int(state["step"]) for state in one.state.values()}
+            )
+        )
+        return optimizer
+
+    further = {**SEEDED, "method": "fixed_threshold", "epsilon": 6.0, "epochs": 1}
+    again = train(resume_from=first, optimizer=noted, **further)
+    assert counts[0] == {first.ledger.step_count}
+    assert again.ledger.step_count == 2 * first.ledger.step_count
+    with pytest.raises(OsoError, match="optimizer: must be given, as in resume_from"):
+        train(resume_from=first, **further)
+    plain = train(epochs=1, **SEEDED, **FIXED, learning_rate=0.1)
+    with pytest.raises(OsoError, match="optimizer: must be None, as in resume_from"):
+        train(resume_from=plain, optimizer=adamw, **further)
+
+
+def test_a_schedule_that_is_a_function_is_given_again(train, tmp_path) -> None:
+    def falling(step: int, steps: int) -> float:
+        return 1 / step
+
+    first = train(epochs=1, schedule=falling, **SEEDED)
+    with pytest.raises(OsoError, match="schedule: a function in resume_from, which no file keeps"):
+        train(resume_from=first, epsilon=6.0, epochs=1, **SEEDED)
+    again = train(resume_from=first, schedule=falling, epsilon=6.0, epochs=1, **SEEDED)
+    assert again.ledger.step_count == 2 * first.ledger.step_count
+
+
+class Closed(torch.optim.SGD):
+    def step(self, closure):
+        return super().step(closure)
+
+
+OTHER = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"optimizer": "adam"}, "optimizer: str; must be callable"),
+        ({"optimizer": lambda model: 3}, "optimizer: returns int; must return a torch.optim.Opti"),
+        (
+            {"optimizer": lambda model: torch.optim.LBFGS(model.parameters())},
+            "optimizer: LBFGS needs a closure, which would compute losses again",
+        ),
+        (
+            {"optimizer": lambda model: Closed(model.parameters(), lr=0.1)},
+            "optimizer: Closed needs a closure",
+        ),
+        (
+            {"optimizer": lambda model: torch.optim.SGD([next(model.parameters())], lr=0.1)},
+            "optimizer: lacks parameter '0.bias', which would not be trained",
+        ),
+        (
+            {"optimizer": lambda model: torch.optim.SGD(OTHER.parameters(), lr=0.1)},
+            "optimizer: lacks parameter '0.weight'",
+        ),
+        (
+            {
+                "optimizer": lambda model: torch.optim.SGD(
+                    [*model.parameters(), *OTHER.parameters()], lr=0.1
+                )
+            },
+            "optimizer: has parameters that are not trained ones of the module",
+        ),
+        (
+            {
+                "optimizer": sgd,
+                "scheduler": lambda one: torch.optim.lr_scheduler.ReduceLROnPlateau(one),
+            },
+            "scheduler: ReduceLROnPlateau needs a metric, which is not sanitized",
+        ),
+        ({"optimizer": sgd, "scheduler": lambda one: None}, "scheduler: returns NoneType; must"),
+        (
+            {
+                "optimizer": sgd,
+                "scheduler": lambda one: torch.optim.lr_scheduler.StepLR(sgd(OTHER), 3),
+            },
+            "scheduler: is not of the optimizer that it is called with",
+        ),
+        ({"scheduler": lambda one: None}, "scheduler: has no effect without optimizer"),
+        ({"optimizer": sgd, "momentum": 0.5}, "momentum: 0.5; has no effect with optimizer"),
+        ({"optimizer": sgd, "learning_rate": 1.0}, "learning_rate: 1.0; has no effect with opt"),
+        ({"schedule": "cosin"}, "'cosin'; must be one of constant, linear, cosine, or a function"),
+        ({"schedule": 3}, "schedule: 3; must be a string"),
+        ({"warmup": 1.0}, "warmup: 1.0; must be"),
+        ({"method": "auto_dog", "warmup": 0.1}, "warmup: 0.1; must be 0.0 for method 'auto_dog'"),
+        (
+            {"method": "auto_dog", "schedule": lambda step, steps: 1.0},
+            "must be 'constant' for method 'auto_dog'",
+        ),
+    ],
+)
+def test_what_is_not_sanitized_or_has_no_effect_is_refused(options, line: str, train) -> None:
+    with pytest.raises(OsoError) as error:
+        train(**options)
+    assert line in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "method", [name for name in method_names() if find_method(name).is_private]
+)
+def test_methods_with_steps_of_their_own_take_no_optimizer(method: str, train) -> None:
+    made = find_method(method)
+    if made(made.Options(), 0.0).uses_momentum:
+        return
+    with pytest.raises(OsoError, match=f"optimizer: method '{method}' moves the parameters itself"):
+        train(method=method, optimizer=sgd)
