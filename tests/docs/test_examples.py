@@ -33,7 +33,7 @@ def page(repo) -> str:
 
 def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    snippet, search = re.findall(r"```python\n(.*?)```", page, re.S)
+    snippet, optimizer, search = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(snippet.strip().splitlines()) <= 16
     names: dict = {}
     exec(snippet, names)
@@ -42,6 +42,8 @@ def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, ca
     assert 2.99 < trained.epsilon <= 3
     back = oso_dp.load_private("model.oso", names["model"])
     assert back.statement == trained.statement
+    exec(optimizer, names)
+    assert 2.99 < names["trained"].epsilon <= 3
     exec(search, names)
     made = names["search"]
     assert capsys.readouterr().out == f"{made.point} {made.score} {made.score_std}\n" + (

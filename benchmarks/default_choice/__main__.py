@@ -1,0 +1,119 @@
+"""Untuned training by candidates for the default: which of them loses least?
+
+    python benchmarks/default_choice --role choose --minutes 60     # again, until nothing is left
+    python benchmarks/default_choice --role judge --candidates online auto_wosm_linear opacus_0.5
+    python benchmarks/default_choice --table                        # of the rows so far
+
+Needs `build/data` (`make campaign` prepares it). A row is one training with seeded noise, scored on
+the test set after the last step. Rows are kept in results/default_choice.csv; what is there is not
+trained again.
+"""
+
+import argparse
+import csv
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from oso_dp import train_private
+from oso_dp.privacy.sampling import count_steps
+from oso_dp.training.provenance import commit
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+from candidates import CANDIDATES  # noqa: E402
+from tasks import CHOOSE, JUDGE, TASKS, data_of  # noqa: E402
+
+ROWS = Path(__file__).parents[1] / "results" / "default_choice.csv"
+EPOCHS, EPSILONS, SEEDS, DELTA = (1, 3, 10), (1.0, 3.0, 8.0), (0, 1, 2), 1e-5
+KEY = ["task", "candidate", "epochs", "epsilon", "seed"]
+
+
+def train(task: str, candidate: str, epochs: int, epsilon: float, seed: int) -> dict[str, Any]:
+    spec = TASKS[task]
+    inputs, targets, test_inputs, test_targets = data_of(task)
+    torch.manual_seed(seed)
+    model = spec.model()
+    steps = count_steps(epochs, len(targets), spec.batch_size)
+    began = time.process_time()
+    trained = train_private(
+        model, spec.loss(), (inputs, targets), epsilon=epsilon, delta=DELTA, epochs=epochs,
+        batch_size=spec.batch_size, randomness="seeded", seed=seed, progress=False,
+        **CANDIDATES[candidate](steps),
+    )  # fmt: skip
+    seconds = time.process_time() - began
+    with torch.no_grad():
+        fitted: nn.Module = trained.model.eval()
+        outputs = torch.cat([fitted(part) for part in test_inputs.split(1000)])
+    score = spec.score(outputs, test_targets) if outputs.isfinite().all() else float("nan")
+    return {"steps": steps, "status": trained.status, "score": score, "seconds": round(seconds, 1)}
+
+
+def rows_so_far() -> pd.DataFrame:
+    return pd.read_csv(ROWS) if ROWS.exists() else pd.DataFrame(columns=KEY)
+
+
+def append(row: dict[str, Any]) -> None:
+    is_new = not ROWS.exists()
+    with ROWS.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Of each candidate: the mean loss against the best at each task, length and epsilon.
+
+    A training loses 20 points at most, which a diverged one does.
+    """
+    cell = ["task", "epochs", "epsilon"]
+    means = rows.groupby([*cell, "candidate"]).score.mean().unstack("candidate")
+    lost = means.rsub(means.max(axis=1), axis=0).clip(upper=20)  # a failure counts 20 points
+    lost = lost.fillna(20).where(
+        means.notna() | (rows.groupby([*cell, "candidate"]).size().unstack("candidate") > 0)
+    )
+    summary = pd.DataFrame({"mean": lost.mean(), "worst": lost.max(), "cells": lost.notna().sum()})
+    by_task = lost.groupby("task").mean().T
+    return summary.join(by_task).sort_values("mean").round(2).to_string()
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--role", choices=(CHOOSE, JUDGE), default=CHOOSE)
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=[*CANDIDATES])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--table", action="store_true", help="print the losses, train nothing")
+    options = parser.parse_args(arguments)
+    tasks = options.tasks or [name for name, one in TASKS.items() if one.role == options.role]
+    rows = rows_so_far()
+    if options.table:
+        print(table(rows[rows.task.isin(tasks)]))
+        return 0
+    torch.set_num_threads(1)
+    done = set(rows[KEY].itertuples(index=False, name=None))
+    deadline = time.monotonic() + 60 * options.minutes
+    # Short trainings first, and all candidates side by side.
+    for epochs, seed, epsilon, task, candidate in product(
+        EPOCHS, SEEDS, EPSILONS, tasks, options.candidates
+    ):
+        key = task, candidate, epochs, epsilon, seed
+        if key in done:
+            continue
+        if time.monotonic() > deadline:
+            return 0
+        row = {**dict(zip(KEY, key, strict=True)), **train(*key), "commit": commit() or ""}
+        append(row)
+        print(row, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
