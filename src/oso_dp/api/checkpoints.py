@@ -7,7 +7,7 @@ their types. So it cannot tell whether the data are the same: that is up to the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +51,15 @@ def check_identity(path: Path, stored: Mapping[str, Any], own: Mapping[str, Any]
                 f"checkpoint: {path}: of a training with {name} {stored.get(name)!r}, not "
                 f"{value!r}; name another file"
             )
+
+
+def check_workers(identities: Sequence[Mapping[str, Any]]) -> None:
+    """OsoError if the processes that train together train something else each."""
+    first = identities[0]
+    for rank, other in enumerate(identities):
+        for name, value in first.items():
+            if other[name] != value:
+                raise OsoError(
+                    f"workers: {name} {value!r} in worker 0 and {other[name]!r} in worker {rank}; "
+                    "must be the same in all processes of the group"
+                )

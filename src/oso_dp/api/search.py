@@ -40,6 +40,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
+from oso_dp.privacy.workers import Workers
 from oso_dp.training.user_model import Loss, UserModel
 
 _SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
@@ -145,6 +146,10 @@ def search_private(
     budget = Budget(epsilon, delta, accountant)
     if training.get("checkpoint") is not None:
         raise OsoError("checkpoint: not supported by search_private, which trains several models")
+    if Workers.current().count > 1:
+        raise OsoError(
+            "search_private: not supported in a group of several processes; train_private is"
+        )
     candidates = make_grid(grid, training)
     options = candidates[0].options
     if search_accounting not in _SEARCH_ACCOUNTINGS:

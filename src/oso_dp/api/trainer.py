@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import oso_dp
-from oso_dp.api.checkpoints import check_identity, read_stored
+from oso_dp.api.checkpoints import check_identity, check_workers, read_stored
 from oso_dp.api.datasets import format_types, widen
 from oso_dp.api.model import History, PrivateModel, to_device, untrained_digests
 from oso_dp.api.options import TrainingOptions
@@ -28,6 +28,7 @@ from oso_dp.methods import Method, State
 from oso_dp.methods.online import is_plain_sgd
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
+from oso_dp.privacy.workers import Workers
 from oso_dp.training.loop import Training
 from oso_dp.training.schedule_and_averaging import CONSTANT
 from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
@@ -85,11 +86,18 @@ class Trainer:
             _check_resumable(resume_from, options, self.sampling, n)
             # With the same seed, the resumed training must not repeat the earlier one's noise.
             run_id = f"{resume_from.run_id}/{resume_from.ledger.step_count}/{run_id}"
-            self.run = replace(self.run, run_id=run_id)
+        self.workers = Workers.current()
         self.checkpoint = None if options.checkpoint is None else Path(options.checkpoint)
-        self.stored = None if self.checkpoint is None else read_stored(self.checkpoint)
+        self.stored = self._read_checkpoint()
         if self.stored is not None:
-            self.run = replace(self.run, run_id=str(self.stored["run_id"]))
+            run_id = str(self.stored["run_id"])
+        self.run = replace(self.run, run_id=self.workers.gather(run_id)[0])
+
+    def _read_checkpoint(self) -> dict[str, Any] | None:
+        """What the first worker's file holds."""
+        is_first = self.workers.rank == 0
+        own = read_stored(self.checkpoint) if is_first and self.checkpoint is not None else None
+        return self.workers.gather(own)[0] if self.workers.count > 1 else own
 
     @property
     def last_step(self) -> int:
@@ -126,20 +134,25 @@ class Trainer:
             schedule=None if options.schedule == CONSTANT else options.schedule,
             warmup=options.warmup,
             averaging=options.averaging or None,
+            workers=self.workers,
         )
+        identity = self._identity(config)
+        check_workers(self.workers.gather(identity))
         history = History() if resume_from is None else resume_from.history.copy()
         with seeded(0, device):  # of what the model draws before its first step
             problem = self._problem(config, device)
             problem.optimizer = optimizer
-            training = UserTraining(config, self.run, problem, history, self._identity(config))
+            training = UserTraining(config, self.run, problem, history, identity)
         control = TrainingControl(training, self.user_model, options, restore)
         problem.scores = control.scores
         if resume_from is not None:
             _resume(training, resume_from)
         if self.checkpoint is not None and self.stored is not None:
-            check_identity(self.checkpoint, self.stored["identity"], training.identity)
-        bar = ProgressBar(config.steps) if progress else None
-        status, stopped = control.run(self.checkpoint, bar)
+            check_identity(self.checkpoint, self.stored["identity"], identity)
+            training.restore(to_device(self.stored, device))
+        is_first = self.workers.rank == 0
+        bar = ProgressBar(config.steps) if progress and is_first else None
+        status, stopped = control.run(self.checkpoint if is_first else None, bar)
         history.add_evaluations(training.outcomes[0].evaluations)
         # Weights that are not finite are useless: a diverged training returns the initial ones.
         weights = (
@@ -162,7 +175,7 @@ class Trainer:
 
     def _identity(self, config: TrainConfig) -> dict[str, Any]:
         """What a checkpoint must agree with: names and values, none of them of an example."""
-        kept = ("randomness", "seed", "precision", "microbatch_size", "augmentations", "device")
+        kept = ("randomness", "seed", "precision", "microbatch_size", "augmentations")
         return {
             "model": type(self.user_model.model).__name__,
             "parameters": [[name, *shape] for name, shape in self.user_model.shapes],
@@ -172,10 +185,12 @@ class Trainer:
             "resume_from": None if self.resume_from is None else self.resume_from.run_id,
             **{name: getattr(self.options, name) for name in kept},
             **self.options.resumable_options(),
+            "device": self.options.torch_device().type,
             "optimizer": self.options.optimizer is not None,
             "scheduler": self.options.scheduler is not None,
             "batch_size": self.batch_size,
             "steps": config.steps,
+            "workers": self.workers.count,
             "noise_multiplier (by epsilon and delta)": config.noise_multiplier,
         }
 
@@ -191,7 +206,7 @@ class Trainer:
         """What is trained; OsoError if model, loss and examples do not fit."""
         own, examples = self.user_model, self.examples
         engine = own.make_engine(self.loss, examples, config.product_precision, device)
-        initial = own.weights(device)
+        initial = self.workers.from_first(own.weights(device))
         own.check_inputs(examples)
         check_targets(engine, initial, examples)
         classes = count_classes(engine, initial, examples)

@@ -70,10 +70,17 @@ class TrainingControl:
         self.training, self.user_model, self.options = training, user_model, options
         self.restore_switches = restore
         self.signals = SignalRecorder(signal.SIGINT, signal.SIGTERM)
-        self.asked_to_stop = ""  # by which callback
+        self.stopped = ""  # what asked the training to stop
 
     def scores(self, weights: Tensor) -> list[SplitScore]:
-        """The score of parameters [P], which the callbacks are told."""
+        """The score of parameters [P], which the callbacks are told; both in the first worker."""
+        workers, score = self.training.task.workers, None
+        if workers.rank == 0:
+            score = self._evaluate(weights)
+        score = workers.gather(score)[0]
+        return [] if score is None else [SplitScore("given", score, 0.0)]
+
+    def _evaluate(self, weights: Tensor) -> float | None:
         state, score = self.training.state, None
 
         def make_model() -> nn.Module:
@@ -93,8 +100,8 @@ class TrainingControl:
         for callback in self.options.callbacks:
             self.restore_switches()
             if callback(evaluation):
-                self.asked_to_stop = "a callback"
-        return [] if score is None else [SplitScore("given", score, 0.0)]
+                self.stopped = "a callback"
+        return score
 
     def run(self, checkpoint: Path | None, bar: ProgressBar | None) -> tuple[str, bool]:
         """The status of the training, and whether it was asked to stop."""
@@ -108,8 +115,10 @@ class TrainingControl:
                 )
             if bar is not None:
                 bar(step)
-            if self.stopped and step < training.task.steps and training.alive:
-                raise InterruptedByUser(self.stopped)
+            self.stopped = self.signals.came or self.stopped
+            asked = training.task.workers.any(bool(self.stopped), training.state.parameters.device)
+            if asked and step < training.task.steps and training.alive:
+                raise InterruptedByUser(self.stopped or "another worker")
 
         try:
             with self.signals.defer():
@@ -120,7 +129,7 @@ class TrainingControl:
                     save_every=self.options.checkpoint_every or training.task.evaluate_every,
                     on_progress=on_progress,
                 )
-            return outcomes[0].status, bool(self.stopped)
+            return outcomes[0].status, bool(self.signals.came or self.stopped)
         except InterruptedByUser:
             return "interrupted", True
         except (Exception, KeyboardInterrupt) as error:  # of user code, or a second Ctrl-C
@@ -133,11 +142,6 @@ class TrainingControl:
         finally:
             if bar is not None:
                 bar.end()
-
-    @property
-    def stopped(self) -> str:
-        """What asked the training to stop; empty if nothing did."""
-        return self.signals.came or self.asked_to_stop
 
 
 def _record_steps(history: History, config: TrainConfig) -> StepCallback:

@@ -24,6 +24,7 @@ from oso_dp.privacy.queries import QUERIES, Query, Runs
 from oso_dp.privacy.rng_sources import RandomSource, Seeded
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.unnoised_sums import PerExampleGradients, unnoised_sums
+from oso_dp.privacy.workers import Workers
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -41,6 +42,7 @@ class Mechanism:
         randomness: the source of sampling and noise. Default: seeded by run id.
         device: where the sums are computed.
         microbatch_size: examples per forward pass. Default: the complete batch.
+        workers: processes with a mechanism each, whose sums are added up. Default: this one.
 
     Raises:
         OsoError: for a value out of range.
@@ -55,6 +57,7 @@ class Mechanism:
         randomness: RandomSource | None = None,
         device: str | torch.device = "cpu",
         microbatch_size: int | None = None,
+        workers: Workers | None = None,
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -71,7 +74,7 @@ class Mechanism:
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling.of(batch_size, examples)
         self.random_numbers = BatchRNG(
-            randomness or Seeded(), self.sampling, examples, torch.device(device)
+            randomness or Seeded(), self.sampling, examples, torch.device(device), workers
         )
         self.microbatch_size = microbatch_size
         self.run_ids = list(run_ids)
@@ -125,6 +128,7 @@ class Mechanism:
             prefetch(ahead[0].indices[:, self._microbatches(ahead[0].indices)[0]])
         totals = self._totals(runs, batches, queries, gradients_of)
         noised = self._add_noise(totals, queries, runs, step)
+        noised = self.random_numbers.workers.add_up(noised)
         return {
             query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
         }

@@ -72,6 +72,11 @@ def train(
         The outcomes, in the order of `runs`.
     """
     training = study_training(task, runs, arrays, watch)
+    if checkpoint is not None:
+        if not fingerprint:
+            raise ValueError("fingerprint: must be set with checkpoint")
+        with quarantine_if_corrupt(checkpoint):
+            training.restore(load_checkpoint(checkpoint, fingerprint))
     return advance(
         training,
         checkpoint=checkpoint,
@@ -90,20 +95,13 @@ def advance(
     on_progress: Callable[[int], None] = lambda step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
-    """See `train`.
+    """Train from the state that it has; see `train`.
 
     save_every: steps between two checkpoints, instead of at evaluations. Then one is also written
         before each evaluation, so that no step of which something was seen is taken again, and
-        after the last step.
+        after the last step. The evaluation of a restored step is made up for.
     """
-    task, is_restored = training.task, False
-    if checkpoint is not None:
-        if not fingerprint:
-            raise ValueError("fingerprint: must be set with checkpoint")
-        with quarantine_if_corrupt(checkpoint):
-            content = load_checkpoint(checkpoint, fingerprint)
-            training.restore(content)
-            is_restored = content is not None
+    task = training.task
     began = clock()
 
     saved_at, save_seconds = -math.inf, 0.0  # end and duration of the last checkpoint
@@ -128,7 +126,7 @@ def advance(
     def is_due(step: int) -> bool:
         return step % task.evaluate_every == 0 or step == task.steps
 
-    if is_restored and save_every is not None and is_due(training.state.step):
+    if training.is_restored and save_every is not None and is_due(training.state.step):
         training.evaluate()  # the checkpoint was written before
     while training.alive and training.state.step < task.steps:
         before = list(training.alive)
@@ -176,6 +174,7 @@ class Training:
             get_source(task.randomness),
             device,
             task.microbatch_size,
+            task.workers,
         )
         self.state = State(
             parameters=problem.initial_parameters.clone(),
@@ -196,6 +195,7 @@ class Training:
         self._passes: Counter[str] = Counter()  # of each run in this step, if the model draws
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
+        self.is_restored = False  # from a checkpoint
 
     def take_step(self) -> None:
         state, task = self.state, self.task
@@ -333,6 +333,7 @@ class Training:
             self.problem.optimizer.load_state_dict(content["optimizer"])
         # From here on nothing fails: a checkpoint is taken whole, or not at all.
         self.state, self.outcomes, self.alive = state, outcomes, alive
+        self.is_restored = True
         self.mechanism.keep(self.alive)
         self.mechanism.resume(ledgers, self.state.step)
 

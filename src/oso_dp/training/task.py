@@ -20,6 +20,7 @@ from oso_dp.methods import Method
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
 from oso_dp.privacy.rng_sources import init_generator
+from oso_dp.privacy.workers import Workers
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import Augment
 from oso_dp.training.evaluate import Evaluator, SplitScore
@@ -47,6 +48,7 @@ class TrainConfig:
     microbatch_size: int | None = None  # examples of a run per forward pass; None: the batch
     augment: Augment | None = None  # of an example: see oso_dp.training.augmentation
     views: int = 1  # K, augmented views of each example
+    workers: Workers = field(default_factory=Workers)  # that train together
 
     @property
     def product_precision(self) -> Precision:

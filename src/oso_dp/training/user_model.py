@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
@@ -109,6 +110,11 @@ class UserModel:
     def __init__(self, model: Any) -> None:
         if not isinstance(model, nn.Module):
             raise OsoError(f"model: {type(model).__name__}; must be a torch.nn.Module")
+        if isinstance(model, DistributedDataParallel):
+            raise OsoError(
+                "model: DistributedDataParallel; pass the module that it wraps: train_private adds "
+                "up what the processes of the group compute"
+            )
         self.model = model
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.trained:
