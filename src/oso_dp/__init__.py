@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         search_private,
         train_private,
     )
+    from oso_dp.api.estimators import PrivacyAccount as PrivacyAccount
+    from oso_dp.api.estimators import PrivateClassifier as PrivateClassifier
+    from oso_dp.api.estimators import PrivateRegressor as PrivateRegressor
     from oso_dp.data.arrays import Arrays
     from oso_dp.data.plugins import UserDataset
 
@@ -45,9 +48,16 @@ __all__ = [
 
 
 _MODULES = {"Arrays": "oso_dp.data.arrays", "UserDataset": "oso_dp.data.plugins"}
+# Not in `__all__`, since they need an extra.
+_WITH_SKLEARN = ("PrivacyAccount", "PrivateClassifier", "PrivateRegressor")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _WITH_SKLEARN:
+        from oso_dp.optional_dependencies import describe_missing
+
+        with describe_missing(name):
+            return getattr(import_module("oso_dp.api.estimators"), name)
     if name in __all__:
         return getattr(import_module(_MODULES.get(name, "oso_dp.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from oso_dp.errors import OsoError
 
 _PACKAGE: Final = "oso-dp"
 # Packages whose names differ from their modules'.
-_PACKAGES: Final = {"PIL": "pillow", "yaml": "pyyaml"}
+_PACKAGES: Final = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[(?P<extras>[^]]*)])?")
 _OF_EXTRA = re.compile(r"""extra\s*==\s*["'](?P<extra>[\w.-]+)["']""")
 

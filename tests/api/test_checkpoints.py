@@ -176,7 +176,7 @@ def _written(path: Path) -> int:
 def test_sigterm_at_any_moment_loses_nothing(times: int, tmp_path) -> None:
     whole = _run(tmp_path / "whole")
     assert whole.startswith("finished 400 ")
-    rng, path, last = random.Random(times), tmp_path / "state", 0
+    rng, path, last, interrupted = random.Random(times), tmp_path / "state", 0, 0
     for _ in range(times):
         out = _run(path, rng.uniform(0, 0.1))
         if not out:  # after the training
@@ -184,10 +184,12 @@ def test_sigterm_at_any_moment_loses_nothing(times: int, tmp_path) -> None:
         status, steps, _ = out.split()
         assert last <= int(steps)
         last = int(steps)
+        interrupted += status == "interrupted"
         assert status == ("finished" if last == 400 else "interrupted")
         if status == "finished":
             path.unlink()
             last = 0
+    assert interrupted > 0
     assert _run(path) == whole
 
 

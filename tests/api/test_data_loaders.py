@@ -489,7 +489,7 @@ def test_workers_fetch_the_next_batch_ahead(pairs, tmp_path, open_files) -> None
         examples.prefetch(second)  # of which the last is never asked for
     assert sorted(data.fetched()[:5]) == [0, 3, 5, 7, 8]
     examples.fetch.close()
-    del examples
+    del examples, inputs, targets, absent
     assert open_files() <= 0
 
 

@@ -212,7 +212,7 @@ def test_model(train, model, message) -> None:
         ({"method": None, "epoch": 3}, "unknown argument 'epoch'; did you mean epochs?"),
         ({"method": None, "lr": 3}, "unknown argument 'lr'; did you mean learning_rate?"),
         ({"threshold_rate": -1.0}, "threshold_rate: -1.0; must be a number >= 0"),
-        ({"schedule": "cosine"}, "schedule: 'cosine'; must be one of constant, linear"),
+        ({"schedule": "step"}, "schedule: 'step'; must be one of constant, linear, cosine"),
         ({"averaging": 1.0}, "averaging: 1.0; must be a number >= 0 and < 1"),
         (
             {"method": None, "learning_rate": 1},

@@ -218,7 +218,7 @@ def test_unseeded_search_cannot_be_repeated(search, data, monkeypatch) -> None:
     def refuse(*asked, **more):
         raise AssertionError("drawn from a name")
 
-    for method in ("words", "normals"):
+    for method in ("words", "fill"):
         monkeypatch.setattr(Seeded, method, refuse)
     search(**RANDOM, mean_runs=2, validation=data)
 

@@ -298,7 +298,7 @@ def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
     def tell(*told) -> None:
         raise ToldError(*told)
 
-    monkeypatch.setattr("oso_dp.api.trainer.Training", tell)
+    monkeypatch.setattr("oso_dp.api.trainer.UserTraining", tell)
     said = {"schedule": "linear", "averaging": 0.5, "precision": "bfloat16", "microbatch_size": 7}
     said |= {"randomness": "seeded", "evaluate_every": 3}
     given = {**said, "method": "fixed_threshold", "threshold": 0.7, "momentum": 0.4, "seed": 5}
@@ -311,7 +311,7 @@ def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
         with pytest.raises(ToldError) as caught:
             call(**given, **more)
         told.append(caught.value.args[:3])
-    for recipe, (run,), problem in told:
+    for recipe, run, problem in told:
         assert {name: getattr(recipe, name) for name in said} == said
         assert (recipe.steps, recipe.batch_size, recipe.device) == (4, 400, "cpu")
         assert (recipe.method.name, recipe.method.momentum) == ("fixed_threshold", 0.4)

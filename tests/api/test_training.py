@@ -43,7 +43,7 @@ def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
     """Two places hold what is usual; a search reads one of them, a single training the other."""
     said = inspect.signature(train_private).parameters
     usual = {one.name: one.default for one in fields(TrainingOptions) if one.name in said}
-    left_open = {"method", "momentum", "schedule", "averaging", "method_options"}  # `way` decides
+    left_open = {"method", "momentum", "schedule", "warmup", "averaging", "method_options"}
     assert usual.keys() >= left_open | {"epochs", "randomness", "precision"}
     for name in usual.keys() - left_open:
         assert usual[name] == said[name].default, name

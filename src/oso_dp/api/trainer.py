@@ -320,7 +320,9 @@ def _method_beside(optimizer: TorchOptimizer | None, options: TrainingOptions) -
 def _stored_state(training: Training) -> dict[str, Any]:
     """The state from which a training can be resumed, on the CPU."""
     optimizer = training.problem.optimizer
-    state = {**vars(training.state), _OPTIMIZER: optimizer and optimizer.state_dict()}
+    state = {**vars(training.state)}
+    if optimizer is not None:
+        state[_OPTIMIZER] = optimizer.state_dict()
     return to_device(state, torch.device("cpu"))
 
 

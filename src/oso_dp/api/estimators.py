@@ -1,0 +1,253 @@
+"""scikit-learn estimators that train privately, and the account that pays for several of them.
+
+scikit-learn trains copies of an estimator: in cross-validation, in a grid search, in a pipeline
+that is fitted again. Each training on private data costs its own epsilon. So all copies of an
+estimator know of each other's trainings: without an account that pays for them, the second is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.formatting import format_spent_epsilon
+from oso_dp.api.budget import Budget, remaining_noise_multiplier
+from oso_dp.api.train import train_private
+from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, ROUNDING
+from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling, count_steps
+
+MakeModel = Callable[[int, int], nn.Module]  # numbers of features and of outputs
+
+
+class PrivacyAccount:
+    """Pays for several trainings on the same data, whose epsilons add up by composition.
+
+    It is shared by all copies of the estimators that it is given to.
+
+    Args:
+        epsilon: what all trainings together may cost; > 0.
+        delta: of the guarantee of all trainings together; in (0, 1).
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self.budget = Budget(epsilon, delta)
+        self.ledgers: list[Ledger] = []
+
+    @property
+    def spent(self) -> float:
+        """Epsilon of all trainings so far, by RDP."""
+        return compute_epsilon(self.ledgers, self.budget.delta)
+
+    def charge(self, ledger: Ledger) -> None:
+        """Pay for a training; OsoError, and no change, if not enough is left."""
+        budget = self.budget
+        total = compute_epsilon([*self.ledgers, ledger], budget.delta)
+        if total > budget.epsilon * (1 + ROUNDING):
+            raise OsoError(
+                f"account: epsilon {format_spent_epsilon(self.spent)} of {budget.epsilon:g} is "
+                f"spent, and this training would make it {format_spent_epsilon(total)}; train "
+                "fewer models, or each with a smaller epsilon"
+            )
+        self.ledgers.append(ledger)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # of a copied estimator
+
+    def __reduce__(self) -> Any:
+        raise OsoError(
+            "account: cannot be sent to another process, which would spend it twice; use n_jobs=1"
+        )
+
+    def __repr__(self) -> str:
+        return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g})"
+
+
+class _Trainings:
+    """How many trainings the copies of an estimator have made."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class _PrivateEstimator(BaseEstimator):
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = DELTA,
+        *,
+        model: MakeModel | None = None,
+        hidden: Sequence[int] = (32,),
+        epochs: float = EPOCHS,
+        batch_size: int | None = None,
+        method: str | None = None,
+        method_options: dict[str, Any] | None = None,
+        account: PrivacyAccount | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+    ) -> None:
+        self.epsilon, self.delta, self.model, self.hidden = epsilon, delta, model, hidden
+        self.epochs, self.batch_size, self.method = epochs, batch_size, method
+        self.method_options, self.account = method_options, account
+        self.random_state, self.device = random_state, device
+        self._trainings = _Trainings()
+
+    def __sklearn_clone__(self) -> Self:
+        cloned: Self = super().__sklearn_clone__()
+        cloned._trainings = self._trainings
+        return cloned
+
+    def _fit(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
+        """Train on inputs [n, features] and targets [n, ...]."""
+        if self.random_state is None:
+            self._pay(len(inputs))
+        random = check_random_state(self.random_state)
+        make = self.model or _Perceptron(self.hidden)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(random.randint(2**31)))
+            module = make(inputs.shape[1], outputs)
+        seed = None if self.random_state is None else int(random.randint(2**31))
+        result = train_private(
+            module,
+            loss,
+            (torch.from_numpy(inputs), targets),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            method=self.method,
+            randomness="system" if seed is None else "seeded",
+            seed=seed,
+            device=self.device,
+            progress=False,
+            **(self.method_options or {}),
+        )
+        self.private_model_ = result
+        self.module_ = result.model.double().eval()  # so that outputs do not depend on the batch
+        self.statement_ = result.statement
+        self.n_iter_ = result.ledger.step_count
+
+    def _pay(self, examples: int) -> None:
+        if self.account is None:
+            if self._trainings.count > 0:
+                raise OsoError(
+                    "fit: another training of this estimator, or of a copy, costs epsilon once "
+                    "more; give account=PrivacyAccount(epsilon, delta) that pays for all of them "
+                    "(public data: random_state)"
+                )
+        else:
+            size = min(BATCH_SIZE, examples) if self.batch_size is None else self.batch_size
+            sampling = PoissonSampling.of(size, examples)
+            steps = count_steps(self.epochs, examples, size)
+            noise = remaining_noise_multiplier(sampling, steps, self.epsilon, self.delta, "rdp")
+            self.account.charge(Ledger(sampling, [((SumQuery("step", noise),), steps)]))
+        self._trainings.count += 1
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        """float64 [n, outputs]."""
+        check_is_fitted(self)
+        inputs = validate_data(self, X, dtype=np.float64, reset=False)
+        with torch.no_grad():
+            outputs: np.ndarray = self.module_(torch.from_numpy(inputs)).numpy()
+        return outputs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
+    """A classifier that is differentially private for each row, by `train_private`.
+
+    Features should lie within about [-1, 1] by public bounds: scaling by the data's own mean and
+    deviation is not covered by epsilon. Classes, and the number of rows, count as public.
+
+    Args:
+        epsilon: of one call of `fit`.
+        delta: in (0, 1), well below 1/n.
+        model: a function of the numbers of features and outputs that returns a torch module.
+            Default: a perceptron with hidden layers.
+        hidden: units of each hidden layer of the default model.
+        epochs: as in `train_private`.
+        batch_size: as in `train_private`.
+        method: as in `train_private`.
+        method_options: further arguments of `train_private`, such as {"learning_rate": 0.5}.
+        account: pays for the trainings of all copies (cross-validation, grid search). Without one,
+            a second training is refused.
+        random_state: makes `fit` repeatable, by noise that whoever knows it can subtract: for
+            public data only. Default: noise of the operating system's generator.
+        device: as in `train_private`.
+
+    Attributes:
+        classes_: the classes, sorted.
+        module_: the trained torch module, in float64.
+        private_model_: the `PrivateModel`.
+        statement_: its privacy statement.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on features X [n, features] and classes y [n]."""
+        X, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        self.classes_, targets = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"{type(self).__name__}: y has one class; must have two or more")
+        loss = nn.CrossEntropyLoss(reduction="none")
+        self._fit(X, torch.from_numpy(targets), len(self.classes_), loss)
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, float64 [n, classes]."""
+        probabilities: np.ndarray = torch.from_numpy(self._outputs(X)).softmax(dim=1).numpy()
+        return probabilities
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely class of each row."""
+        likely = self._outputs(X).argmax(axis=1)
+        classes: np.ndarray = self.classes_[likely]
+        return classes
+
+
+class PrivateRegressor(RegressorMixin, _PrivateEstimator):
+    """A regressor that is differentially private for each row: mean squared error.
+
+    Targets should lie within about [-1, 1], by public bounds. Arguments and attributes are those of
+    `PrivateClassifier`, but for classes.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on features X [n, features] and numbers y [n]."""
+        X, y = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
+        targets = torch.from_numpy(np.asarray(y, dtype=np.float32))[:, None]
+        self._fit(X, targets, 1, nn.MSELoss(reduction="none"))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The predicted number of each row, float64 [n]."""
+        return self._outputs(X)[:, 0]
+
+
+class _Perceptron:
+    """Makes a perceptron with these hidden layers."""
+
+    def __init__(self, hidden: Sequence[int]) -> None:
+        self.hidden = hidden
+
+    def __call__(self, features: int, outputs: int) -> nn.Module:
+        sizes, layers = [features, *self.hidden], []
+        for before, after in pairwise(sizes):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))

@@ -1,0 +1,175 @@
+"""scikit-learn's estimators: its own checks, and trainings that are paid for once each."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
+
+from oso_dp import OsoError
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.api.estimators import PrivacyAccount, PrivateClassifier, PrivateRegressor
+
+# Enough for scikit-learn's checks to see that something is learned; steps of all examples.
+LEARNING = {
+    "epsilon": 500.0,
+    "epochs": 60,
+    "method": "fixed_threshold",
+    "method_options": {"threshold": 1.0, "learning_rate": 0.5},
+}
+QUICK = {"epsilon": 1.0, "delta": 1e-4, "epochs": 2, "batch_size": 50}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(300, 4))
+    return inputs, np.where(inputs[:, 0] > 0, "yes", "no")
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
+def test_scikit_learns_checks_pass(kind) -> None:
+    """With seeded noise, since they ask for results that repeat; without exceptions."""
+    results = check_estimator(kind(**LEARNING, random_state=0), on_fail=None, on_skip=None)
+    failed = [one["check_name"] for one in results if one["status"] not in ("passed", "skipped")]
+    assert failed == []
+    assert len(results) > 40
+
+
+def test_a_classifier_learns_and_states_its_cost(rows) -> None:
+    inputs, targets = rows
+    fitted = PrivateClassifier(epsilon=8.0, epochs=20, batch_size=100, random_state=1).fit(*rows)
+    assert fitted.score(inputs, targets) > 0.85
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert 7.9 < fitted.statement_.epsilon <= 8.0
+    assert fitted.n_iter_ == fitted.private_model_.ledger.step_count == 60
+    chances = fitted.predict_proba(inputs)
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    assert (fitted.classes_[chances.argmax(axis=1)] == fitted.predict(inputs)).all()
+
+
+def test_a_regressor_learns(rows) -> None:
+    inputs, _ = rows
+    fitted = PrivateRegressor(epsilon=20.0, epochs=30, batch_size=100, random_state=1)
+    assert fitted.fit(inputs, inputs[:, 0] / 3).score(inputs, inputs[:, 0] / 3) > 0.5
+
+
+@pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
+def test_a_seed_repeats_and_system_noise_does_not(kind, rows) -> None:
+    inputs = rows[0]
+    targets = (inputs[:, 0] > 0).astype(float)
+
+    def outputs(**options) -> np.ndarray:
+        fitted = kind(**QUICK, **options).fit(inputs, targets)
+        return torch.cat([p.detach().flatten() for p in fitted.module_.parameters()]).numpy()
+
+    assert np.array_equal(outputs(random_state=3), outputs(random_state=3))
+    assert not np.array_equal(outputs(random_state=3), outputs(random_state=4))
+    assert not np.array_equal(outputs(), outputs())
+
+
+def test_a_model_of_ones_own_is_trained(rows) -> None:
+    def make(features: int, outputs: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, outputs))
+
+    options = {"optimizer": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01)}
+    fitted = PrivateClassifier(**QUICK, model=make, method_options=options, random_state=0)
+    assert fitted.fit(*rows).module_[0].out_features == 7
+
+
+PAID = [
+    lambda one, rows: one.fit(*rows),
+    lambda one, rows: clone(one).fit(*rows),
+    lambda one, rows: clone(clone(one)).fit(*rows),
+    lambda one, rows: cross_val_score(one, *rows, cv=2, error_score="raise"),
+    lambda one, rows: make_pipeline(FunctionTransformer(), clone(one)).fit(*rows),
+]
+
+
+@pytest.mark.parametrize("again", PAID)
+def test_another_training_is_refused_unless_it_is_paid_for(again, rows) -> None:
+    one = PrivateClassifier(**QUICK).fit(*rows)
+    with pytest.raises(OsoError, match="another training of this estimator, or of a copy, costs e"):
+        again(one, rows)
+    paid = PrivateClassifier(**QUICK, account=PrivacyAccount(9.0, 1e-4)).fit(*rows)
+    again(paid, rows)
+    assert len(paid.account.ledgers) > 1
+
+
+def test_cross_validation_without_an_account_is_refused(rows) -> None:
+    with pytest.raises(OsoError, match="another training of this estimator"):
+        cross_val_score(PrivateClassifier(**QUICK), *rows, cv=2, error_score="raise")
+
+
+def test_cross_validation_and_search_are_charged(rows) -> None:
+    """By composition, as the ledger of each training says."""
+    account = PrivacyAccount(8.0, 1e-4)
+    one = PrivateClassifier(**QUICK, account=account)
+    cross_val_score(one, *rows, cv=3, error_score="raise")
+    assert len(account.ledgers) == 3
+    search = GridSearchCV(one, {"hidden": [(4,), (8,)]}, cv=2, error_score="raise").fit(*rows)
+    assert len(account.ledgers) == 3 + 4 + 1
+    assert account.spent == compute_epsilon(account.ledgers, 1e-4)
+    assert 1.0 < account.spent <= 8.0
+    ledger = search.best_estimator_.private_model_.ledger
+    paid = account.ledgers[-1]
+    assert (paid.sampling, paid.step_count) == (ledger.sampling, ledger.step_count)
+    alone = compute_epsilon([paid], 1e-4)
+    assert alone == pytest.approx(compute_epsilon([ledger], 1e-4), rel=1e-3)
+
+
+def test_an_account_never_pays_more_than_it_has(rows) -> None:
+    account = PrivacyAccount(2.0, 1e-4)
+    one = PrivateClassifier(**QUICK, account=account)
+
+    def fit_often() -> None:
+        for _ in range(20):
+            one.fit(*rows)
+
+    with pytest.raises(OsoError, match=r"account: epsilon .* of 2 is spent, and this training wou"):
+        fit_often()
+    assert 1.0 < account.spent <= 2.0
+    assert len(account.ledgers) > 1
+    spent = account.spent
+    with pytest.raises(OsoError, match="account: epsilon"):
+        clone(one).fit(*rows)
+    assert account.spent == spent
+
+
+def test_an_account_stays_in_its_process(rows) -> None:
+    one = PrivateClassifier(**QUICK, account=PrivacyAccount(2.0, 1e-4))
+    with pytest.raises(OsoError, match="account: cannot be sent to another process"):
+        pickle.dumps(one)
+    fitted = PrivateClassifier(**QUICK).fit(*rows)
+    back = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(back.predict(rows[0]), fitted.predict(rows[0]))
+    with pytest.raises(OsoError, match="another training"):
+        back.fit(*rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"epsilon": 0.0}, "epsilon: 0.0; must be a number > 0"),
+        ({"batch_size": 301}, "batch_size: 301; must be <= the number of examples, 300"),
+        ({"method": "sgd"}, "method: 'sgd'"),
+        ({"method_options": {"threshold": 3}}, "threshold: given without a method"),
+    ],
+)
+def test_bad_options_are_refused(options, line: str, rows) -> None:
+    with pytest.raises(OsoError) as error:
+        PrivateClassifier(**{**QUICK, **options}, random_state=0).fit(*rows)
+    assert line in str(error.value)
+
+
+def test_one_class_is_refused(rows) -> None:
+    with pytest.raises(ValueError, match="y has one class; must have two or more"):
+        PrivateClassifier(**QUICK, random_state=0).fit(rows[0], np.zeros(300))
