@@ -1,4 +1,4 @@
-"""Untuned training by candidates for the default: which of them loses least?
+"""Compare candidate defaults of `train_private` by the score of untuned trainings.
 
     python benchmarks/default_choice --role choose --minutes 60     # again, until nothing is left
     python benchmarks/default_choice --role judge --candidates online auto_wosm_linear opacus_0.5
@@ -69,18 +69,20 @@ def append(row: dict[str, Any]) -> None:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Of each candidate: the mean loss against the best at each task, length and epsilon.
+    """Regret of each candidate: points below the best at the same task, epochs and epsilon.
 
-    A training loses 20 points at most, which a diverged one does.
+    At most 20, which a diverged training gets.
     """
     cell = ["task", "epochs", "epsilon"]
     means = rows.groupby([*cell, "candidate"]).score.mean().unstack("candidate")
-    lost = means.rsub(means.max(axis=1), axis=0).clip(upper=20)  # a failure counts 20 points
-    lost = lost.fillna(20).where(
+    regret = means.rsub(means.max(axis=1), axis=0).clip(upper=20)  # a failure counts 20 points
+    regret = regret.fillna(20).where(
         means.notna() | (rows.groupby([*cell, "candidate"]).size().unstack("candidate") > 0)
     )
-    summary = pd.DataFrame({"mean": lost.mean(), "worst": lost.max(), "cells": lost.notna().sum()})
-    by_task = lost.groupby("task").mean().T
+    summary = pd.DataFrame(
+        {"mean": regret.mean(), "worst": regret.max(), "cells": regret.notna().sum()}
+    )
+    by_task = regret.groupby("task").mean().T
     return summary.join(by_task).sort_values("mean").round(2).to_string()
 
 
@@ -90,7 +92,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=[*CANDIDATES])
     parser.add_argument("--tasks", nargs="+", choices=TASKS)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--table", action="store_true", help="print the losses, train nothing")
+    parser.add_argument("--table", action="store_true", help="print the regret, train nothing")
     options = parser.parse_args(arguments)
     tasks = options.tasks or [name for name, one in TASKS.items() if one.role == options.role]
     rows = rows_so_far()

@@ -1,4 +1,4 @@
-"""Eight tasks: on half of them a default is chosen, on the others it is judged."""
+"""Four tasks on which the default is chosen, and four held-out tasks that judge it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def vit_tiny() -> Case:
 
 
 def convnext() -> Case:
-    """timm's smallest ConvNeXt: a kernel for each channel, scales of layers; 3.4 M parameters."""
+    """timm's smallest ConvNeXt: depthwise convolutions, LayerScale; 3.4 M parameters."""
     import timm
 
     model = timm.create_model("convnext_atto", num_classes=10)
@@ -101,7 +101,7 @@ def convnext() -> Case:
 
 
 class UNet(nn.Module):
-    """Two scales; what is lost below is joined from above."""
+    """A U-Net with two levels and skip connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(
             nn.ConvTranspose2d(before, after, 2, stride=2) for before, after in ((64, 32), (32, 16))
         )
-        self.joined = nn.ModuleList([self.block(64, 32), self.block(32, 16)])
+        self.decoder = nn.ModuleList([self.block(64, 32), self.block(32, 16)])
         self.head = nn.Conv2d(16, 1, 1)
 
     @staticmethod
@@ -124,7 +124,7 @@ class UNet(nn.Module):
             x = block(x if number == 0 else F.max_pool2d(x, 2))
             kept.append(x)
         kept.pop()
-        for up, block in zip(self.up, self.joined, strict=True):
+        for up, block in zip(self.up, self.decoder, strict=True):
             x = block(torch.cat([up(x), kept.pop()], dim=1))
         return self.head(x).squeeze(1)
 

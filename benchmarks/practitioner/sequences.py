@@ -131,7 +131,7 @@ def transformer() -> Case:
 
 
 def audio() -> Case:
-    """Convolutions over 4,000 samples of sound."""
+    """A 1-d CNN on audio of 4,000 samples."""
     layers: list[nn.Module] = []
     for before, after in ((1, 32), (32, 64), (64, 64)):
         layers += [nn.Conv1d(before, after, 9, stride=4), nn.GroupNorm(8, after), nn.ReLU()]

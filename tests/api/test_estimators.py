@@ -21,7 +21,7 @@ LEARNING = {
     "epsilon": 500.0,
     "epochs": 60,
     "method": "fixed_threshold",
-    "method_options": {"threshold": 1.0, "learning_rate": 0.5},
+    "training_options": {"threshold": 1.0, "learning_rate": 0.5},
 }
 QUICK = {"epsilon": 1.0, "delta": 1e-4, "epochs": 2, "batch_size": 50}
 
@@ -81,7 +81,7 @@ def test_a_model_of_ones_own_is_trained(rows) -> None:
         return nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, outputs))
 
     options = {"optimizer": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01)}
-    fitted = PrivateClassifier(**QUICK, model=make, method_options=options, random_state=0)
+    fitted = PrivateClassifier(**QUICK, model=make, training_options=options, random_state=0)
     assert fitted.fit(*rows).module_[0].out_features == 7
 
 
@@ -97,7 +97,9 @@ PAID = [
 @pytest.mark.parametrize("again", PAID)
 def test_another_training_is_refused_unless_it_is_paid_for(again, rows) -> None:
     one = PrivateClassifier(**QUICK).fit(*rows)
-    with pytest.raises(OsoError, match="another training of this estimator, or of a copy, costs e"):
+    with pytest.raises(
+        OsoError, match="this estimator or a clone of it was trained before, and each f"
+    ):
         again(one, rows)
     paid = PrivateClassifier(**QUICK, account=PrivacyAccount(9.0, 1e-4)).fit(*rows)
     again(paid, rows)
@@ -105,7 +107,7 @@ def test_another_training_is_refused_unless_it_is_paid_for(again, rows) -> None:
 
 
 def test_cross_validation_without_an_account_is_refused(rows) -> None:
-    with pytest.raises(OsoError, match="another training of this estimator"):
+    with pytest.raises(OsoError, match="or a clone of it was trained before"):
         cross_val_score(PrivateClassifier(**QUICK), *rows, cv=2, error_score="raise")
 
 
@@ -144,6 +146,18 @@ def test_an_account_never_pays_more_than_it_has(rows) -> None:
     assert account.spent == spent
 
 
+def test_a_training_that_is_refused_costs_nothing(rows) -> None:
+    account = PrivacyAccount(2.0, 1e-4)
+    one = PrivateClassifier(**QUICK, account=account, method="sgd")
+    with pytest.raises(OsoError, match="method: 'sgd'"):
+        one.fit(*rows)
+    assert account.ledgers == []
+    alone = PrivateClassifier(**QUICK, method="sgd")
+    with pytest.raises(OsoError, match="method: 'sgd'"):
+        alone.fit(*rows)
+    assert alone.set_params(method=None).fit(*rows).n_iter_ == 12
+
+
 def test_an_account_stays_in_its_process(rows) -> None:
     one = PrivateClassifier(**QUICK, account=PrivacyAccount(2.0, 1e-4))
     with pytest.raises(OsoError, match="account: cannot be sent to another process"):
@@ -151,7 +165,7 @@ def test_an_account_stays_in_its_process(rows) -> None:
     fitted = PrivateClassifier(**QUICK).fit(*rows)
     back = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(back.predict(rows[0]), fitted.predict(rows[0]))
-    with pytest.raises(OsoError, match="another training"):
+    with pytest.raises(OsoError, match="was trained before"):
         back.fit(*rows)
 
 
@@ -161,7 +175,7 @@ def test_an_account_stays_in_its_process(rows) -> None:
         ({"epsilon": 0.0}, "epsilon: 0.0; must be a number > 0"),
         ({"batch_size": 301}, "batch_size: 301; must be <= the number of examples, 300"),
         ({"method": "sgd"}, "method: 'sgd'"),
-        ({"method_options": {"threshold": 3}}, "threshold: given without a method"),
+        ({"training_options": {"threshold": 3}}, "threshold: given without a method"),
     ],
 )
 def test_bad_options_are_refused(options, line: str, rows) -> None:

@@ -143,7 +143,7 @@ def test_a_schedule_that_is_a_function_is_given_again(train, tmp_path) -> None:
         return 1 / step
 
     first = train(epochs=1, schedule=falling, **SEEDED)
-    with pytest.raises(OsoError, match="schedule: a function in resume_from, which no file keeps"):
+    with pytest.raises(OsoError, match="schedule: a function in resume_from, which is not stored"):
         train(resume_from=first, epsilon=6.0, epochs=1, **SEEDED)
     again = train(resume_from=first, schedule=falling, epsilon=6.0, epochs=1, **SEEDED)
     assert again.ledger.step_count == 2 * first.ledger.step_count
@@ -164,7 +164,7 @@ OTHER = nn.Linear(2, 2)
         ({"optimizer": lambda model: 3}, "optimizer: returns int; must return a torch.optim.Opti"),
         (
             {"optimizer": lambda model: torch.optim.LBFGS(model.parameters())},
-            "optimizer: LBFGS needs a closure, which would compute losses again",
+            "optimizer: LBFGS needs a closure, whose losses are not sanitized",
         ),
         (
             {"optimizer": lambda model: Closed(model.parameters(), lr=0.1)},
@@ -184,7 +184,7 @@ OTHER = nn.Linear(2, 2)
                     [*model.parameters(), *OTHER.parameters()], lr=0.1
                 )
             },
-            "optimizer: has parameters that are not trained ones of the module",
+            "optimizer: has parameters that are not trained parameters of the",
         ),
         (
             {
@@ -199,7 +199,7 @@ OTHER = nn.Linear(2, 2)
                 "optimizer": sgd,
                 "scheduler": lambda one: torch.optim.lr_scheduler.StepLR(sgd(OTHER), 3),
             },
-            "scheduler: is not of the optimizer that it is called with",
+            "scheduler: has another optimizer; create it with the one",
         ),
         ({"scheduler": lambda one: None}, "scheduler: has no effect without optimizer"),
         ({"optimizer": sgd, "momentum": 0.5}, "momentum: 0.5; has no effect with optimizer"),
@@ -227,5 +227,5 @@ def test_methods_with_steps_of_their_own_take_no_optimizer(method: str, train) -
     made = find_method(method)
     if made(made.Options(), 0.0).uses_momentum:
         return
-    with pytest.raises(OsoError, match=f"optimizer: method '{method}' moves the parameters itself"):
+    with pytest.raises(OsoError, match=f"optimizer: method '{method}' has its own optimizer"):
         train(method=method, optimizer=sgd)

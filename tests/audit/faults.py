@@ -223,19 +223,19 @@ _EVERY = (
     Fault("deviation_booked", "the ledger holds nu C in place of nu", _deviation_booked),
     Fault(
         "norms_of_other_masks",
-        "norms measured with dropout masks of their own",
+        "norms from other dropout masks than the gradients",
         _norms_of_other_masks,
         model="dropout",
     ),
     Fault(
         "norms_of_one_use",
-        "norms measured at a tied weight's first use",
+        "norms from a tied weight's first use only",
         _norms_of_one_use,
         model="tied",
     ),
     Fault(
         "views_added",
-        "an example's views added up after the norm of their mean",
+        "views summed, but clipped by the norm of their mean",
         _norms_of_the_mean_view,
         model="augmentations",
     ),

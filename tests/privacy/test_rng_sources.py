@@ -299,6 +299,13 @@ def test_the_systems_sums_of_a_step_share_no_number(sizes, runs, monkeypatch) ->
     assert len(numbers.abs().unique()) == runs * sum(sizes)
 
 
+@pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
+def test_a_step_may_have_no_noisy_sum(source) -> None:
+    """As training without privacy has."""
+    draws = batch_rng.BatchRNG(source, PoissonSampling(0.1), 9, CPU)
+    assert draws.add_noise(["a"], 1, [], []) == []
+
+
 def test_a_noisy_sum_is_a_function_of_the_exact_sum_and_noise(monkeypatch) -> None:
     """Rounded to the nearest place, of the very sum in float64."""
     totals = torch.randn(3, 5000)

@@ -1,4 +1,4 @@
-"""What a callback of `train_private` is told at each evaluation."""
+"""The argument of the callbacks of `train_private`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Evaluation:
 
     Attributes:
         step: the number of the step, from 1.
-        steps: how many are planned.
+        steps: the planned number of steps.
         score: what `evaluate` returned; None without `evaluate`.
         threshold: C of the next step; NaN if the method has none.
         learning_rate: rho of the next step, before the schedule.

@@ -48,18 +48,18 @@ def check_identity(path: Path, stored: Mapping[str, Any], own: Mapping[str, Any]
     for name, value in own.items():
         if stored.get(name) != value:
             raise OsoError(
-                f"checkpoint: {path}: of a training with {name} {stored.get(name)!r}, not "
-                f"{value!r}; name another file"
+                f"checkpoint: {path}: {name} is {stored.get(name)!r}; must be {value!r}, as in "
+                "this call; or name another file"
             )
 
 
-def check_workers(identities: Sequence[Mapping[str, Any]]) -> None:
-    """OsoError if the processes that train together train something else each."""
+def check_group(identities: Sequence[Mapping[str, Any]]) -> None:
+    """OsoError unless all processes of the group train the same."""
     first = identities[0]
     for rank, other in enumerate(identities):
         for name, value in first.items():
             if other[name] != value:
                 raise OsoError(
-                    f"workers: {name} {value!r} in worker 0 and {other[name]!r} in worker {rank}; "
-                    "must be the same in all processes of the group"
+                    f"{name}: {value!r} on rank 0, {other[name]!r} on rank {rank}; must be equal "
+                    "in all processes of the group"
                 )

@@ -153,7 +153,7 @@ class Fetcher:
             raise
 
     def prefetch(self, requests: Iterable[Request]) -> None:
-        """Let worker processes fetch the examples of the next call, if these are its requests."""
+        """Start to fetch the examples of the next call; discarded if its requests differ."""
         if not self._options:
             return
         if self._pending is not None:

@@ -1,7 +1,7 @@
 """scikit-learn estimators that train privately, and the account that pays for several of them.
 
-scikit-learn trains copies of an estimator: in cross-validation, in a grid search, in a pipeline
-that is fitted again. Each training on private data costs its own epsilon. So all copies of an
+scikit-learn trains clones of an estimator: in cross-validation, in a grid search, in a pipeline
+that is fitted again. Each training on private data costs its own epsilon. So all clones of an
 estimator know of each other's trainings: without an account that pays for them, the second is
 refused.
 """
@@ -33,13 +33,14 @@ MakeModel = Callable[[int, int], nn.Module]  # numbers of features and of output
 
 
 class PrivacyAccount:
-    """Pays for several trainings on the same data, whose epsilons add up by composition.
+    """The privacy budget of several trainings on the same data, composed by RDP.
 
-    It is shared by all copies of the estimators that it is given to.
+    It is shared by all clones of the estimators that it is given to. Scores on private rows
+    (`score`, cross-validation, grid search) are not covered.
 
     Args:
-        epsilon: what all trainings together may cost; > 0.
-        delta: of the guarantee of all trainings together; in (0, 1).
+        epsilon: total budget; > 0.
+        delta: of the total; in (0, 1).
     """
 
     def __init__(self, epsilon: float, delta: float) -> None:
@@ -76,7 +77,7 @@ class PrivacyAccount:
 
 
 class _Trainings:
-    """How many trainings the copies of an estimator have made."""
+    """How many trainings the clones of an estimator have made."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -93,14 +94,14 @@ class _PrivateEstimator(BaseEstimator):
         epochs: float = EPOCHS,
         batch_size: int | None = None,
         method: str | None = None,
-        method_options: dict[str, Any] | None = None,
+        training_options: dict[str, Any] | None = None,
         account: PrivacyAccount | None = None,
         random_state: Any = None,
         device: str = "cpu",
     ) -> None:
         self.epsilon, self.delta, self.model, self.hidden = epsilon, delta, model, hidden
         self.epochs, self.batch_size, self.method = epochs, batch_size, method
-        self.method_options, self.account = method_options, account
+        self.training_options, self.account = training_options, account
         self.random_state, self.device = random_state, device
         self._trainings = _Trainings()
 
@@ -111,10 +112,19 @@ class _PrivateEstimator(BaseEstimator):
 
     def _fit(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
         """Train on inputs [n, features] and targets [n, ...]."""
-        if self.random_state is None:
-            self._pay(len(inputs))
+        paid = self._pay(len(inputs)) if self.random_state is None else None
+        try:
+            self._train(inputs, targets, outputs, loss)
+        except OsoError as error:
+            if not getattr(error, "__notes__", None):  # refused before the first step
+                self._trainings.count -= paid is not None
+                if paid is not None and self.account is not None:
+                    self.account.ledgers.remove(paid)
+            raise
+
+    def _train(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
         random = check_random_state(self.random_state)
-        make = self.model or _Perceptron(self.hidden)
+        make = self.model or _MLPFactory(self.hidden)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(random.randint(2**31)))
             module = make(inputs.shape[1], outputs)
@@ -132,28 +142,33 @@ class _PrivateEstimator(BaseEstimator):
             seed=seed,
             device=self.device,
             progress=False,
-            **(self.method_options or {}),
+            **(self.training_options or {}),
         )
         self.private_model_ = result
         self.module_ = result.model.double().eval()  # so that outputs do not depend on the batch
         self.statement_ = result.statement
         self.n_iter_ = result.ledger.step_count
 
-    def _pay(self, examples: int) -> None:
+    def _pay(self, examples: int) -> Ledger:
+        """The ledger of the planned training, which is paid for."""
+        size = min(BATCH_SIZE, examples) if self.batch_size is None else self.batch_size
+        if size > examples:
+            raise OsoError(f"batch_size: {size}; must be <= the number of examples, {examples}")
+        sampling = PoissonSampling.of(size, examples)
+        steps = count_steps(self.epochs, examples, size)
+        noise = remaining_noise_multiplier(sampling, steps, self.epsilon, self.delta, "rdp")
+        ledger = Ledger(sampling, [((SumQuery("step", noise),), steps)])
         if self.account is None:
             if self._trainings.count > 0:
                 raise OsoError(
-                    "fit: another training of this estimator, or of a copy, costs epsilon once "
-                    "more; give account=PrivacyAccount(epsilon, delta) that pays for all of them "
-                    "(public data: random_state)"
+                    "fit: this estimator or a clone of it was trained before, and each fit costs "
+                    "epsilon; pass account=PrivacyAccount(epsilon, delta), or for public data "
+                    "random_state"
                 )
         else:
-            size = min(BATCH_SIZE, examples) if self.batch_size is None else self.batch_size
-            sampling = PoissonSampling.of(size, examples)
-            steps = count_steps(self.epochs, examples, size)
-            noise = remaining_noise_multiplier(sampling, steps, self.epsilon, self.delta, "rdp")
-            self.account.charge(Ledger(sampling, [((SumQuery("step", noise),), steps)]))
+            self.account.charge(ledger)
         self._trainings.count += 1
+        return ledger
 
     def _outputs(self, X: Any) -> np.ndarray:
         """float64 [n, outputs]."""
@@ -173,7 +188,8 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
     """A classifier that is differentially private for each row, by `train_private`.
 
     Features should lie within about [-1, 1] by public bounds: scaling by the data's own mean and
-    deviation is not covered by epsilon. Classes, and the number of rows, count as public.
+    deviation is not covered by epsilon, nor are scores on private rows. Classes, and the number of
+    rows, count as public.
 
     Args:
         epsilon: of one call of `fit`.
@@ -184,11 +200,11 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
         epochs: as in `train_private`.
         batch_size: as in `train_private`.
         method: as in `train_private`.
-        method_options: further arguments of `train_private`, such as {"learning_rate": 0.5}.
-        account: pays for the trainings of all copies (cross-validation, grid search). Without one,
+        training_options: further arguments of `train_private`, such as {"learning_rate": 0.5}.
+        account: pays for the trainings of all clones (cross-validation, grid search). Without one,
             a second training is refused.
-        random_state: makes `fit` repeatable, by noise that whoever knows it can subtract: for
-            public data only. Default: noise of the operating system's generator.
+        random_state: makes `fit` repeatable, by noise that anyone who knows it can subtract: for
+            public data only, and not charged. Default: noise of the system's generator.
         device: as in `train_private`.
 
     Attributes:
@@ -240,7 +256,7 @@ class PrivateRegressor(RegressorMixin, _PrivateEstimator):
         return self._outputs(X)[:, 0]
 
 
-class _Perceptron:
+class _MLPFactory:
     """Makes a perceptron with these hidden layers."""
 
     def __init__(self, hidden: Sequence[int]) -> None:

@@ -93,7 +93,7 @@ class TrainingOptions:
             if function is not None and not callable(function):
                 raise OsoError(f"{name}: {type(function).__name__}; must be callable")
         if not isinstance(self.callbacks, Sequence) or not all(map(callable, self.callbacks)):
-            raise OsoError("callbacks: must be a list of functions of an Evaluation")
+            raise OsoError("callbacks: must be a list of functions, each called with an Evaluation")
         if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
             raise OsoError(f"checkpoint: {self.checkpoint!r}; must be a file name")
         if self.checkpoint is None and self.checkpoint_every is not None:
@@ -109,7 +109,7 @@ class TrainingOptions:
         if not callable(self.schedule):
             if self.schedule == _FUNCTION:
                 raise OsoError(
-                    "schedule: a function in resume_from, which no file keeps; give it again"
+                    "schedule: a function in resume_from, which is not stored; pass it again"
                 )
             check_named("schedule", self.schedule)
             if self.schedule not in SCHEDULES:
@@ -132,7 +132,7 @@ class TrainingOptions:
         if not self.make_method().uses_momentum:
             names = ", ".join(name for name in method_names() if _takes_optimizer(name))
             raise OsoError(
-                f"optimizer: method {self.method!r} moves the parameters itself; must be one of "
+                f"optimizer: method {self.method!r} has its own optimizer; method must be one of "
                 f"{names}"
             )
 

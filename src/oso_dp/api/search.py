@@ -38,9 +38,9 @@ from oso_dp.api.trainer import Trainer, TrainingResult
 from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
-from oso_dp.privacy.workers import Workers
 from oso_dp.training.user_model import Loss, UserModel
 
 _SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
@@ -130,7 +130,7 @@ def search_private(
             grid points.
         stopping_distribution: of their number under random stopping: "logarithmic" or "geometric".
         progress: whether to print progress; random stopping prints none.
-        **training: further arguments of `train_private`, but for `checkpoint`.
+        **training: further arguments of `train_private`, except `checkpoint`.
 
     Returns:
         The best model, with a statement of the complete search, and all trials.
@@ -146,9 +146,9 @@ def search_private(
     budget = Budget(epsilon, delta, accountant)
     if training.get("checkpoint") is not None:
         raise OsoError("checkpoint: not supported by search_private, which trains several models")
-    if Workers.current().count > 1:
+    if ProcessGroup.current().count > 1:
         raise OsoError(
-            "search_private: not supported in a group of several processes; train_private is"
+            "search_private: not supported in a torch.distributed group; run it in one process"
         )
     candidates = make_grid(grid, training)
     options = candidates[0].options

@@ -120,11 +120,11 @@ def train_private(
         evaluate: a function of a copy of the model that returns a number, computed on public data;
             its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
-        callbacks: functions that are called with an `Evaluation` after each; if one returns True,
+        callbacks: functions called with an `Evaluation` after each evaluation; if one returns True,
             the training ends as by Ctrl-C.
         checkpoint: a file for the state of this training. If it exists, the same call continues
             from it. It is written every `checkpoint_every` steps, before each evaluation, and when
-            the training ends, is interrupted or gets SIGTERM.
+            the training ends or is interrupted.
         checkpoint_every: steps between two checkpoints. Default: as `evaluate_every`.
         fix: whether GroupNorm replaces BatchNorm, which mixes examples (`replace_batch_norm`).
         resume_from: an earlier result on the same data. Training continues from it with the noise

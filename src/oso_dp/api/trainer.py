@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import oso_dp
-from oso_dp.api.checkpoints import check_identity, check_workers, read_stored
+from oso_dp.api.checkpoints import check_group, check_identity, read_stored
 from oso_dp.api.datasets import format_types, widen
 from oso_dp.api.model import History, PrivateModel, to_device, untrained_digests
 from oso_dp.api.options import TrainingOptions
@@ -27,8 +27,8 @@ from oso_dp.gradients.precision import restore_switches
 from oso_dp.methods import Method, State
 from oso_dp.methods.online import is_plain_sgd
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
-from oso_dp.privacy.workers import Workers
 from oso_dp.training.loop import Training
 from oso_dp.training.schedule_and_averaging import CONSTANT
 from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
@@ -86,18 +86,18 @@ class Trainer:
             _check_resumable(resume_from, options, self.sampling, n)
             # With the same seed, the resumed training must not repeat the earlier one's noise.
             run_id = f"{resume_from.run_id}/{resume_from.ledger.step_count}/{run_id}"
-        self.workers = Workers.current()
+        self.group = ProcessGroup.current()
         self.checkpoint = None if options.checkpoint is None else Path(options.checkpoint)
         self.stored = self._read_checkpoint()
         if self.stored is not None:
             run_id = str(self.stored["run_id"])
-        self.run = replace(self.run, run_id=self.workers.gather(run_id)[0])
+        self.run = replace(self.run, run_id=self.group.all_gather(run_id)[0])
 
     def _read_checkpoint(self) -> dict[str, Any] | None:
-        """What the first worker's file holds."""
-        is_first = self.workers.rank == 0
+        """The content of rank 0's checkpoint."""
+        is_first = self.group.rank == 0
         own = read_stored(self.checkpoint) if is_first and self.checkpoint is not None else None
-        return self.workers.gather(own)[0] if self.workers.count > 1 else own
+        return self.group.all_gather(own)[0] if self.group.count > 1 else own
 
     @property
     def last_step(self) -> int:
@@ -120,7 +120,7 @@ class Trainer:
         options, device, resume_from = self.options, self.options.torch_device(), self.resume_from
         optimizer = self._optimizer(device)
         config = TrainConfig(
-            method=_method_beside(optimizer, options),
+            method=_make_method(optimizer, options),
             noise_multiplier=noise_multiplier,
             batch_size=self.batch_size,
             steps=self.last_step,
@@ -134,10 +134,10 @@ class Trainer:
             schedule=None if options.schedule == CONSTANT else options.schedule,
             warmup=options.warmup,
             averaging=options.averaging or None,
-            workers=self.workers,
+            group=self.group,
         )
         identity = self._identity(config)
-        check_workers(self.workers.gather(identity))
+        check_group(self.group.all_gather(identity))
         history = History() if resume_from is None else resume_from.history.copy()
         with seeded(0, device):  # of what the model draws before its first step
             problem = self._problem(config, device)
@@ -150,7 +150,7 @@ class Trainer:
         if self.checkpoint is not None and self.stored is not None:
             check_identity(self.checkpoint, self.stored["identity"], identity)
             training.restore(to_device(self.stored, device))
-        is_first = self.workers.rank == 0
+        is_first = self.group.rank == 0
         bar = ProgressBar(config.steps) if progress and is_first else None
         status, stopped = control.run(self.checkpoint if is_first else None, bar)
         history.add_evaluations(training.outcomes[0].evaluations)
@@ -174,7 +174,7 @@ class Trainer:
         )
 
     def _identity(self, config: TrainConfig) -> dict[str, Any]:
-        """What a checkpoint must agree with: names and values, none of them of an example."""
+        """Arguments and shapes that must equal those in the checkpoint; no values of examples."""
         kept = ("randomness", "seed", "precision", "microbatch_size", "augmentations")
         return {
             "model": type(self.user_model.model).__name__,
@@ -190,8 +190,8 @@ class Trainer:
             "scheduler": self.options.scheduler is not None,
             "batch_size": self.batch_size,
             "steps": config.steps,
-            "workers": self.workers.count,
-            "noise_multiplier (by epsilon and delta)": config.noise_multiplier,
+            "processes": self.group.count,
+            "noise_multiplier": config.noise_multiplier,
         }
 
     def _optimizer(self, device: torch.device) -> TorchOptimizer | None:
@@ -206,7 +206,7 @@ class Trainer:
         """What is trained; OsoError if model, loss and examples do not fit."""
         own, examples = self.user_model, self.examples
         engine = own.make_engine(self.loss, examples, config.product_precision, device)
-        initial = self.workers.from_first(own.weights(device))
+        initial = self.group.broadcast(own.weights(device))
         own.check_inputs(examples)
         check_targets(engine, initial, examples)
         classes = count_classes(engine, initial, examples)
@@ -303,8 +303,8 @@ def _check_resumable(
 _AS = "as in resume_from"
 
 
-def _method_beside(optimizer: TorchOptimizer | None, options: TrainingOptions) -> Method:
-    """The method; of Online beside an optimizer that is no plain SGD, C adapts alone."""
+def _make_method(optimizer: TorchOptimizer | None, options: TrainingOptions) -> Method:
+    """The method. Online adapts only C unless the optimizer is plain SGD."""
     method = options.make_method()
     adapts = getattr(method.options, "learning_rate_rate", 0.0) != 0.0
     if optimizer is None or not adapts or is_plain_sgd(optimizer.optimizer):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class UserTraining(Training):
-    """A training whose checkpoints hold its history, too."""
+    """A training whose checkpoints also contain its history."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class TrainingControl:
         self.stopped = ""  # what asked the training to stop
 
     def scores(self, weights: Tensor) -> list[SplitScore]:
-        """The score of parameters [P], which the callbacks are told; both in the first worker."""
-        workers, score = self.training.task.workers, None
-        if workers.rank == 0:
+        """The score of parameters [P], which the callbacks are told; both on rank 0."""
+        group, score = self.training.task.group, None
+        if group.rank == 0:
             score = self._evaluate(weights)
-        score = workers.gather(score)[0]
+        score = group.all_gather(score)[0]
         return [] if score is None else [SplitScore("given", score, 0.0)]
 
     def _evaluate(self, weights: Tensor) -> float | None:
@@ -116,9 +116,11 @@ class TrainingControl:
             if bar is not None:
                 bar(step)
             self.stopped = self.signals.came or self.stopped
-            asked = training.task.workers.any(bool(self.stopped), training.state.parameters.device)
+            asked = training.task.group.any_rank(
+                bool(self.stopped), training.state.parameters.device
+            )
             if asked and step < training.task.steps and training.alive:
-                raise InterruptedByUser(self.stopped or "another worker")
+                raise InterruptedByUser(self.stopped or "another process")
 
         try:
             with self.signals.defer():

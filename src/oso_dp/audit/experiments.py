@@ -68,7 +68,7 @@ Train: TypeAlias = Callable[[str, int, int, float, float, Canaries, Sequence[str
 
 @dataclass(frozen=True)
 class StudyBackend:
-    """A `Train` of all runs in parallel, as `oso train` does; `model`: of `MODELS`."""
+    """Trains all runs in parallel, as `oso train` does. model: a key of `MODELS`."""
 
     model: str = "linear"
 

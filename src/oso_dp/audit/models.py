@@ -1,7 +1,7 @@
-"""Models of the audit: `linear`, and each of what else an example may go through on its way.
+"""Models of the audit: the linear model, alone, after dropout, used twice, with augmented views.
 
-The layer with parameters is the linear one of all of them, so a canary adds what it adds there
-(`oso_dp.audit.canaries`): it is clipped, and its direction is constant, whatever is drawn.
+Each has the parameters of the linear model only. So a canary's gradient is always clipped, and its
+direction does not depend on the random numbers (`oso_dp.audit.canaries`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from oso_dp.models import build_model
 from oso_dp.training.augmentation import Augment
 
-_FIRST_USE = 0.1  # of the scale of the second, so that the norm of the first alone is far off
+_FIRST_USE_SCALE = 0.1  # of inputs; small, so that its norm is far below the sum's
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Tied(nn.Module):
         self.linear = build_model("linear")
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.linear(_FIRST_USE * inputs) + self.linear(inputs)
+        outputs: Tensor = self.linear(_FIRST_USE_SCALE * inputs) + self.linear(inputs)
         return outputs
 
 

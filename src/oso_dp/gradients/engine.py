@@ -458,7 +458,7 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
         return
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        # torch.manual_seed takes a third of a small step, and keeps each seed for devices to come.
+        # torch.manual_seed takes a third of a small step, and stores each seed for other devices.
         torch.default_generator.manual_seed(seed)
         if on_gpu:
             with torch.cuda.device(device):

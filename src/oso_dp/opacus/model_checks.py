@@ -81,10 +81,10 @@ def _reference_gradients(
         _perturb(model)
         if _outputs(model, inputs) is None:
             return None
-        if not _repeats(model, inputs):
+        if not _is_deterministic(model, inputs):
             _check_mixing(model, inputs)
-            _stop_drawing(model)
-            if not _repeats(model, inputs):
+            _disable_dropout(model)
+            if not _is_deterministic(model, inputs):
                 return None
         directions = [torch.randn_like(one) for one in _outputs(model, inputs) or []]
         rows = []
@@ -102,7 +102,7 @@ def _reference_gradients(
 
 
 def _outputs(model: nn.Module, inputs: Structure) -> list[Tensor] | None:
-    """Those with one row for each example; None if there are none."""
+    """The model's float outputs with one row per example; None if there are none."""
     result = call_model(model, inputs)
     size = len(tensors_of(inputs)[0])
     found = [
@@ -113,12 +113,12 @@ def _outputs(model: nn.Module, inputs: Structure) -> list[Tensor] | None:
     return found or None
 
 
-def _repeats(model: nn.Module, inputs: Structure) -> bool:
+def _is_deterministic(model: nn.Module, inputs: Structure) -> bool:
     pairs = zip(_outputs(model, inputs) or [], _outputs(model, inputs) or [], strict=True)
     return all(torch.equal(one, again) for one, again in pairs)
 
 
-def _stop_drawing(model: nn.Module) -> None:
+def _disable_dropout(model: nn.Module) -> None:
     """Eval mode for modules without parameters of their own, as dropout and attention."""
     for layer in model.modules():
         if not list(layer.parameters(recurse=False)):
@@ -217,7 +217,7 @@ def _compare(
     trained = [p for name, p in model.named_parameters() if name in names]
     try:
         hooked: Any = wrap_model(model, mode, batch_first, "sum", wrap_model=False)
-        hooked.expand_shared_rows()
+        hooked.expand_position_ids()
         _product(model, inputs, directions).backward()
         held = [per_sample_gradient(p) for p in trained]
     except OsoError:

@@ -75,10 +75,11 @@ class PerExampleHooks:
         hooks.append(self._module.register_forward_pre_hook(self.before_forward, with_kwargs=True))
         hooks.append(self._module.register_forward_hook(self.after_forward))
 
-    def expand_shared_rows(self) -> None:
-        """Let an Embedding that sees one row for all examples (positions) see it once for each.
+    def expand_position_ids(self) -> None:
+        """Repeat an Embedding's single row of position ids for each example.
 
-        For models of which `model_checks.check_independence` knows that they add such rows up.
+        Only for models that `check_independence` has checked: there, the row is added to every
+        example.
         """
         hooks: Any = self._module.autograd_grad_sample_hooks
 
@@ -164,7 +165,7 @@ class PerExampleHooks:
         # Opacus's ghost hooks reject tied parameters; here they are stored as in hooks mode.
         layer = arguments[0]
         if not self.is_in_call and id(layer) in self.called_layers:
-            return  # of a part that checkpointing computes once more in the backward pass
+            return  # recomputed by gradient checkpointing in the backward pass
         GradSampleHooks.capture_activations_hook(self, *arguments)
         if self.is_in_call and torch.is_grad_enabled():
             self.called_layers = self.called_layers | {id(layer)}

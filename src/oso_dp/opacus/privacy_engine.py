@@ -151,7 +151,7 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         )
         model, private_optimizer = result[0], result[1]
         if checked:
-            model.expand_shared_rows()
+            model.expand_position_ids()
         private_optimizer.watch(model, result[-1].batch_sampler)
         self.optimizers.append(private_optimizer)
         model.allow_grad_accumulation()  # the optimizer rejects it, in all modes by one message

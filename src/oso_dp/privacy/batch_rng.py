@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import BLOCK as NOISE_BLOCK
 from oso_dp.privacy.rng_sources import RandomSource, Seeded, blocks
 from oso_dp.privacy.sampling import PoissonSampling, Words
 from oso_dp.privacy.thread_pool import run_in_threads
-from oso_dp.privacy.workers import Workers
 
 # Batches are padded to a multiple of `BLOCK`, so that few shapes occur and freed memory fits the
 # next step. With all sizes different, the heap of a long run on a CPU grew fivefold. On a CPU, the
@@ -56,7 +56,7 @@ class Batches:
 class BatchRNG:
     """Draws batches of `examples` examples, and noise, by run id, purpose and step.
 
-    workers: among which batches and noise are divided; this process draws its part.
+    group: the processes among which batches and noise are divided; this one draws its part.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class BatchRNG:
         sampling: PoissonSampling,
         examples: int,
         device: torch.device,
-        workers: Workers | None = None,
+        group: ProcessGroup | None = None,
     ) -> None:
         self.randomness, self.sampling, self.examples = randomness, sampling, examples
-        self.device, self.workers = device, workers or Workers()
+        self.device, self.group = device, group or ProcessGroup()
         self._on_device = device.type != "cpu"
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
@@ -76,11 +76,9 @@ class BatchRNG:
 
         B is the length of the longest batch, rounded up; padding has the index 0.
         """
-        own = self.workers.number_of_examples(self.examples)
-        drawn = [
-            self.workers.indices(self.sampling.draw(own, self._words(run_id, "sampling", step)))
-            for run_id in run_ids
-        ]
+        own = self.group.count_examples(self.examples)
+        words = [self._words(run_id, "sampling", step) for run_id in run_ids]
+        drawn = [self.group.to_dataset_indices(self.sampling.draw(own, each)) for each in words]
         width = padded_length(max(map(len, drawn)), self.device)
         indices = np.zeros((len(drawn), width), dtype=np.int64)
         present = np.zeros((len(drawn), width), dtype=bool)
@@ -116,7 +114,7 @@ class BatchRNG:
         return int(words(1)[0]) & 0xFFFFFFFF
 
     def _words(self, run_id: str, purpose: str, step: int) -> Words:
-        return self.randomness.words(self.workers.stream(run_id), purpose, step)
+        return self.randomness.words(self.group.stream_name(run_id), purpose, step)
 
     def add_noise(
         self,
@@ -125,9 +123,9 @@ class BatchRNG:
         totals: Sequence[Tensor],
         noise: Sequence[NoiseSpec],
     ) -> list[Tensor]:
-        """Each total, [R, ...], plus fresh noise (`RandomSource.add_noise`): this worker's part."""
-        run_ids = [self.workers.stream(run_id) for run_id in run_ids]
-        share = self.workers.noise_share
+        """Each total, [R, ...], plus this process's part of fresh noise (`RandomSource`)."""
+        run_ids = [self.group.stream_name(run_id) for run_id in run_ids]
+        share = self.group.noise_scale
         noise = [NoiseSpec(spec.purpose, spec.deviation * share) for spec in noise]
         if isinstance(self.randomness, Seeded) and not self._on_device:
             return self._add_seeded_on_host(self.randomness, run_ids, step, totals, noise)

@@ -20,11 +20,11 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.queries import QUERIES, Query, Runs
 from oso_dp.privacy.rng_sources import RandomSource, Seeded
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.unnoised_sums import PerExampleGradients, unnoised_sums
-from oso_dp.privacy.workers import Workers
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -42,7 +42,7 @@ class Mechanism:
         randomness: the source of sampling and noise. Default: seeded by run id.
         device: where the sums are computed.
         microbatch_size: examples per forward pass. Default: the complete batch.
-        workers: processes with a mechanism each, whose sums are added up. Default: this one.
+        group: processes with a mechanism each, whose sums are added up. Default: this one.
 
     Raises:
         OsoError: for a value out of range.
@@ -57,7 +57,7 @@ class Mechanism:
         randomness: RandomSource | None = None,
         device: str | torch.device = "cpu",
         microbatch_size: int | None = None,
-        workers: Workers | None = None,
+        group: ProcessGroup | None = None,
     ) -> None:
         if not 0 < batch_size <= examples:
             raise OsoError(
@@ -74,13 +74,13 @@ class Mechanism:
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling.of(batch_size, examples)
         self.random_numbers = BatchRNG(
-            randomness or Seeded(), self.sampling, examples, torch.device(device), workers
+            randomness or Seeded(), self.sampling, examples, torch.device(device), group
         )
         self.microbatch_size = microbatch_size
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
-        # Drawn before their step, at most for one step: run ids, step, batches.
+        # Prefetched batches of the next step: run ids, step, batches.
         self._ahead: tuple[tuple[str, ...], int, list[Batches]] | None = None
 
     def release(
@@ -128,7 +128,7 @@ class Mechanism:
             prefetch(ahead[0].indices[:, self._microbatches(ahead[0].indices)[0]])
         totals = self._totals(runs, batches, queries, gradients_of)
         noised = self._add_noise(totals, queries, runs, step)
-        noised = self.random_numbers.workers.add_up(noised)
+        noised = self.random_numbers.group.all_reduce(noised)
         return {
             query.key: total / self.batch_size for query, total in zip(queries, noised, strict=True)
         }
@@ -171,7 +171,7 @@ class Mechanism:
             )
 
     def _draw_batches(self, runs: slice, step: int) -> list[Batches]:
-        """The batches of these runs; each is given once, whenever it was drawn."""
+        """The batches of these runs at this step: those drawn ahead, or new ones."""
         drawn, self._ahead = self._ahead, None
         if drawn is not None and drawn[:2] == (tuple(self.run_ids[runs]), step):
             return drawn[2]

@@ -84,7 +84,7 @@ class Seeded(RandomSource):
     def fill(self, out: np.ndarray, run_id: str, purpose: str, step: int, block: int) -> None:
         """Write the normal numbers of a block of a CPU's stream into out, float64 [<= BLOCK].
 
-        `BatchRNG` adds them there; they are others than those of `add_noise`.
+        On a CPU, `BatchRNG` adds these instead of calling `add_noise`, which draws others (Philox).
         """
         bits = StreamKey(run_id, purpose, step, block).bits()
         np.random.Generator(bits).standard_normal(out=out)

@@ -1,14 +1,9 @@
-"""Adds normal noise that nobody can predict or repeat, from ChaCha20's words, on any device.
+"""Adds normal noise from ChaCha20 and rounds the sum to a grid, on any device.
 
-A floating-point number may reveal by its lowest bits which sum it is the noisy version of (Mironov,
-On Significance of the Least Significant Bits for Differential Privacy, CCS 2012). So a noisy sum is
-rounded to a multiple of a power of two, about a thousandth of the noise's deviation. With x the sum
-and z the noise, both float64, what is returned is a function of the exact value of x + z, since
-adding in float64 rounds that value: post-processing. It remains that z is not exactly normal:
-
-- A cell of the grid gets the probability of a normal number within a relative error of about
-  |z| 2^-38, as z has rounding errors of a few 2^-53 and a cell is 2^-10 to 2^-11 deviations wide.
-- A number is at most 9.4 deviations from 0: the tails beyond have a probability of 5e-21.
+The low bits of a floating-point sum can reveal the noiseless sum (Mironov, On Significance of the
+Least Significant Bits for Differential Privacy, CCS 2012). Rounding to a power of two, 2^-11 to
+2^-10 standard deviations, removes them; docs/internals/privacy.md, "Noise and rounding", has the
+proof and the error bounds.
 """
 
 from __future__ import annotations
@@ -31,6 +26,8 @@ def add_noise(totals: Sequence[Tensor], deviations: Sequence[Tensor]) -> list[Te
 
     deviations: of each total, float64 [R], on its device. All totals are on one device.
     """
+    if not totals:
+        return []
     numbers = _Normals(sum(total.numel() for total in totals), totals[0].device)
     spacings = grid_spacing(torch.stack(list(deviations))[..., None])
     noised = []
@@ -61,28 +58,28 @@ def round_to_grid(numbers: Tensor, spacing: Tensor) -> Tensor:
 
 
 class _Normals:
-    """So many standard normal numbers, drawn in blocks with a key each."""
+    """Yields `count` standard normal numbers, drawn in blocks, each with a new key."""
 
     def __init__(self, count: int, device: torch.device) -> None:
         self.needed = count  # not taken yet
-        self.most = _HOST_BLOCK if device.type == "cpu" else _DEVICE_BLOCK
-        pairs = -(-min(count, self.most) // 2)
+        self.block_size = _HOST_BLOCK if device.type == "cpu" else _DEVICE_BLOCK
+        pairs = -(-min(count, self.block_size) // 2)
         self._words = torch.empty(2 * pairs, dtype=torch.int64, device=device)
         self._values = torch.empty(3 * pairs, dtype=torch.float64, device=device)
         self._drawn = self._values[:0]
 
     def blocks(self, runs: int, size: int) -> Iterator[tuple[int, int, slice]]:
         """Parts of [R, P] that a block has enough numbers for: the first run, how many, columns."""
-        rows = max(1, self.most // max(1, size))
+        rows = max(1, self.block_size // max(1, size))
         for run in range(0, runs, rows):
-            for start in range(0, size, self.most):
-                yield run, rows, slice(start, start + self.most)
+            for start in range(0, size, self.block_size):
+                yield run, rows, slice(start, start + self.block_size)
 
     def take(self, shape: Sequence[int]) -> Tensor:
         """The next numbers, float64, to be overwritten; those of the last call are lost."""
         count = math.prod(shape)
         if len(self._drawn) < count:  # what is left of a block is not used
-            pairs = -(-min(self.most, self.needed) // 2)
+            pairs = -(-min(self.block_size, self.needed) // 2)
             words = self._words[: 2 * pairs].view(2, pairs)
             draw_words(words)
             self._drawn = box_muller(words, self._values[: 3 * pairs].view(3, pairs))

@@ -95,11 +95,11 @@ def advance(
     on_progress: Callable[[int], None] = lambda step: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
-    """Train from the state that it has; see `train`.
+    """Train from the present state; see `train`.
 
-    save_every: steps between two checkpoints, instead of at evaluations. Then one is also written
-        before each evaluation, so that no step of which something was seen is taken again, and
-        after the last step. The evaluation of a restored step is made up for.
+    save_every: steps between two checkpoints, instead of at evaluations. A checkpoint is then also
+        written before each evaluation, so that no observed step runs twice, and after the last
+        step. If the restored step is due for evaluation, it is evaluated first.
     """
     task = training.task
     began = clock()
@@ -174,7 +174,7 @@ class Training:
             get_source(task.randomness),
             device,
             task.microbatch_size,
-            task.workers,
+            task.group,
         )
         self.state = State(
             parameters=problem.initial_parameters.clone(),

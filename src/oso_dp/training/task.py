@@ -19,8 +19,8 @@ from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.methods import Method
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import init_generator
-from oso_dp.privacy.workers import Workers
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import Augment
 from oso_dp.training.evaluate import Evaluator, SplitScore
@@ -48,7 +48,7 @@ class TrainConfig:
     microbatch_size: int | None = None  # examples of a run per forward pass; None: the batch
     augment: Augment | None = None  # of an example: see oso_dp.training.augmentation
     views: int = 1  # K, augmented views of each example
-    workers: Workers = field(default_factory=Workers)  # that train together
+    group: ProcessGroup = field(default_factory=ProcessGroup)  # that train together
 
     @property
     def product_precision(self) -> Precision:
@@ -74,7 +74,7 @@ class Examples(Protocol):
 
     @property
     def prefetch(self) -> Callable[[Tensor], None] | None:
-        """To be called with the next batch's indices before this one is used; None: no need."""
+        """Starts to fetch the next batch, given its indices; None if examples are in memory."""
 
     def __len__(self) -> int: ...
 

@@ -66,7 +66,7 @@ class TorchOptimizer:
         """ValueError for a state of another optimizer."""
         self.optimizer.load_state_dict(state["optimizer"])
         if (self.scheduler is not None) != bool(state["scheduler"]):
-            raise ValueError("its scheduler is not this one")
+            raise ValueError("its state is with a scheduler and this call without, or the reverse")
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
 
@@ -79,7 +79,7 @@ def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter]) -> None:
     if isinstance(optimizer, torch.optim.LBFGS) or (
         closure is not None and closure.default is inspect.Parameter.empty
     ):
-        raise OsoError(f"optimizer: {kind} needs a closure, which would compute losses again")
+        raise OsoError(f"optimizer: {kind} needs a closure, whose losses are not sanitized")
     given = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = next((name for name, p in trained.items() if id(p) not in given), None)
     if missing is not None:
@@ -89,8 +89,8 @@ def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter]) -> None:
         )
     if not given <= {id(p) for p in trained.values()}:
         raise OsoError(
-            "optimizer: has parameters that are not trained ones of the module that it is called "
-            "with; make it of that module's parameters that require a gradient"
+            "optimizer: has parameters that are not trained parameters of the model passed to the "
+            "function; use model.parameters()"
         )
 
 
@@ -101,4 +101,6 @@ def _check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
     if not isinstance(scheduler, LRScheduler):
         raise OsoError(f"scheduler: returns {kind}; must return a torch scheduler")
     if scheduler.optimizer is not optimizer:
-        raise OsoError("scheduler: is not of the optimizer that it is called with")
+        raise OsoError(
+            "scheduler: has another optimizer; create it with the one passed to the function"
+        )

@@ -1,4 +1,4 @@
-"""One of several processes that train together (gloo): python two_workers.py FOLDER RANK COUNT.
+"""One of several processes that train together (gloo): python two_processes.py FOLDER RANK COUNT.
 
 Writes what each scenario gives to FOLDER/RANK of COUNT.
 """
@@ -15,9 +15,9 @@ from torch import nn
 from oso_dp import OsoError, train_private
 from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.privacy.rng_sources import get_source
-from oso_dp.privacy.workers import Workers
 from oso_dp.training.loop import Training
 
 EXAMPLES, SIGMA = 401, 1.7
@@ -30,7 +30,7 @@ def data(examples: int = EXAMPLES):
 
 
 def train(given=None, **options):
-    torch.manual_seed(Workers.current().rank)  # the first worker's parameters count
+    torch.manual_seed(ProcessGroup.current().rank)  # rank 0's parameters count
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
     usual = {"epsilon": 3.0, "delta": 1e-5, "epochs": 2, "batch_size": 50, "method": "online"}
     usual |= {"randomness": "seeded", "seed": 1, "progress": False}
@@ -81,15 +81,17 @@ class Zeros:
 
 def noise(source: str) -> dict:
     """What is added to sums of zero, by this worker and by all."""
-    mechanism = Mechanism(["run"], 1000, 100, SIGMA, get_source(source), workers=Workers.current())
+    mechanism = Mechanism(
+        ["run"], 1000, 100, SIGMA, get_source(source), group=ProcessGroup.current()
+    )
     own: list[torch.Tensor] = []
-    add_up = Workers.add_up
+    all_reduce = ProcessGroup.all_reduce
 
     def noted(self, totals):
         own.extend(total.clone() for total in totals)
-        return add_up(self, totals)
+        return all_reduce(self, totals)
 
-    with patch.object(Workers, "add_up", noted):
+    with patch.object(ProcessGroup, "all_reduce", noted):
         (answer,) = mechanism.release(
             slice(0, 1), 1, [ClippedGradient(SIGMA, torch.ones(1))],
             lambda runs, batch: Zeros(batch.shape),
@@ -100,7 +102,7 @@ def noise(source: str) -> dict:
 def batches() -> list[list[int]]:
     draws = BatchRNG(
         get_source("seeded"), Mechanism(["run"], 1000, 500).sampling, 999, torch.device("cpu"),
-        Workers.current(),
+        ProcessGroup.current(),
     )  # fmt: skip
     drawn = [draws.batches(["run"], step) for step in range(1, 41)]
     return [indices[0][present[0]].tolist() for indices, present in drawn]

@@ -7,12 +7,12 @@ import sys
 import pytest
 import scipy.stats
 import torch
-from tests.api.two_workers import EXAMPLES, SIGMA
+from tests.api.two_processes import EXAMPLES, SIGMA
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from oso_dp import OsoError
-from oso_dp.privacy.workers import Workers
+from oso_dp.privacy.process_group import ProcessGroup
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def results(tmp_path_factory, repo) -> dict[tuple[int, int], dict]:
     """By rank and number of processes."""
     folder = tmp_path_factory.mktemp("workers")
     ranks = [(0, 1), (0, 2), (1, 2)]
-    script = str(repo / "tests/api/two_workers.py")
+    script = str(repo / "tests/api/two_processes.py")
     inherited = os.environ.get("PYTHONPATH", "")  # a planted fault reaches all processes by it
     path = os.pathsep.join(filter(None, [str(repo), str(repo / "src"), inherited]))
     environment = {**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"}
@@ -108,10 +108,10 @@ def test_each_example_is_in_one_workers_batches_at_the_same_rate(alone, both) ->
 def test_what_differs_between_workers_is_refused_in_all(both) -> None:
     for worker in both:
         assert worker["other data"] == (
-            f"workers: examples {EXAMPLES} in worker 0 and {EXAMPLES + 1} in worker 1; must be the "
-            "same in all processes of the group"
+            f"examples: {EXAMPLES} on rank 0, {EXAMPLES + 1} on rank 1; must be equal in all "
+            "processes of the group"
         )
-        assert worker["other options"].startswith("workers: momentum 0.1 in worker 0 and 0.2 in wo")
+        assert worker["other options"].startswith("momentum: 0.1 on rank 0, 0.2 on rank 1; must")
 
 
 @pytest.mark.parametrize("examples", [1, 2, 7, 400])
@@ -122,8 +122,8 @@ def test_every_example_belongs_to_one_worker(examples: int, count: int) -> None:
     every = [
         index
         for rank in range(count)
-        for index in Workers(rank, count).indices(
-            np.arange(Workers(rank, count).number_of_examples(examples))
+        for index in ProcessGroup(rank, count).to_dataset_indices(
+            np.arange(ProcessGroup(rank, count).count_examples(examples))
         )
     ]
     assert sorted(every) == list(range(examples))
@@ -137,6 +137,8 @@ def test_a_wrapped_module_is_refused(train) -> None:
 
 
 def test_a_search_is_refused_in_a_group(search, monkeypatch) -> None:
-    monkeypatch.setattr(Workers, "current", lambda: Workers(0, 2))
-    with pytest.raises(OsoError, match="search_private: not supported in a group of several"):
+    monkeypatch.setattr(ProcessGroup, "current", lambda: ProcessGroup(0, 2))
+    with pytest.raises(
+        OsoError, match=r"search_private: not supported in a torch\.distributed group"
+    ):
         search()
