@@ -1,11 +1,14 @@
 """scikit-learn's estimators: its own checks, and trainings that are paid for once each."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -15,6 +18,8 @@ from torch import nn
 from oso_dp import OsoError
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.api.estimators import PrivacyAccount, PrivateClassifier, PrivateRegressor
+from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.sampling import PoissonSampling
 
 # Enough for scikit-learn's checks to see that something is learned; steps of all examples.
 LEARNING = {
@@ -38,7 +43,9 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
 def test_scikit_learns_checks_pass(kind) -> None:
     """With seeded noise, since they ask for results that repeat; without exceptions."""
-    results = check_estimator(kind(**LEARNING, random_state=0), on_fail=None, on_skip=None)
+    results = check_estimator(
+        kind(**LEARNING, public=True, random_state=0), on_fail=None, on_skip=None
+    )
     failed = [one["check_name"] for one in results if one["status"] not in ("passed", "skipped")]
     assert failed == []
     assert len(results) > 40
@@ -46,7 +53,9 @@ def test_scikit_learns_checks_pass(kind) -> None:
 
 def test_a_classifier_learns_and_states_its_cost(rows) -> None:
     inputs, targets = rows
-    fitted = PrivateClassifier(epsilon=8.0, epochs=20, batch_size=100, random_state=1).fit(*rows)
+    fitted = PrivateClassifier(
+        epsilon=8.0, epochs=20, batch_size=100, public=True, random_state=1
+    ).fit(*rows)
     assert fitted.score(inputs, targets) > 0.85
     assert fitted.classes_.tolist() == ["no", "yes"]
     assert 7.9 < fitted.statement_.epsilon <= 8.0
@@ -58,7 +67,7 @@ def test_a_classifier_learns_and_states_its_cost(rows) -> None:
 
 def test_a_regressor_learns(rows) -> None:
     inputs, _ = rows
-    fitted = PrivateRegressor(epsilon=20.0, epochs=30, batch_size=100, random_state=1)
+    fitted = PrivateRegressor(epsilon=20.0, epochs=30, batch_size=100, public=True, random_state=1)
     assert fitted.fit(inputs, inputs[:, 0] / 3).score(inputs, inputs[:, 0] / 3) > 0.5
 
 
@@ -71,9 +80,14 @@ def test_a_seed_repeats_and_system_noise_does_not(kind, rows) -> None:
         fitted = kind(**QUICK, **options).fit(inputs, targets)
         return torch.cat([p.detach().flatten() for p in fitted.module_.parameters()]).numpy()
 
-    assert np.array_equal(outputs(random_state=3), outputs(random_state=3))
-    assert not np.array_equal(outputs(random_state=3), outputs(random_state=4))
-    assert not np.array_equal(outputs(), outputs())
+    assert np.array_equal(
+        outputs(public=True, random_state=3), outputs(public=True, random_state=3)
+    )
+    assert not np.array_equal(
+        outputs(public=True, random_state=3), outputs(public=True, random_state=4)
+    )
+    # A seed alone makes no noise that anyone could subtract: scikit-learn sets it by itself.
+    assert not np.array_equal(outputs(random_state=9), outputs(random_state=9))
 
 
 def test_a_model_of_ones_own_is_trained(rows) -> None:
@@ -81,7 +95,9 @@ def test_a_model_of_ones_own_is_trained(rows) -> None:
         return nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, outputs))
 
     options = {"optimizer": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01)}
-    fitted = PrivateClassifier(**QUICK, model=make, training_options=options, random_state=0)
+    fitted = PrivateClassifier(
+        **QUICK, model=make, training_options=options, public=True, random_state=0
+    )
     assert fitted.fit(*rows).module_[0].out_features == 7
 
 
@@ -158,6 +174,49 @@ def test_a_training_that_is_refused_costs_nothing(rows) -> None:
     assert alone.set_params(method=None).fit(*rows).n_iter_ == 12
 
 
+@pytest.mark.parametrize("copied", [deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_know_of_each_others_trainings(copied, rows) -> None:
+    """Also of an estimator that was not fitted: each of several copies would be the first."""
+    one = PrivateClassifier(**QUICK)
+    copies = [copied(one) for _ in range(2)]
+    with pytest.raises(OsoError, match="was trained before"):
+        [each.fit(*rows) for each in copies]
+
+
+def test_bagging_is_charged(rows) -> None:
+    """It seeds its estimators."""
+    account = PrivacyAccount(9.0, 1e-4)
+    one = PrivateClassifier(**QUICK, account=account)
+    BaggingClassifier(one, n_estimators=3, max_samples=200, bootstrap=False).fit(*rows)
+    assert len(account.ledgers) == 3
+
+
+def test_an_account_is_never_overdrawn_by_threads() -> None:
+    account = PrivacyAccount(1.0, 1e-4)
+    ledger = Ledger(PoissonSampling(1.0), [((SumQuery("step", 5.0),), 1)])
+
+    def charge(_: int) -> bool:
+        try:
+            account.charge(ledger)
+        except OsoError:
+            return False
+        return True
+
+    alone = 0
+    while charge(0):
+        alone += 1
+    account.ledgers.clear()
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(charge, range(8 * alone))) == alone
+    assert account.spent <= 1.0
+
+
+def test_options_that_would_cost_more_than_is_charged_are_refused(rows) -> None:
+    one = PrivateClassifier(**QUICK, training_options={"accountant": "pld"})
+    with pytest.raises(OsoError, match="training_options: 'accountant' cannot be given there"):
+        one.fit(*rows)
+
+
 def test_an_account_stays_in_its_process(rows) -> None:
     one = PrivateClassifier(**QUICK, account=PrivacyAccount(2.0, 1e-4))
     with pytest.raises(OsoError, match="account: cannot be sent to another process"):
@@ -180,10 +239,10 @@ def test_an_account_stays_in_its_process(rows) -> None:
 )
 def test_bad_options_are_refused(options, line: str, rows) -> None:
     with pytest.raises(OsoError) as error:
-        PrivateClassifier(**{**QUICK, **options}, random_state=0).fit(*rows)
+        PrivateClassifier(**{**QUICK, **options}, public=True, random_state=0).fit(*rows)
     assert line in str(error.value)
 
 
 def test_one_class_is_refused(rows) -> None:
     with pytest.raises(ValueError, match="y has one class; must have two or more"):
-        PrivateClassifier(**QUICK, random_state=0).fit(rows[0], np.zeros(300))
+        PrivateClassifier(**QUICK, public=True, random_state=0).fit(rows[0], np.zeros(300))

@@ -207,6 +207,10 @@ OTHER = nn.Linear(2, 2)
         ({"schedule": "cosin"}, "'cosin'; must be one of constant, linear, cosine, or a function"),
         ({"schedule": 3}, "schedule: 3; must be a string"),
         ({"warmup": 1.0}, "warmup: 1.0; must be"),
+        (
+            {"optimizer": sgd, "method": "fixed_quantile_per_layer", "quantile": 0.5},
+            "optimizer: method 'fixed_quantile_per_layer' clips each layer; must be",
+        ),
         ({"method": "auto_dog", "warmup": 0.1}, "warmup: 0.1; must be 0.0 for method 'auto_dog'"),
         (
             {"method": "auto_dog", "schedule": lambda step, steps: 1.0},

@@ -114,7 +114,9 @@ class KilledError(Exception):
 
 def killed_and_resumed(path: Path) -> dict:
     """Killed in all workers at once, at a step between two checkpoints."""
-    options = {"checkpoint": path, "checkpoint_every": 4, "evaluate": lambda model: 0.5}
+    options = {"checkpoint_every": 4, "evaluate": lambda model: 0.5, "checkpoint": path}
+    if ProcessGroup.current().rank > 0:  # as scripts do
+        del options["checkpoint"], options["checkpoint_every"]
     take_step = Training.take_step
 
     def kill(self) -> None:
@@ -143,6 +145,8 @@ def main(folder: Path, rank: int, count: int) -> dict:
     }
     if count > 1:
         found["other data"] = refusal(lambda: train(data(EXAMPLES + rank)))
+        found["other order"] = refusal(lambda: train(tuple(one.roll(rank, 0) for one in data())))
+        found["other evaluations"] = refusal(lambda: train(evaluate_every=rank + 1))
         found["other options"] = refusal(lambda: train(momentum=0.1 * (rank + 1)))
     return found
 

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
+from oso_dp.errors import OsoError
+
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
 
@@ -257,3 +259,40 @@ def test_rows_of_a_model_that_was_not_tried_are_not_expanded(mode) -> None:
     made = make(mode=mode, model=Words(added), loader=untried_loader(*examples()))
     message = "layers see 1 and 4 examples" if mode != "ghost" else "4 losses for a batch of 1"
     refused(lambda: made.step(torch.arange(24).view(4, 6) % 9, torch.zeros(4).long()), message)
+
+
+def test_a_layer_that_is_called_outside_of_the_model_is_not_taken_for_recomputed(mode) -> None:
+    """At any step: most are not watched for gradients of other origins."""
+    model = Words(added)
+    made = make(mode=mode, model=model, loader=DataLoader(Texts(), batch_size=6))
+    inputs, targets = torch.arange(24).view(4, 6) % 9, torch.zeros(4).long()
+    for _ in range(4):
+        made.step(inputs, targets)
+
+    def step() -> None:
+        made.optimizer.zero_grad()
+        made.model(inputs)
+        rows = model.head(torch.randn(4, 4))  # in place of the model's outputs
+        made.criterion(rows, targets).backward()
+        made.optimizer.step()
+
+    with pytest.raises(OsoError):
+        step()
+    assert made.optimizer.ledger.step_count == 4
+
+
+class Balanced(nn.Module):
+    """Also returns a term that mixes the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.linear(inputs)
+        return outputs, outputs.softmax(dim=1).mean(dim=0).square().sum()
+
+
+def test_a_model_with_an_output_of_the_whole_batch_is_not_tried() -> None:
+    with pytest.warns(UserWarning, match="not checked whether it mixes"):
+        make(model=Balanced(), loader=loader_of(*examples()))

@@ -1,7 +1,8 @@
 """Periodic checkpoints of `train_private`, from which the same call continues after a kill.
 
 A file has sanitized values and constants only, nothing of the data but the number of examples and
-their types. So it cannot tell whether the data are the same: that is up to the caller.
+their types; no times either, which depend on batch sizes. So it cannot tell whether the data are
+the same: that is up to the caller.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ def read_stored(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def check_identity(path: Path, stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """OsoError for a checkpoint of another training: names the first argument that differs."""
+def check_identity(path: Path | None, stored: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """OsoError for a checkpoint of another training: names the first argument that differs.
+
+    path: None if only another process has it.
+    """
     for name, value in own.items():
         if stored.get(name) != value:
             raise OsoError(
-                f"checkpoint: {path}: {name} is {stored.get(name)!r}; must be {value!r}, as in "
-                "this call; or name another file"
+                f"checkpoint: {path or 'of rank 0'}: {name} is {stored.get(name)!r}; must be "
+                f"{value!r}, as in this call; or name another file"
             )
 
 

@@ -131,6 +131,7 @@ class Fetcher:
         self._options, self._queue = options.workers, _Queue()
         self._loader: DataLoader[Answer] | None = None
         self._pending: Iterator[Answer] | None = None  # answers to the requests of the queue
+        self._ready: tuple[list[Request], list[Answer]] | None = None  # to those before
 
     def split(self, indices: Sequence[int]) -> list[Sequence[int]]:
         """Parts of a batch, such that all worker processes have equally many."""
@@ -143,23 +144,41 @@ class Fetcher:
         if not self._options:
             return map(self._requests.answer, requests)
         requests = list(requests)
+        if self._ready is not None and self._ready[0] == requests:
+            answers, self._ready = self._ready[1], None
+            return answers
+        if self._pending is None or self._queue.requests != requests:
+            self.prefetch(requests)
+        self._collect()
+        assert self._ready is not None
+        answers, self._ready = self._ready[1], None
+        return answers
+
+    def prefetch(self, requests: Iterable[Request]) -> None:
+        """Start to fetch the examples of a later call, when those of the next are there.
+
+        They are discarded if the requests of that call differ.
+        """
+        if not self._options:
+            return
+        self._collect()
         try:
-            if self._pending is None or self._queue.requests != requests:
-                self.prefetch(requests)
-            pending, self._pending = self._pending, None
-            return list(pending or ())
-        except BaseException:  # what is still on its way is no answer to a later request
+            self._queue.requests = list(requests)
+            self._pending = iter(self._start())
+        except BaseException:
             self.close()
             raise
 
-    def prefetch(self, requests: Iterable[Request]) -> None:
-        """Start to fetch the examples of the next call; discarded if its requests differ."""
-        if not self._options:
+    def _collect(self) -> None:
+        """Wait for what worker processes are fetching."""
+        if self._pending is None:
             return
-        if self._pending is not None:
-            list(self._pending)  # a batch that was not wanted
-        self._queue.requests = list(requests)
-        self._pending = iter(self._start())
+        pending, self._pending = self._pending, None
+        try:
+            self._ready = self._queue.requests, list(pending)
+        except BaseException:  # what is still on its way is no answer to a later request
+            self.close()
+            raise
 
     def _start(self) -> DataLoader[Answer]:
         if self._loader is None:
@@ -176,7 +195,7 @@ class Fetcher:
 
     def close(self) -> None:
         """End the worker processes; a later request starts new ones."""
-        loader, self._loader, self._pending = self._loader, None, None
+        loader, self._loader, self._pending, self._ready = self._loader, None, None, None
         processes: Any = None if loader is None else loader._iterator
         if processes is not None:
             processes._shutdown_workers()  # torch has no public way

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -46,6 +47,7 @@ class PrivacyAccount:
     def __init__(self, epsilon: float, delta: float) -> None:
         self.budget = Budget(epsilon, delta)
         self.ledgers: list[Ledger] = []
+        self._lock = Lock()
 
     @property
     def spent(self) -> float:
@@ -55,14 +57,20 @@ class PrivacyAccount:
     def charge(self, ledger: Ledger) -> None:
         """Pay for a training; OsoError, and no change, if not enough is left."""
         budget = self.budget
-        total = compute_epsilon([*self.ledgers, ledger], budget.delta)
-        if total > budget.epsilon * (1 + ROUNDING):
-            raise OsoError(
-                f"account: epsilon {format_spent_epsilon(self.spent)} of {budget.epsilon:g} is "
-                f"spent, and this training would make it {format_spent_epsilon(total)}; train "
-                "fewer models, or each with a smaller epsilon"
-            )
-        self.ledgers.append(ledger)
+        with self._lock:
+            total = compute_epsilon([*self.ledgers, ledger], budget.delta)
+            if total > budget.epsilon * (1 + ROUNDING):
+                raise OsoError(
+                    f"account: epsilon {format_spent_epsilon(self.spent)} of {budget.epsilon:g} is "
+                    f"spent, and this training would make it {format_spent_epsilon(total)}; train "
+                    "fewer models, or each with a smaller epsilon"
+                )
+            self.ledgers.append(ledger)
+
+    def refund(self, ledger: Ledger) -> None:
+        """Take back the charge of a training that was refused before its first step."""
+        with self._lock:
+            self.ledgers.remove(ledger)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # of a copied estimator
@@ -76,11 +84,23 @@ class PrivacyAccount:
         return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g})"
 
 
-class _Trainings:
-    """How many trainings the clones of an estimator have made."""
+# What would make a training cost more than is charged.
+_NOT_OPTIONS = frozenset(
+    {"accountant", "randomness", "seed", "resume_from", "checkpoint", "checkpoint_every"}
+)
 
-    def __init__(self) -> None:
-        self.count = 0
+
+class _Trainings:
+    """How many trainings the clones of an estimator have made; shared by all copies."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count, self.lock = count, Lock()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _Trainings, (1,)  # in another process the copies know nothing of each other
 
 
 class _PrivateEstimator(BaseEstimator):
@@ -96,12 +116,13 @@ class _PrivateEstimator(BaseEstimator):
         method: str | None = None,
         training_options: dict[str, Any] | None = None,
         account: PrivacyAccount | None = None,
+        public: bool = False,
         random_state: Any = None,
         device: str = "cpu",
     ) -> None:
         self.epsilon, self.delta, self.model, self.hidden = epsilon, delta, model, hidden
         self.epochs, self.batch_size, self.method = epochs, batch_size, method
-        self.training_options, self.account = training_options, account
+        self.training_options, self.account, self.public = training_options, account, public
         self.random_state, self.device = random_state, device
         self._trainings = _Trainings()
 
@@ -112,14 +133,15 @@ class _PrivateEstimator(BaseEstimator):
 
     def _fit(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
         """Train on inputs [n, features] and targets [n, ...]."""
-        paid = self._pay(len(inputs)) if self.random_state is None else None
+        refused = _NOT_OPTIONS & {*(self.training_options or ())}
+        if refused:
+            raise OsoError(f"training_options: {min(refused)!r} cannot be given there")
+        paid = None if self.public else self._pay(len(inputs))
         try:
             self._train(inputs, targets, outputs, loss)
         except OsoError as error:
             if not getattr(error, "__notes__", None):  # refused before the first step
-                self._trainings.count -= paid is not None
-                if paid is not None and self.account is not None:
-                    self.account.ledgers.remove(paid)
+                self._refund(paid)
             raise
 
     def _train(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
@@ -128,7 +150,7 @@ class _PrivateEstimator(BaseEstimator):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(random.randint(2**31)))
             module = make(inputs.shape[1], outputs)
-        seed = None if self.random_state is None else int(random.randint(2**31))
+        seed = int(random.randint(2**31)) if self.public else None
         result = train_private(
             module,
             loss,
@@ -158,17 +180,25 @@ class _PrivateEstimator(BaseEstimator):
         steps = count_steps(self.epochs, examples, size)
         noise = remaining_noise_multiplier(sampling, steps, self.epsilon, self.delta, "rdp")
         ledger = Ledger(sampling, [((SumQuery("step", noise),), steps)])
-        if self.account is None:
-            if self._trainings.count > 0:
+        with self._trainings.lock:
+            if self.account is None and self._trainings.count > 0:
                 raise OsoError(
                     "fit: this estimator or a clone of it was trained before, and each fit costs "
                     "epsilon; pass account=PrivacyAccount(epsilon, delta), or for public data "
-                    "random_state"
+                    "public=True"
                 )
-        else:
-            self.account.charge(ledger)
-        self._trainings.count += 1
+            if self.account is not None:
+                self.account.charge(ledger)
+            self._trainings.count += 1
         return ledger
+
+    def _refund(self, paid: Ledger | None) -> None:
+        if paid is None:
+            return
+        with self._trainings.lock:
+            self._trainings.count -= 1
+        if self.account is not None:
+            self.account.refund(paid)
 
     def _outputs(self, X: Any) -> np.ndarray:
         """float64 [n, outputs]."""
@@ -180,7 +210,7 @@ class _PrivateEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.random_state is None
+        tags.non_deterministic = not self.public
         return tags
 
 
@@ -203,8 +233,9 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
         training_options: further arguments of `train_private`, such as {"learning_rate": 0.5}.
         account: pays for the trainings of all clones (cross-validation, grid search). Without one,
             a second training is refused.
-        random_state: makes `fit` repeatable, by noise that anyone who knows it can subtract: for
-            public data only, and not charged. Default: noise of the system's generator.
+        public: whether the data need no protection: noise is then seeded by random_state, and
+            nothing is charged.
+        random_state: of the initial parameters, and of the noise for public data.
         device: as in `train_private`.
 
     Attributes:

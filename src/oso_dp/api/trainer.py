@@ -13,7 +13,7 @@ from torch import nn
 
 import oso_dp
 from oso_dp.api.checkpoints import check_group, check_identity, read_stored
-from oso_dp.api.datasets import format_types, widen
+from oso_dp.api.datasets import digest, format_types, widen
 from oso_dp.api.model import History, PrivateModel, to_device, untrained_digests
 from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
@@ -137,7 +137,7 @@ class Trainer:
             group=self.group,
         )
         identity = self._identity(config)
-        check_group(self.group.all_gather(identity))
+        self._check_group(identity)
         history = History() if resume_from is None else resume_from.history.copy()
         with seeded(0, device):  # of what the model draws before its first step
             problem = self._problem(config, device)
@@ -147,7 +147,7 @@ class Trainer:
         problem.scores = control.scores
         if resume_from is not None:
             _resume(training, resume_from)
-        if self.checkpoint is not None and self.stored is not None:
+        if self.stored is not None:  # on every rank, whoever was given the file
             check_identity(self.checkpoint, self.stored["identity"], identity)
             training.restore(to_device(self.stored, device))
         is_first = self.group.rank == 0
@@ -193,6 +193,13 @@ class Trainer:
             "processes": self.group.count,
             "noise_multiplier": config.noise_multiplier,
         }
+
+    def _check_group(self, identity: dict[str, Any]) -> None:
+        """OsoError unless all processes train the same model on the same data."""
+        if self.group.count > 1:
+            evaluate_every = self.options.evaluate_every
+            own = {**identity, "evaluate_every": evaluate_every, "data": digest(self.examples)}
+            check_group(self.group.all_gather(own))
 
     def _optimizer(self, device: torch.device) -> TorchOptimizer | None:
         """The torch optimizer that moves the parameters, of a copy of the model."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from oso_dp.api.arguments import call_for_number
 from oso_dp.api.callbacks import Evaluation
 from oso_dp.api.checkpoints import FORMAT
-from oso_dp.errors import InterruptedByUser
+from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.methods import State
 from oso_dp.signals import SignalRecorder
 from oso_dp.study.cohort import Run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from oso_dp.api.model import History
     from oso_dp.api.options import TrainingOptions
     from oso_dp.api.progress_bar import ProgressBar
-    from oso_dp.privacy.queries import Answers
+    from oso_dp.privacy.queries import Answers, Query
 
 
 class UserTraining(Training):
@@ -45,11 +45,21 @@ class UserTraining(Training):
         identity: dict[str, Any],
     ) -> None:
         super().__init__(config, [run], problem, _record_steps(history, config))
+        if problem.optimizer is not None and isinstance(self._queries()[0].key, tuple):
+            raise OsoError(
+                f"optimizer: method {config.method.name!r} clips each layer; must be a method that "
+                "clips the whole gradient"
+            )
         self.run_id, self.history, self.identity = run.run_id, history, identity
 
+    def _queries(self) -> Sequence[Query]:
+        return self.task.method.queries(self.state)
+
     def content(self) -> dict[str, Any]:
+        # Times depend on batch sizes, which are private.
+        outcomes = [{**vars(outcome), "wall_seconds": 0.0} for outcome in self.outcomes]
         own = {"run_id": self.run_id, "identity": self.identity, "history": vars(self.history)}
-        return {**super().content(), **own}
+        return {**super().content(), **own, "outcomes": outcomes}
 
     def restore(self, content: dict[str, Any] | None) -> None:
         super().restore(content)

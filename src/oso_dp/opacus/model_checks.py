@@ -102,15 +102,10 @@ def _reference_gradients(
 
 
 def _outputs(model: nn.Module, inputs: Structure) -> list[Tensor] | None:
-    """The model's float outputs with one row per example; None if there are none."""
-    result = call_model(model, inputs)
+    """The model's float outputs; None if there are none, or one has not a row per example."""
+    found = [one for one in tensors_of(call_model(model, inputs)) if one.is_floating_point()]
     size = len(tensors_of(inputs)[0])
-    found = [
-        one
-        for one in tensors_of(result)
-        if one.dim() and len(one) == size and one.is_floating_point()
-    ]
-    return found or None
+    return found if found and all(one.shape[:1] == (size,) for one in found) else None
 
 
 def _is_deterministic(model: nn.Module, inputs: Structure) -> bool:
@@ -183,7 +178,9 @@ def _example(module: nn.Module, loader: DataLoader) -> Structure | None:
     batch = default_collate([first])  # numpy's arrays become tensors
     if isinstance(batch, Mapping):
         named = inspect.signature(module.forward).parameters
-        arguments = {name: value for name, value in batch.items() if name in named}
+        # With labels, Hugging Face models also return their mean loss.
+        kept = named.keys() - {"labels"}
+        arguments = {name: value for name, value in batch.items() if name in kept}
         return arguments if arguments and all(map(torch.is_tensor, arguments.values())) else None
     return batch[0] if torch.is_tensor(batch[0]) else None
 

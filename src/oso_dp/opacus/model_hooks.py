@@ -164,8 +164,9 @@ class PerExampleHooks:
     def capture_activations_hook(self, *arguments: Any) -> None:
         # Opacus's ghost hooks reject tied parameters; here they are stored as in hooks mode.
         layer = arguments[0]
-        if not self.is_in_call and id(layer) in self.called_layers:
-            return  # recomputed by gradient checkpointing in the backward pass
+        is_recomputed = torch._C._current_graph_task_id() != -1  # in a backward pass
+        if is_recomputed and not self.is_in_call and id(layer) in self.called_layers:
+            return  # by gradient checkpointing
         GradSampleHooks.capture_activations_hook(self, *arguments)
         if self.is_in_call and torch.is_grad_enabled():
             self.called_layers = self.called_layers | {id(layer)}

@@ -98,7 +98,7 @@ def advance(
     """Train from the present state; see `train`.
 
     save_every: steps between two checkpoints, instead of at evaluations. A checkpoint is then also
-        written before each evaluation, so that no observed step runs twice, and after the last
+        written before each evaluation, so that no evaluated step runs twice, and after the last
         step. If the restored step is due for evaluation, it is evaluated first.
     """
     task = training.task
