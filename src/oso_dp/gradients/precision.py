@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,12 +95,12 @@ def use_float32(device: torch.device) -> Iterator[None]:
 def restore_switches() -> Iterator[Callable[[], None]]:
     """Afterwards torch's switches stand as before; the function puts them back at once."""
     legacy = torch.get_float32_matmul_precision()
-    before = [torch._C._get_fp32_precision_getter(*switch) for switch in _SWITCHES]
+    before = [_read(*switch) for switch in _SWITCHES]
 
     def put_back() -> None:
         torch.set_float32_matmul_precision(legacy)
         for switch, value in zip(_SWITCHES, before, strict=True):
-            torch._C._set_fp32_precision_setter(*switch, value)
+            _write(*switch, value)
 
     try:
         yield put_back
@@ -130,13 +131,20 @@ def explain_slow(precision: Precision, device: torch.device) -> str | None:
     """One line if this device computes in this precision slowly; else None."""
     if precision.factors is None or device.type != "cpu":
         return None
-    able = torch.cpu.get_capabilities()
-    if any(able.get(name) for name in ("amx_bf16", "amx_tile", "avx512_bf16")):
+    if _has_bfloat16_products():
         return None
     return (
         f"precision: {precision.name}; this CPU lacks instructions for it (AMX, AVX512-BF16), so "
         "it is slower than float32; results are correct"
     )
+
+
+def _has_bfloat16_products() -> bool:
+    if hasattr(torch.cpu, "get_capabilities"):
+        able = torch.cpu.get_capabilities()
+        return any(able.get(name) for name in ("amx_bf16", "amx_tile", "avx512_bf16"))
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")  # torch before 2.10
+    return any(getattr(torch.cpu, name)() for name in names if hasattr(torch.cpu, name))
 
 
 def _switch(cuda: str = "ieee") -> None:
@@ -146,5 +154,29 @@ def _switch(cuda: str = "ieee") -> None:
         torch.set_float32_matmul_precision(legacy)
     for backend, operation in _SWITCHES:
         wanted = cuda if backend == "cuda" else "ieee"
-        if torch._C._get_fp32_precision_getter(backend, operation) != wanted:
-            torch._C._set_fp32_precision_setter(backend, operation, wanted)
+        if _read(backend, operation) != wanted:
+            _write(backend, operation, wanted)
+
+
+# torch before 2.9 has switches for TF32 alone, one of matmul and one of cuDNN; its CPU products
+# follow `set_float32_matmul_precision`.
+_IS_CURRENT = hasattr(torch._C, "_get_fp32_precision_getter")
+
+
+def _read(backend: str, operation: str) -> str:
+    """A switch: "ieee", or what it lowers the precision to."""
+    if _IS_CURRENT:
+        value: str = torch._C._get_fp32_precision_getter(backend, operation)
+        return value
+    return "tf32" if backend == "cuda" and _tf32_switch(operation).allow_tf32 else "ieee"
+
+
+def _write(backend: str, operation: str, value: str) -> None:
+    if _IS_CURRENT:
+        torch._C._set_fp32_precision_setter(backend, operation, value)
+    elif backend == "cuda":
+        _tf32_switch(operation).allow_tf32 = value == "tf32"
+
+
+def _tf32_switch(operation: str) -> Any:
+    return torch.backends.cuda.matmul if operation == "matmul" else torch.backends.cudnn
