@@ -4,8 +4,10 @@ import random
 import signal
 import warnings
 
+import dp_accounting.rdp  # noqa: F401  scipy adds filters of warnings when it is imported
 import numpy as np
 import pytest
+import scipy.sparse  # noqa: F401
 import torch
 from torch import nn
 
