@@ -243,6 +243,18 @@ def test_bad_options_are_refused(options, line: str, rows) -> None:
     assert line in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epochs": -1}, {"epochs": "a"}, {"batch_size": 0}, {"epsilon": "x"}, {"delta": 2}],
+)
+def test_wrong_numbers_are_named_and_cost_nothing(wrong, rows) -> None:
+    account = PrivacyAccount(5.0, 1e-4)
+    (name,) = wrong
+    with pytest.raises(OsoError, match=f"^{name}: "):
+        PrivateClassifier(**{**QUICK, **wrong}, account=account).fit(*rows)
+    assert account.ledgers == []
+
+
 def test_one_class_is_refused(rows) -> None:
     with pytest.raises(ValueError, match="y has one class; must have two or more"):
         PrivateClassifier(**QUICK, public=True, random_state=0).fit(rows[0], np.zeros(300))

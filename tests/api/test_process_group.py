@@ -115,7 +115,10 @@ def test_what_differs_between_workers_is_refused_in_all(both) -> None:
             f"examples: {EXAMPLES} on rank 0, {EXAMPLES + 1} on rank 1; must be equal in all "
             "processes of the group"
         )
-        assert worker["other order"].startswith("data: ")
+        assert worker["other order"] == (
+            "data: differ between the processes of the group; must be the same examples in the "
+            "same order"
+        )
         assert worker["other evaluations"].startswith("evaluate_every: 1 on rank 0, 2 on rank 1")
         assert worker["other options"].startswith("momentum: 0.1 on rank 0, 0.2 on rank 1; must")
 

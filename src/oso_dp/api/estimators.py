@@ -27,6 +27,7 @@ from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.train import train_private
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, ROUNDING
 from oso_dp.errors import OsoError
+from oso_dp.methods.option_checks import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
@@ -173,6 +174,10 @@ class _PrivateEstimator(BaseEstimator):
 
     def _pay(self, examples: int) -> Ledger:
         """The ledger of the planned training, which is paid for."""
+        Budget(self.epsilon, self.delta)  # refuses what is no budget
+        check_number("epochs", self.epochs, gt=0)
+        if self.batch_size is not None:
+            check_number("batch_size", self.batch_size, ge=1)
         size = min(BATCH_SIZE, examples) if self.batch_size is None else self.batch_size
         if size > examples:
             raise OsoError(f"batch_size: {size}; must be <= the number of examples, {examples}")

@@ -198,8 +198,13 @@ class Trainer:
         """OsoError unless all processes train the same model on the same data."""
         if self.group.count > 1:
             evaluate_every = self.options.evaluate_every
-            own = {**identity, "evaluate_every": evaluate_every, "data": digest(self.examples)}
-            check_group(self.group.all_gather(own))
+            check_group(self.group.all_gather({**identity, "evaluate_every": evaluate_every}))
+            if len({*self.group.all_gather(digest(self.examples))}) > 1:
+                # Without the digests, which are of examples.
+                raise OsoError(
+                    "data: differ between the processes of the group; must be the same examples in "
+                    "the same order"
+                )
 
     def _optimizer(self, device: torch.device) -> TorchOptimizer | None:
         """The torch optimizer that moves the parameters, of a copy of the model."""
