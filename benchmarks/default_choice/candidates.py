@@ -54,6 +54,14 @@ CANDIDATES: dict[str, Options] = {
     "auto_wosm_linear": fixed(method="auto_wosm", schedule="linear"),
     "adam_wosm": fixed(method="adam_wosm", threshold=1.0),
     "auto_dog": fixed(method="auto_dog", averaging=0.9999),
+    # Without momentum a short training takes steps of full length from the first on.
+    "online_plain": online(2.0, 1.0, momentum=0.0),
+    "online_plain_c0.1": online(2.0, 0.1, momentum=0.0),
+    "online_plain_half": online(1.0, 0.1, momentum=0.0),
+    "online_plain_max_log_change2": online(2.0, 1.0, max_log_change=2.0, momentum=0.0),
+    "online_plain_double_linear": online(4.0, 1.0, momentum=0.0, schedule="linear"),
+    "auto_s_plain": fixed(method="auto_s", learning_rate=2.0, momentum=0.0),
+    "dp_sgd_4_linear": fixed(**DP_SGD, learning_rate=4.0, schedule="linear"),
     "dp_sgd_2": fixed(**DP_SGD, learning_rate=2.0),
     "dp_sgd_2_linear": fixed(**DP_SGD, learning_rate=2.0, schedule="linear"),
     # Opacus's examples use C = 1 and a rate in this range; its engine has the same distribution.

@@ -109,7 +109,7 @@ TASKS = {
         score=explained,
     ),
     "mnist_cnn": Task(JUDGE, lambda: build_model("cnn"), lambda: prepared("mnist")),
-    "fashion_mnist_labels": Task(JUDGE, norm_cnn, lambda: prepared("fashion_mnist")),
+    "fashion_mnist_labels": Task(JUDGE, norm_cnn, lambda: prepared("fashion_mnist_labels")),
     "ag_news_transformer": Task(JUDGE, Transformer, lambda: prepared("ag_news_partial")),
     "breast_cancer": Task(JUDGE, lambda: mlp(30, 2), lambda: table("breast_cancer"), batch_size=64),
 }

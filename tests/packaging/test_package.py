@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.official_data import find_shared
 
 import oso_dp
@@ -291,6 +294,59 @@ def test_imports_are_dependencies_or_extras(repo: Path, project) -> None:
                 if optional_dependencies.package_of(top) not in known:
                     unknown.add(f"{path.relative_to(repo)}: {top}")
     assert unknown == set()
+
+
+def closure(names: set[str]) -> set[str]:
+    """These distributions and what they require, extras aside, in the form of canonical names."""
+    found: set[str] = set()
+    while names:
+        name = names.pop()
+        if name not in found:
+            found.add(name)
+            with suppress(metadata.PackageNotFoundError):
+                needs = map(Requirement, metadata.requires(name) or [])
+                names |= {
+                    canonicalize_name(one.name)
+                    for one in needs
+                    if one.marker is None or one.marker.evaluate({"extra": ""})
+                }
+    return found
+
+
+# `sys.argv[2:]`: top-level modules that are not there.
+ALONE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[2:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+exec(sys.argv[1])
+trained.save("model.oso")
+assert oso_dp.load_private("model.oso", model).epsilon == trained.epsilon
+options = {"epsilon": 3, "delta": 1e-5, "epochs": 1, "validation": test, "method": "online"}
+oso_dp.search_private(model, loss, training, {"learning_rate": [0.1, 1.0]}, **options)
+from oso_dp.opacus import OnlinePrivacyEngine
+"""
+
+
+def test_library_needs_no_package_of_the_study(repo: Path, project, tmp_path: Path) -> None:
+    """It trains, searches, saves and loads where only the packages of no extra are installed."""
+    core = closure({canonicalize_name(Requirement(line).name) for line in project["dependencies"]})
+    others = [
+        module
+        for module, names in metadata.packages_distributions().items()
+        if module != "oso_dp" and not {canonicalize_name(name) for name in names} & core
+    ]
+    assert {"pandas", "pyarrow", "yaml", "snakemake", "sklearn"} <= {*others}
+    page = (repo / "docs/user/quickstart.md").read_text(encoding="utf-8")
+    (quick_start,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    command = [sys.executable, "-c", ALONE, quick_start, *others]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epsilon 3.00")
 
 
 @pytest.mark.parametrize(

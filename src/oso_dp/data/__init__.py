@@ -18,7 +18,8 @@ from oso_dp.output_paths import check_output
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
-MODULES = {"glyphs": "synthetic_digits"}  # of data sets whose module has another name
+# Of data sets whose module has another name.
+MODULES = {"glyphs": "synthetic_digits", "fashion_mnist_labels": "fashion_mnist"}
 
 __all__ = ["DATASETS", "DatasetSpec", "dataset_info", "is_user_dataset", "prepare_dataset"]
 

@@ -85,6 +85,16 @@ _ALL = (
         margin_is_factor=True,
     ),
     DatasetSpec(
+        name="fashion_mnist_labels",
+        title="Fashion-MNIST labels",
+        examples=60_000,
+        test_examples=10_000,
+        input_shape=(1, 28, 28),
+        metric="accuracy",
+        classes=10,
+        margin=1.3,
+    ),
+    DatasetSpec(
         name="ag_news",
         title="AG News",
         examples=120_000,

@@ -1,7 +1,7 @@
 """Fashion-MNIST: 28 x 28 images of clothing (Xiao, Rasul and Vollgraf 2017), in MNIST's format.
 
-The paper trains an autoencoder on it (metric `mse`, targets are the images). The data file has the
-labels as targets; nothing trains on them.
+The paper trains an autoencoder on it (metric `mse`, targets are the images), the data set
+`fashion_mnist`; `fashion_mnist_labels` is the same data file with the labels as targets.
 """
 
 from pathlib import Path

@@ -83,7 +83,8 @@ def _ones(bits: int, words: Words) -> int:
     """The number of ones among `bits` random bits."""
     drawn = words(-(-bits // 64))
     ones = (int(drawn[-1]) >> (-bits % 64)).bit_count()
-    return ones + int(np.bitwise_count(drawn[:-1]).sum()) if len(drawn) > 1 else ones
+    # numpy.bitwise_count came with numpy 2
+    return ones + int(np.count_nonzero(np.unpackbits(drawn[:-1].view(np.uint8))))
 
 
 @dataclass(frozen=True)
