@@ -48,7 +48,7 @@ FOREIGN := $(shell test -e $(THEIRS) \
 	|| { test -n "$$(ls -A $(VENV) 2>/dev/null)" && ! test -e $(OURS) -o -e $(READY); } && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nightly test-slurm lint planted-faults mutation-sample fuzz test-dependency-range docs audit \
+.PHONY: help setup demo test test-nightly test-slurm lint planted-faults mutation-sample fuzz test-dependency-range notebooks docs audit \
 	bench bench-step-time bench-precision account verify artifact report diagnose-cosine diagnose-signs paper-best paper \
 	campaign campaign-stop collect clean FORCE
 
@@ -94,6 +94,10 @@ fuzz: $(READY) ## Run the fuzz tests of all readers and of the results store (lo
 
 test-dependency-range: $(READY) ## Test the lowest and the highest allowed dependencies (ten minutes, network)
 	$(IN_VENV) python tests/versions
+
+notebooks: $(READY) ## Run the notebooks of examples/ again, in place (five minutes, network)
+	$(IN_VENV) pip install --quiet -r examples/requirements.txt
+	$(IN_VENV) jupyter execute --inplace examples/*.ipynb
 
 docs: $(READY) ## Build the documentation site in build/site; a broken link fails
 	$(IN_VENV) mkdocs build --strict

@@ -60,6 +60,15 @@ CANDIDATES: dict[str, Options] = {
     "online_plain_half": online(1.0, 0.1, momentum=0.0),
     "online_plain_max_log_change2": online(2.0, 1.0, max_log_change=2.0, momentum=0.0),
     "online_plain_double_linear": online(4.0, 1.0, momentum=0.0, schedule="linear"),
+    "online_plain_max_log_change5": online(2.0, 1.0, max_log_change=5.0, momentum=0.0),
+    "online_plain_max_log_change10": online(2.0, 1.0, max_log_change=10.0, momentum=0.0),
+    "online_plain_max_log_change10_linear": online(
+        4.0, 1.0, max_log_change=10.0, momentum=0.0, schedule="linear"
+    ),
+    "online_plain_max_log_change2_linear": online(
+        4.0, 1.0, max_log_change=2.0, momentum=0.0, schedule="linear"
+    ),
+    "online_plain_3_linear": online(3.0, 1.0, momentum=0.0, schedule="linear"),
     "auto_s_plain": fixed(method="auto_s", learning_rate=2.0, momentum=0.0),
     "dp_sgd_4_linear": fixed(**DP_SGD, learning_rate=4.0, schedule="linear"),
     "dp_sgd_2": fixed(**DP_SGD, learning_rate=2.0),

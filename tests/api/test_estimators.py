@@ -35,6 +35,7 @@ QUICK = {"epsilon": 1.0, "delta": 1e-4, "epochs": 2, "batch_size": 50}
 def rows() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     inputs = random.normal(size=(300, 4))
+    inputs.flags.writeable = False  # as a pandas table's values
     return inputs, np.where(inputs[:, 0] > 0, "yes", "no")
 
 

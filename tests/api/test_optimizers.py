@@ -71,6 +71,24 @@ def test_an_optimizer_sees_the_sanitized_gradient_alone(train, model, monkeypatc
     assert len(seen) == trained.ledger.step_count
 
 
+def test_frozen_parameters_may_be_given_and_stay(train, model) -> None:
+    """As in any script that freezes a body: model.parameters() are all of them."""
+    frozen = model[0].weight.requires_grad_(False)
+    frozen.grad = torch.ones_like(frozen)
+    trained = train(optimizer=adamw, **SEEDED, **FIXED)
+    other = train(
+        optimizer=lambda model: adamw(nn.ParameterList(filter(is_trained, model.parameters()))),
+        **(SEEDED | FIXED),
+    )
+    torch.testing.assert_close(trained.model[0].weight, frozen, rtol=0, atol=0)
+    assert torch.equal(flat(trained), flat(other))
+    assert not torch.equal(trained.model[0].bias, model[0].bias)
+
+
+def is_trained(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad
+
+
 def test_with_another_optimizer_than_sgd_c_alone_adapts(train) -> None:
     trained = train(optimizer=adamw, method="online", **SEEDED)
     assert set(trained.history.learning_rate) == {1.0}
@@ -184,7 +202,7 @@ OTHER = nn.Linear(2, 2)
                     [*model.parameters(), *OTHER.parameters()], lr=0.1
                 )
             },
-            "optimizer: has parameters that are not trained parameters of the",
+            "optimizer: has parameters of another model than the one passed",
         ),
         (
             {

@@ -220,7 +220,7 @@ EXPECTED = {
     "ci.yml": {"test", "lint", "docs"},
     "nightly.yml": {
         *("test-nightly", "test-slurm", "planted-faults", "mutation-sample", "fuzz"),
-        *("test-dependency-range", "audit"),
+        *("test-dependency-range", "audit", "notebooks"),
     },
 }
 

@@ -210,7 +210,7 @@ class _PrivateEstimator(BaseEstimator):
         check_is_fitted(self)
         inputs = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
-            outputs: np.ndarray = self.module_(torch.from_numpy(inputs)).numpy()
+            outputs: np.ndarray = self.module_(torch.tensor(inputs)).numpy()
         return outputs
 
     def __sklearn_tags__(self) -> Any:

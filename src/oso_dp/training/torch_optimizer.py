@@ -21,7 +21,8 @@ class TorchOptimizer:
     """An optimizer, and perhaps a scheduler, of a copy of the model.
 
     It sees sanitized gradients only. OsoError for an optimizer that needs more (closures), a
-    scheduler that needs more (metrics), or parameters that are not the trained ones.
+    scheduler that needs more (metrics), or parameters that are not the model's. Frozen parameters
+    have no gradient, so the optimizer leaves them as they are.
     """
 
     def __init__(
@@ -35,8 +36,11 @@ class TorchOptimizer:
             part = slice(int(place[0]), int(place[-1]) + 1)
             parameter.data = self._flat[part].view(parameter.shape)
             parameter.grad = self._gradient[part].view(parameter.shape)
+        for parameter in model.parameters():
+            if not parameter.requires_grad:
+                parameter.grad = None
         self.optimizer = make(model)
-        _check_optimizer(self.optimizer, trained)
+        _check_optimizer(self.optimizer, trained, model)
         self.scheduler = None if make_scheduler is None else make_scheduler(self.optimizer)
         if make_scheduler is not None:
             _check_scheduler(self.scheduler, self.optimizer)
@@ -71,7 +75,7 @@ class TorchOptimizer:
             self.scheduler.load_state_dict(state["scheduler"])
 
 
-def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter]) -> None:
+def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter], model: nn.Module) -> None:
     kind = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise OsoError(f"optimizer: returns {kind}; must return a torch.optim.Optimizer")
@@ -87,10 +91,10 @@ def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter]) -> None:
             f"optimizer: lacks parameter {missing!r}, which would not be trained but get its share "
             "of the noise; add it, or freeze it with requires_grad_(False)"
         )
-    if not given <= {id(p) for p in trained.values()}:
+    if not given <= {id(p) for p in model.parameters()}:
         raise OsoError(
-            "optimizer: has parameters that are not trained parameters of the model passed to the "
-            "function; use model.parameters()"
+            "optimizer: has parameters of another model than the one passed to the function; use "
+            "that one's model.parameters()"
         )
 
 
