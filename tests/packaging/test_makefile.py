@@ -19,7 +19,7 @@ DOCUMENTED = {
     *("setup", "demo", "test", "test-nightly", "test-slurm", "lint", "docs", "audit", "clean"),
     "help",
     *("bench", "bench-step-time", "bench-precision", "diagnose-cosine", "diagnose-signs"),
-    *("planted-faults", "mutation-sample", "fuzz", "test-dependency-range"),
+    *("planted-faults", "mutation-sample", "fuzz", "test-dependency-range", "notebooks"),
     *("account", "report", "verify", "artifact", "paper-best", "paper"),
     *("campaign", "campaign-stop", "collect"),
 }

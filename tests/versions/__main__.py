@@ -5,10 +5,10 @@
 
 Each end is a new environment in build/versions: torch by its pin (an index may have one build that
 fits a machine), the wheel that `python -m build` makes, and nothing of the checkout. There a new
-user's first steps are taken; then an extra is added, some tests of the library run, and the
-smallest study is made from its plan to its report. `lowest` has the extra `report` and takes the
-study's commands one by one; `highest` has `workflow` and takes Snakemake. Of the other extras the
-lowest versions are those of the lock. Ends with status 1 if anything fails.
+user's first steps are taken; then extras are added, some tests of the library run, and the smallest
+study is made from its plan to its report. `lowest` has the extra `report` and takes the study's
+commands one by one; `highest` has `workflow` and takes Snakemake. Of the other extras the lowest
+versions are those of the lock. Ends with status 1 if anything fails.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -27,7 +28,7 @@ from packaging.requirements import Requirement
 REPO = Path(__file__).resolve().parents[2]
 FOLDER = REPO / "build" / "versions"
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-EXTRAS = {"lowest": "report", "highest": "workflow"}
+EXTRAS = {"lowest": "report,sklearn", "highest": "workflow,sklearn"}
 TESTS = (
     *("tests/api", "tests/privacy", "tests/methods", "tests/accounting/test_accountants.py"),
     *("tests/opacus/test_examples_and_page.py", "tests/opacus/test_release.py"),
@@ -101,8 +102,8 @@ class End:
         extra = EXTRAS[self.name]
         pins = [torch_pin()]
         if self.name == "lowest":
-            needs = PROJECT["optional-dependencies"][extra]
-            pins += lowest_of([*PROJECT["dependencies"], *needs])
+            extras = map(PROJECT["optional-dependencies"].get, extra.split(","))
+            pins += lowest_of(chain(PROJECT["dependencies"], *extras))
         self.constraints.write_text("\n".join(pins))
 
         self.install(torch_pin())

@@ -36,9 +36,6 @@ class TorchOptimizer:
             part = slice(int(place[0]), int(place[-1]) + 1)
             parameter.data = self._flat[part].view(parameter.shape)
             parameter.grad = self._gradient[part].view(parameter.shape)
-        for parameter in model.parameters():
-            if not parameter.requires_grad:
-                parameter.grad = None
         self.optimizer = make(model)
         _check_optimizer(self.optimizer, trained, model)
         self.scheduler = None if make_scheduler is None else make_scheduler(self.optimizer)
