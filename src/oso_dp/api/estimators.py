@@ -37,8 +37,9 @@ MakeModel = Callable[[int, int], nn.Module]  # numbers of features and of output
 class PrivacyAccount:
     """The privacy budget of several trainings on the same data, composed by RDP.
 
-    It is shared by all clones of the estimators that it is given to. Scores on private rows
-    (`score`, cross-validation, grid search) are not covered.
+    It is shared by all clones of the estimators that it is given to. Which of these trainings a row
+    is in (folds) must not depend on other rows. Scores on private rows (`score`, cross-validation,
+    grid search) are not covered.
 
     Args:
         epsilon: total budget; > 0.
