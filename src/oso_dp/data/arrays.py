@@ -105,7 +105,7 @@ def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool =
     text = json.dumps({**provenance, _DIGEST: arrays.digest}, sort_keys=True)
     entries = {name: getattr(arrays, name) for name in _ARRAY_NAMES}
     with atomic_write(Path(path), only_owner) as handle:
-        np.savez(handle, allow_pickle=False, **entries, provenance=np.array(text))
+        np.savez(handle, **entries, provenance=np.array(text))  # no objects among them
 
 
 def load_arrays(path: Path) -> tuple[Arrays, dict]:
