@@ -111,7 +111,10 @@ def main(arguments: list[str]) -> int:
             continue
         if time.monotonic() > deadline:
             return 0
-        row = {**dict(zip(KEY, key, strict=True)), **train(*key), "commit": commit() or ""}
+        trained = train(*key)
+        if trained["status"] == "interrupted":  # SIGTERM or Ctrl-C
+            return 130
+        row = {**dict(zip(KEY, key, strict=True)), **trained, "commit": commit() or ""}
         append(row)
         print(row, flush=True)
     return 0
