@@ -55,21 +55,21 @@ CANDIDATES: dict[str, Options] = {
     "adam_wosm": fixed(method="adam_wosm", threshold=1.0),
     "auto_dog": fixed(method="auto_dog", averaging=0.9999),
     # Without momentum a short training takes steps of full length from the first on.
-    "online_plain": online(2.0, 1.0, momentum=0.0),
-    "online_plain_c0.1": online(2.0, 0.1, momentum=0.0),
-    "online_plain_half": online(1.0, 0.1, momentum=0.0),
-    "online_plain_max_log_change2": online(2.0, 1.0, max_log_change=2.0, momentum=0.0),
-    "online_plain_double_linear": online(4.0, 1.0, momentum=0.0, schedule="linear"),
-    "online_plain_max_log_change5": online(2.0, 1.0, max_log_change=5.0, momentum=0.0),
-    "online_plain_max_log_change10": online(2.0, 1.0, max_log_change=10.0, momentum=0.0),
-    "online_plain_max_log_change10_linear": online(
+    "online_no_momentum": online(2.0, 1.0, momentum=0.0),
+    "online_no_momentum_c0.1": online(2.0, 0.1, momentum=0.0),
+    "online_no_momentum_half": online(1.0, 0.1, momentum=0.0),
+    "online_no_momentum_max_log_change2": online(2.0, 1.0, max_log_change=2.0, momentum=0.0),
+    "online_no_momentum_double_linear": online(4.0, 1.0, momentum=0.0, schedule="linear"),
+    "online_no_momentum_max_log_change5": online(2.0, 1.0, max_log_change=5.0, momentum=0.0),
+    "online_no_momentum_max_log_change10": online(2.0, 1.0, max_log_change=10.0, momentum=0.0),
+    "online_no_momentum_max_log_change10_linear": online(
         4.0, 1.0, max_log_change=10.0, momentum=0.0, schedule="linear"
     ),
-    "online_plain_max_log_change2_linear": online(
+    "online_no_momentum_max_log_change2_linear": online(
         4.0, 1.0, max_log_change=2.0, momentum=0.0, schedule="linear"
     ),
-    "online_plain_3_linear": online(3.0, 1.0, momentum=0.0, schedule="linear"),
-    "auto_s_plain": fixed(method="auto_s", learning_rate=2.0, momentum=0.0),
+    "online_no_momentum_3_linear": online(3.0, 1.0, momentum=0.0, schedule="linear"),
+    "auto_s_no_momentum": fixed(method="auto_s", learning_rate=2.0, momentum=0.0),
     "dp_sgd_4_linear": fixed(**DP_SGD, learning_rate=4.0, schedule="linear"),
     "dp_sgd_2": fixed(**DP_SGD, learning_rate=2.0),
     "dp_sgd_2_linear": fixed(**DP_SGD, learning_rate=2.0, schedule="linear"),
