@@ -35,6 +35,8 @@ DIFFERENT = {
     "trial_fractions": ("0.1, 0.2", "0.1, 0.3"),
     "data_version": ("1", "2"),
     "budget_runs": (12, 13),
+    "unit": ("user", None),
+    "local": ("epochs=1", "epochs=2"),
 }
 
 

@@ -71,7 +71,7 @@ def test_of_two_versions_of_the_data_both_are_named_and_the_larger_counts(offer,
     plans.append(by_hand())
     runs = table(*plans[:: -1 if turned else 1])
     (statement,) = make_stored_statements(runs, account_grids(runs))
-    assert (statement.version, statement.examples) == ("1 and 2", 60)
+    assert (statement.version, statement.records) == ("1 and 2", 60)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -132,7 +132,7 @@ def test_every_example_belongs_to_one_worker(examples: int, count: int) -> None:
         index
         for rank in range(count)
         for index in ProcessGroup(rank, count).to_dataset_indices(
-            np.arange(ProcessGroup(rank, count).count_examples(examples))
+            np.arange(ProcessGroup(rank, count).count_records(examples))
         )
     ]
     assert sorted(every) == list(range(examples))

@@ -11,6 +11,7 @@ from torch import nn
 from oso_dp import OsoError, load_private
 from oso_dp.api import model as model_module
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.loop import Training
@@ -107,7 +108,8 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
         {"releases": [["x", 99.0]]},
         {"tuning": "included. The best of 9 trainings, all of which are released and paid for."},
         {"validation_examples": 300},
-        {"neighbouring": "data sets that differ by anything"},
+        {"unit": "user"},
+        {"unit": "row"},
     ],
 )
 def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -> None:
@@ -115,6 +117,18 @@ def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -
     claimed = json.loads(made.statement.to_json()) | claim
     changed(path, statement=json.dumps(claimed))
     with pytest.raises(OsoError, match="its statement does not follow from its ledgers"):
+        load_private(path, model)
+
+
+def test_a_statement_from_before_users_is_one_of_examples(saved, model) -> None:
+    made, path = saved
+    stated = json.loads(made.statement.to_json())
+    del stated["local"]
+    old = stated | {"unit": EXAMPLE.text, "neighbouring": EXAMPLE.neighbouring}
+    changed(path, statement=json.dumps(old))
+    assert load_private(path, model).statement == made.statement
+    changed(path, statement=json.dumps(old | {"neighbouring": "data sets that differ by anything"}))
+    with pytest.raises(OsoError, match="not a model saved by oso"):
         load_private(path, model)
 
 

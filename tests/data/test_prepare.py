@@ -23,7 +23,7 @@ def test_every_data_set_can_be_both_planned_and_made():
 def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
     for call in (dataset_info, lambda name: prepare_dataset(name, tmp_path / "new" / "x.npz")):
         with pytest.raises(
-            OsoError, match=r"'imagenet'.* must be one of mnist, fashion_mnist, .*ag_"
+            OsoError, match=r"'imagenet'.* must be one of mnist, mnist_writers, .*ag_"
         ):
             call("imagenet")
     assert list(tmp_path.iterdir()) == []

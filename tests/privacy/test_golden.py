@@ -70,7 +70,7 @@ def test_an_answer() -> None:
         def weighted_sums(self, weights: torch.Tensor, layers: None = None) -> torch.Tensor:
             return torch.zeros(1, 1, 3)
 
-    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=1))
+    mechanism = always_empty(Mechanism(["run"], records=100, batch_size=1))
     query = ClippedGradient(1.5, torch.ones(1))
     answers = mechanism.release(slice(0, 1), 7, [query], lambda *_: Nothing())
     assert answers[ClippedGradient][0].tolist() == pytest.approx(ANSWER[RNG_VERSION], rel=1e-6)

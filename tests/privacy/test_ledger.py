@@ -14,7 +14,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_composition import combined_noise_multiplier, gradient_noise_multiplier
-from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
+from oso_dp.privacy.promise import EXAMPLE, RANDOMNESS, USER
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, PlainGradient, Runs
 from oso_dp.privacy.rng_sources import SOURCES, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
@@ -158,7 +158,7 @@ def threshold(value: float) -> torch.Tensor:
 
 
 def test_a_step_is_answered_once() -> None:
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    mechanism = Mechanism(["run"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
     mechanism.release(ONE_RUN, 3, query, Zeros)
     for step in (3, 2):
@@ -169,7 +169,7 @@ def test_a_step_is_answered_once() -> None:
 @pytest.mark.parametrize("ahead", [0, 1, 4])
 def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int) -> None:
     """Whichever of them is ahead; and those behind are not booked for what was refused."""
-    mechanism = Mechanism([f"run {i}" for i in range(5)], examples=10, batch_size=5)
+    mechanism = Mechanism([f"run {i}" for i in range(5)], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(5))]
     mechanism.release(slice(ahead, ahead + 1), 2, query, Zeros)
     for step in (1, 2):
@@ -180,7 +180,7 @@ def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int
 
 def test_resuming_keeps_the_old_steps_closed() -> None:
     """A step of before the kill would draw its noise again, on other parameters."""
-    mechanism = Mechanism(["a"], examples=10, batch_size=5)
+    mechanism = Mechanism(["a"], records=10, batch_size=5)
     mechanism.resume(
         [Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4
     )
@@ -193,7 +193,7 @@ def test_resuming_keeps_the_old_steps_closed() -> None:
 
 def test_steps_that_were_answered_here_stay_closed_whatever_books_are_taken_up() -> None:
     """Of two steps, the last of them the fifth: their noise has been drawn."""
-    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
+    mechanism = Mechanism(["a", "b"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
     for step in (2, 5):
         mechanism.release(slice(0, 2), step, query, Zeros)
@@ -207,7 +207,7 @@ def test_steps_that_were_answered_here_stay_closed_whatever_books_are_taken_up()
 
 def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
     """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    mechanism = Mechanism(["run"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
 
     def fail(runs: Runs, batch: torch.Tensor) -> Zeros:
@@ -227,7 +227,7 @@ def test_a_budget_that_is_none_is_refused(nu: float) -> None:
 
 
 def test_ended_runs_take_their_books_with_them() -> None:
-    mechanism = Mechanism(["a", "b"], examples=10, batch_size=5)
+    mechanism = Mechanism(["a", "b"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
     mechanism.release(slice(1, 2), 1, query, Zeros)
     mechanism.keep([1])
@@ -288,7 +288,7 @@ class TestABudgetedStep:
 
 
 def test_two_queries_of_one_name_are_refused() -> None:
-    mechanism = Mechanism(["run"], examples=10, batch_size=5)
+    mechanism = Mechanism(["run"], records=10, batch_size=5)
     twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
     with pytest.raises(ValueError, match=r"share (their )?noise"):
         mechanism.release(ONE_RUN, 1, twice, Zeros)
@@ -296,7 +296,7 @@ def test_two_queries_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])
 def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: float) -> None:
-    mechanism = Mechanism(["a"], examples=10, batch_size=5)
+    mechanism = Mechanism(["a"], records=10, batch_size=5)
     ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
     with pytest.raises(ValueError, match="must be those of 4 steps"):
         mechanism.resume([ledger], last_step=4)
@@ -316,7 +316,7 @@ def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: floa
 )
 def test_books_that_no_mechanism_writes_are_not_taken_up(steps, place: int) -> None:
     """Of so many steps at the right rate; and the books that were here stay."""
-    mechanism = Mechanism(["a", "b", "c"], examples=10, batch_size=5)
+    mechanism = Mechanism(["a", "b", "c"], records=10, batch_size=5)
     right = [((SumQuery("clipped_gradient", 1.0),), 4)]
     ledgers = [Ledger(PoissonSampling(0.5), list(right)) for _ in range(3)]
     ledgers[place].steps[:] = steps
@@ -348,8 +348,9 @@ def test_no_noise_on_one_query_is_no_noise_at_all() -> None:
 
 def test_neighbours_are_those_of_the_accountants() -> None:
     assert PoissonSampling.neighbouring == "add_or_remove_one"
-    assert "differ by one example added or removed" in NEIGHBOURING
-    assert UNIT.startswith("one example: one row")
+    for unit in (EXAMPLE, USER):
+        assert f"differ by one {unit.name} added or removed" in unit.neighbouring
+        assert unit.text.startswith(f"one {unit.name}: ")
 
 
 def test_only_numbers_without_a_seed_are_said_to_protect() -> None:

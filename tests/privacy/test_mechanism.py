@@ -48,7 +48,7 @@ def threshold(value: float) -> torch.Tensor:
 @pytest.mark.parametrize("value", [0.01, 5.0])
 def test_noise_has_the_stated_deviation(value: float) -> None:
     """Gaussian, of sensitivity x multiplier: a fault in either factor shows."""
-    mechanism = Mechanism(["run"], examples=100, batch_size=10)
+    mechanism = Mechanism(["run"], records=100, batch_size=10)
     zeros = torch.zeros(100, 40_000)
     queries = [ClippedGradient(2.0, threshold(value)), ClippedDirection(3.0, threshold(value))]
     answers = released(mechanism, 0, 1, queries, lambda batch: Given(zeros[batch]))
@@ -61,7 +61,7 @@ def test_noise_has_the_stated_deviation(value: float) -> None:
 
 
 def test_the_counts_noise_is_half_its_multiplier() -> None:
-    mechanism = always_empty(Mechanism(["run"], examples=100, batch_size=10))
+    mechanism = always_empty(Mechanism(["run"], records=100, batch_size=10))
     zeros = torch.zeros(1, 0, 1)
     query = UnclippedCount(8.0, threshold(1.0))
     values = torch.stack(
@@ -75,7 +75,7 @@ def test_the_counts_noise_is_half_its_multiplier() -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
-    mechanism = Mechanism(["a", "b"], examples=100, batch_size=10)
+    mechanism = Mechanism(["a", "b"], records=100, batch_size=10)
     zeros = torch.zeros(100, 1000)
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
     answers = []
@@ -95,7 +95,7 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
 
 def test_batches_are_poisson() -> None:
     """Each example with probability q, independently: sizes vary as a binomial's do."""
-    mechanism = Mechanism(["run"], examples=1000, batch_size=100)
+    mechanism = Mechanism(["run"], records=1000, batch_size=100)
     batches = [batch_of(mechanism.random_numbers, "run", step) for step in range(1, 2001)]
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.double)
     assert sizes.mean().item() == pytest.approx(100, abs=1)
@@ -106,7 +106,7 @@ def test_batches_are_poisson() -> None:
 
 
 def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
-    mechanism = Mechanism(["run"], examples=10, batch_size=1)
+    mechanism = Mechanism(["run"], records=10, batch_size=1)
     step = next(s for s in range(1, 100) if len(batch_of(mechanism.random_numbers, "run", s)) == 0)
     query = [ClippedGradient(2.0, threshold(1.0))]
     answer = released(mechanism, 0, step, query, lambda b: Given(torch.zeros(*b.shape, 5000)))
@@ -147,7 +147,7 @@ def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, v
 
 
 def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
-    mechanism = Mechanism(["run"], examples=20, batch_size=10)
+    mechanism = Mechanism(["run"], records=20, batch_size=10)
     gradients = torch.randn(20, 3)
     batch = batch_of(mechanism.random_numbers, "run", 1)
 
@@ -163,7 +163,7 @@ def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
 def test_noise_is_added_before_the_sum_is_rounded() -> None:
     """In float32, 1 + noise is a multiple of 2^-24 near zero, noise alone is not: a tell-tale."""
     norm = math.sqrt(40_000)
-    mechanism = Mechanism(["run"], examples=1, batch_size=1)
+    mechanism = Mechanism(["run"], records=1, batch_size=1)
     query = [ClippedGradient(1 / norm, threshold(2 * norm))]  # noise of deviation 2 on sums of 1
     answer = released(mechanism, 0, 1, query, lambda b: Given(torch.ones(*b.shape, 40_000)))
     small = answer["clipped_gradient"].double()
@@ -189,7 +189,7 @@ def test_noise_differs_where_its_multiplier_does(multipliers) -> None:
     """Else two answers of one run, priced differently, would give the exact sum away."""
     noise = []
     for nu in multipliers:
-        mechanism = Mechanism(["run"], examples=10, batch_size=5)
+        mechanism = Mechanism(["run"], records=10, batch_size=5)
         query = [ClippedGradient(nu, threshold(1.0))]
         answer = released(mechanism, 0, 1, query, lambda b: Given(torch.zeros(*b.shape, 2000)))
         noise.append(answer["clipped_gradient"] / nu)
@@ -215,7 +215,7 @@ def test_with_the_systems_entropy_nothing_repeats() -> None:
 
 def test_the_deviation_of_noise_has_all_its_digits() -> None:
     """Of a number that float32 would round down: the noise would be less than was paid for."""
-    mechanism = always_empty(Mechanism(["a", "b"], examples=100, batch_size=7))
+    mechanism = always_empty(Mechanism(["a", "b"], records=100, batch_size=7))
     nu, threshold = 2.3, torch.tensor([0.3, 5.0])
     assert float(torch.tensor(nu)) < nu
     queries = [ClippedDirection(nu, threshold), ClippedGradient(nu, threshold)]

@@ -64,7 +64,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Seeded, "fill", kept)
     monkeypatch.setattr(batch_rng, "NOISE_BLOCK", 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1 + len(drawn) % 2)
-    mechanism = always_empty(Mechanism(["a", "b"], examples=10**6, batch_size=1))
+    mechanism = always_empty(Mechanism(["a", "b"], records=10**6, batch_size=1))
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
     for step in range(1, 3001):
         mechanism.release(slice(0, 2), step, queries, lambda *_: Nothing())

@@ -257,7 +257,7 @@ def test_no_two_steps_have_a_number_in_common(draws: BatchRNG) -> None:
 
 
 def test_no_two_steps_have_a_batch_in_common(draws: BatchRNG) -> None:
-    draws.examples = 200
+    draws.records = 200
     batches = [tuple(batch_of(draws, run, step).tolist()) for run in "ab" for step in STEPS]
     assert len(set(batches)) == 2 * len(STEPS)
     together = [draws.batches(["c", "d"], step) for step in STEPS]
@@ -279,7 +279,7 @@ def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
 
 @pytest.mark.parametrize("examples", [1000, 200_000])
 def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: BatchRNG) -> None:
-    draws.examples, draws.sampling = examples, PoissonSampling(1.0)
+    draws.records, draws.sampling = examples, PoissonSampling(1.0)
     indices, present = draws.batches(["a", "b"], 1)
     for run in range(2):
         assert torch.equal(indices[run][present[run]], torch.arange(examples))

@@ -97,6 +97,7 @@ WORDS = {
     ("runs", "randomness"): {"seeded", "system"},
     ("runs", "stopping_distribution"): {"logarithmic", "geometric", "poisson"},
     ("runs", "schedule"): {"linear"},
+    ("runs", "unit"): {"user"},
     ("runs", "status"): {"finished", "diverged"},
     ("evaluations", "split"): {"test", "test_even", "test_odd"},
     ("evaluations", "metric"): {"accuracy", "mse"},

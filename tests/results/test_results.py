@@ -23,8 +23,8 @@ COLUMNS = {
         quantile momentum noise_multiplier query_noise_multiplier sampling examples batch_size
         epochs steps precision model method_options grid_runs evaluate_every final_activation
         loss oov_words vocabulary randomness stopping_distribution schedule averaging stage
-        trial_fractions data_version budget_runs rng_version status diverged_at device commit
-        torch_version package_version code_hash wall_seconds ledger
+        trial_fractions data_version budget_runs unit local rng_version status diverged_at device
+        commit torch_version package_version code_hash wall_seconds ledger
     """,
     "evaluations": """
         run_id step split metric value loss threshold learning_rate fraction_clipped

@@ -17,7 +17,7 @@ CONFIGS = [
     *("paper", "demo", "paper/best_points", "paper/ag_news_subset"),
     *("ablations/controls", "ablations/one_epoch", "ablations/ag_news_25_words"),
     *("extensions/random_stopping", "extensions/linear_scaling", "extensions/untuned"),
-    *("extensions/defaults_linear_decay", "extensions/defaults_averaged"),
+    *("extensions/defaults_linear_decay", "extensions/defaults_averaged", "users", "users_cnn"),
 ]
 
 

@@ -79,7 +79,7 @@ def compute_epsilon(ledgers: Iterable[Ledger], delta: float, accountant: str = "
     """Epsilon at delta of all releases of some ledgers together.
 
     Args:
-        ledgers: on the same examples.
+        ledgers: on the same data, of one unit of privacy.
         delta: in (0, 1).
         accountant: "rdp", "pld" or "prv".
 
@@ -87,8 +87,8 @@ def compute_epsilon(ledgers: Iterable[Ledger], delta: float, accountant: str = "
         Epsilon; 0 without releases, inf if a release has no noise.
 
     Raises:
-        OsoError: for an unknown accountant, a delta out of range, and where prv cannot resolve
-            delta or would take minutes.
+        OsoError: for an unknown accountant, a delta out of range, ledgers of two units, and where
+            prv cannot resolve delta or would take minutes.
     """
     releases: Counter[tuple[PoissonSampling, float]] = Counter()
     for ledger in ledgers:
@@ -101,6 +101,12 @@ def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: st
     """As `compute_epsilon`, of step counts by sampling scheme and noise multiplier."""
     if not releases:
         return 0.0
+    units = sorted({sampling.unit.name for sampling, _ in releases})
+    if len(units) > 1:
+        raise OsoError(
+            f"ledgers: protect {' and '.join(units)}; must protect one unit, since their epsilons "
+            "do not add up"
+        )
     if any(nu == 0 for _, nu in releases):
         return math.inf
     check_delta(delta)

@@ -50,7 +50,6 @@ from oso_dp.analysis.values import POINT
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.checks import (
     Row,
     check_identity,
@@ -60,7 +59,7 @@ from oso_dp.results.checks import (
     protected,
     records,
 )
-from oso_dp.study.cohort import Cohort
+from oso_dp.study.cohort import Cohort, sampling_of
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.identity import OPTIONS, parse_trial_fractions
 from oso_dp.study.plan import Plan
@@ -341,7 +340,7 @@ def _account_search(rows: pd.DataFrame) -> GridAccount:
         "stopping_distribution": first["stopping_distribution"],
         "trial_fractions": fractions and parse_trial_fractions(fractions),
     }
-    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
+    sampling = sampling_of(first)
     runs = accounting.planned_runs(int(first["grid_runs"]))
     search = accounting.search(sampling, int(first["steps"]), runs, options)
     stored = [
@@ -386,7 +385,7 @@ def _complete_options(row: Row, cohort: Cohort | None) -> Row:
     row = row | {"grid_runs": row["grid_runs"] or default_grid_size(row["method"], int(row["k"]))}
     accounting = find_search_accounting(row["search_accounting"])
     if "stopping_distribution" in accounting.options and row["stopping_distribution"] is None:
-        sampling = PoissonSampling.of(row["batch_size"], row["examples"])
+        sampling = sampling_of(row)
         search = RandomStoppingSearch(sampling, int(row["steps"]), row["grid_runs"])
         shape = _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
         return row | {"stopping_distribution": shape}

@@ -40,6 +40,7 @@ from oso_dp.analysis.values import (
 )
 from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.study.cohort import sampling_of
 from oso_dp.study.identity import parse_trial_fractions
 
 PER_SEED = [
@@ -212,7 +213,7 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
 def _stage_epsilon(run: pd.Series) -> float:
     """The epsilon of one training run with this noise."""
     return _epsilon(
-        PoissonSampling.of(run["batch_size"], run["examples"]),
+        sampling_of(run.where(run.notna(), None)),
         int(run["steps"]),
         float(run["noise_multiplier"]),
         float(run["delta"]),

@@ -17,7 +17,7 @@ from oso_dp.accounting.formatting import (
 )
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import GridAccount, counts_to_total
-from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
+from oso_dp.privacy.promise import RANDOMNESS, Unit
 from oso_dp.study.cohort import PlannedCohort
 
 
@@ -27,7 +27,8 @@ class StudyStatement:
 
     dataset: str
     version: str
-    examples: int  # n
+    unit: Unit  # of privacy
+    records: int  # n, of this unit
     epsilon: float  # of all the runs, at delta, by RDP
     delta: float
     budget: float  # the configured epsilon
@@ -41,7 +42,7 @@ class StudyStatement:
     def __str__(self) -> str:
         parts = ", ".join(f"{labels.method_label(name)} {n}" for name, n in self.methods.items())
         there = "" if self.stored is None else f", of which {self.stored} are stored"
-        large_delta = format_large_delta_warning(self.delta, self.examples)
+        large_delta = format_large_delta_warning(self.delta, self.records)
         return "\n".join(
             [
                 f"{self.dataset}, version {self.version}: ({format_spent_epsilon(self.epsilon)}, "
@@ -49,10 +50,10 @@ class StudyStatement:
                 f"accounting; the total budget is epsilon {self.budget:g}.",
                 f"Composed: {self.runs} runs{there}: every method, grid point and seed ({parts}). "
                 "Which one is best may be chosen at no further cost.",
-                f"Protected: {UNIT}. Neighbours: {NEIGHBOURING}.",
+                f"Protected: {self.unit.text}. Neighbours: {self.unit.neighbouring}.",
                 f"Released: the weights, thresholds and learning rates after each of {self.steps} "
                 f"steps of every run. Each step: a Poisson batch at sampling rate "
-                f"{self.sampling_rate:.6g} of {self.examples} examples, noise multiplier "
+                f"{self.sampling_rate:.6g} of {self.records} {self.unit.plural}, noise multiplier "
                 f"{format_used_noise_multiplier(self.noise_multiplier)}.",
                 *([large_delta] if large_delta else []),
                 "Not protected: the test data. Scores on them are stored and shown without noise, "
@@ -60,8 +61,8 @@ class StudyStatement:
                 "Not included: what was chosen by looking at the training data before (model, "
                 "grid, number of epochs), and any other study, training or data set with these "
                 "examples.",
-                "Public: the numbers of examples, the shapes, the version, the model and its first "
-                "weights, all settings.",
+                f"Public: the number of {self.unit.plural}, the shapes, the version, the model and "
+                "its first weights, all settings.",
                 f"Randomness: {RANDOMNESS['system']}",
             ]
         )
@@ -88,7 +89,8 @@ def _make_planned(cohorts: Sequence[PlannedCohort]) -> StudyStatement:
     return StudyStatement(
         dataset=first.dataset,
         version=first.data_version or "",
-        examples=first.examples,
+        unit=first.sampling.unit,
+        records=first.examples,
         epsilon=search.epsilon(nu, first.delta),
         delta=first.delta,
         budget=first.epsilon,
@@ -120,7 +122,8 @@ def _make_stored(rows: pd.DataFrame, account: GridAccount) -> StudyStatement:
     return StudyStatement(
         dataset=account.dataset,
         version=" and ".join(sorted(versions)),
-        examples=int(rows["examples"].max()),
+        unit=account.ledgers[0].sampling.unit,
+        records=int(rows["examples"].max()),
         epsilon=account.spent,
         delta=account.delta,
         budget=account.epsilon,

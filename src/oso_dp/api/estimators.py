@@ -88,7 +88,10 @@ class PrivacyAccount:
 
 # What would make a training cost more than is charged.
 _NOT_OPTIONS = frozenset(
-    {"accountant", "randomness", "seed", "resume_from", "checkpoint", "checkpoint_every"}
+    {
+        *("accountant", "randomness", "seed", "resume_from", "checkpoint", "checkpoint_every"),
+        *("users", "local"),
+    }
 )
 
 

@@ -10,11 +10,13 @@ from torch import nn
 
 from oso_dp.api.arguments import as_plain, check_named, suggest_name
 from oso_dp.api.callbacks import Callback
+from oso_dp.api.users import make_local_training
 from oso_dp.defaults import EPOCHS, MOMENTUM
 from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.methods.option_checks import check_number, make_options
+from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.study.cohort import Run
 from oso_dp.study.identity import POINT
 from oso_dp.training.augmentation import Augment
@@ -56,6 +58,8 @@ class TrainingOptions:
     callbacks: Sequence[Callback] = ()
     checkpoint: str | os.PathLike[str] | None = None
     checkpoint_every: int | None = None
+    users: Any = None
+    local: Any = None
     method_options: Mapping[str, float] = field(default_factory=dict)  # the method's constants
 
     def __post_init__(self) -> None:
@@ -98,6 +102,9 @@ class TrainingOptions:
             raise OsoError(f"checkpoint: {self.checkpoint!r}; must be a file name")
         if self.checkpoint is None and self.checkpoint_every is not None:
             raise OsoError("checkpoint_every: has no effect without checkpoint, a file name")
+        if self.users is None and self.local is not None:
+            raise OsoError("local: has no effect without users, one id for each row")
+        _ = self.local_training  # checks it
         if self.augment is None and self.augmentations != 1:
             raise OsoError(
                 f"augmentations: {self.augmentations}; has no effect without augment, a function "
@@ -135,6 +142,11 @@ class TrainingOptions:
                 f"optimizer: method {self.method!r} has its own optimizer; method must be one of "
                 f"{names}"
             )
+
+    @property
+    def local_training(self) -> LocalTraining:
+        """What each user computes in a step."""
+        return make_local_training(self.local)
 
     def resumable_options(self) -> dict[str, Any]:
         """The options that a resumed training keeps unless they are given anew."""

@@ -174,6 +174,11 @@ def search_private(
         first = Trainer(user_model, loss, examples, options, name)
         randomness = get_source(options.randomness)
         scorer: Scorer
+        if validation is not None and options.users is not None:
+            raise OsoError(
+                "validation: a noisy score protects an example, not a user; use score, on public "
+                "data"
+            )
         if score is not None:
             scorer = PublicScorer(score)
         else:

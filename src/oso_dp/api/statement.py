@@ -13,7 +13,7 @@ from oso_dp.accounting.formatting import (
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.privacy.promise import NEIGHBOURING, RANDOMNESS, UNIT
+from oso_dp.privacy.promise import EXAMPLE, RANDOMNESS, UNITS
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Statement:
         delta: the delta of the guarantee.
         budget: the epsilon that was passed to the training or search.
         accountant: "rdp" or "pld".
-        examples: the number of training examples.
-        sampling_rate: q, the probability of an example to be in a step's batch.
+        examples: the number of training examples, or of users if a user is the unit.
+        sampling_rate: q, the probability of one of them to be in a step's batch.
         steps: the steps that the training took.
         planned_steps: the steps that it would have taken without an early end.
         method: the method's name.
@@ -41,8 +41,8 @@ class Statement:
         resumed: whether the training was resumed after an interruption.
         types: dtypes and shapes of the examples.
         changes: what was replaced in the model before training.
-        unit: the protected unit.
-        neighbouring: the neighbouring relation.
+        unit: of privacy: "example", or "user" for all rows with one id.
+        local: at user level, what each user computes in a step.
     """
 
     epsilon: float
@@ -65,24 +65,26 @@ class Statement:
     resumed: bool = False
     types: str = ""
     changes: str = ""
-    unit: str = UNIT
-    neighbouring: str = NEIGHBOURING
+    unit: str = EXAMPLE.name
+    local: str = ""
 
     def __str__(self) -> str:
+        unit = UNITS[self.unit]
         lines = [
             f"({format_spent_epsilon(self.epsilon)}, {self.delta!r})-differential privacy, by "
             f"{self.accountant} accounting; the budget was epsilon {self.budget:g}.",
-            f"Protected: {self.unit}. Neighbours: {self.neighbouring}.",
+            f"Protected: {unit.text}. Neighbours: {unit.neighbouring}.",
             f"Released: {self.steps} of {self.planned_steps} steps of {self.method}, and with them "
             "the weights, thresholds and learning rates after every step.",
             *self._ended_early(),
             *self._large_delta(),
             f"Each step: a Poisson batch at sampling rate {self.sampling_rate:.6g} of "
-            f"{self.examples} examples. Sums: {self._sums()}.",
+            f"{self.examples} {unit.plural}. Sums: {self._sums()}.",
+            *([f"Each user: {self.local}."] if self.local else []),
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
             _OTHER_TRAININGS,
-            "Public: the number of examples, the model and its initial weights, all options.",
+            f"Public: the number of {unit.plural}, the model and its initial weights, all options.",
             *([f"Types: {self.types}."] if self.types else []),
             *([f"Model: {self.changes}."] if self.changes else []),
             f"Randomness: {RANDOMNESS[self.randomness]}",
@@ -144,7 +146,7 @@ class Statement:
             and self.sampling_rate == ledger.sampling.rate
             and self.releases == list_releases(ledger)
             and (self.validation_examples > 0) == (cost.scores is not None)
-            and (self.unit, self.neighbouring) == (Statement.unit, Statement.neighbouring)
+            and self.unit == ledger.sampling.unit.name
         )
 
     def to_json(self) -> str:
@@ -156,6 +158,10 @@ class Statement:
         """The inverse of `to_json`."""
         stored: dict[str, Any] = parse_json(text)
         stored["releases"] = tuple((name, nu) for name, nu in stored["releases"])
+        # Before users could be the unit, both were texts.
+        if (stored["unit"], stored.get("neighbouring")) == (EXAMPLE.text, EXAMPLE.neighbouring):
+            del stored["neighbouring"]
+            stored["unit"] = EXAMPLE.name
         return cls(**stored)
 
 

@@ -58,6 +58,8 @@ def train_private(
     microbatch_size: int | None = None,
     augment: Callable[[Any], Any] | None = None,
     augmentations: int = 1,
+    users: Any = None,
+    local: Mapping[str, Any] | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
     evaluate_every: int | None = None,
     callbacks: Sequence[Callable[[Evaluation], bool | None]] = (),
@@ -68,7 +70,7 @@ def train_private(
     progress: bool = True,
     **method_options: float,
 ) -> PrivateModel:
-    """Train a copy of `model` with (epsilon, delta)-differential privacy for each example.
+    """Train a copy of `model` with (epsilon, delta)-differential privacy for each example or user.
 
     Ctrl-C and SIGTERM end the training after the current step and return the model so far. Its
     epsilon counts all planned steps, as that of a diverged training does: the step at which a
@@ -85,8 +87,9 @@ def train_private(
             and `collate_fn` (for one example at a time) are used: batches are sampled here.
         epsilon: the budget of this training and of all that `resume_from` spent; > 0.
         delta: the delta of the guarantee; in (0, 1). It should be well below 1/n.
-        epochs: the training takes T = ceil(epochs n / batch_size) steps on n examples.
-        batch_size: the expected batch size B of Poisson sampling. Default: 512, or n if smaller.
+        epochs: the training takes T = ceil(epochs n / batch_size) steps on n examples, or users.
+        batch_size: the expected batch size B of Poisson sampling, of examples or, with `users`, of
+            users. Default: 512, or n if smaller.
         method: the optimizer, such as "online" (OSO-DPSGD, Galli et al. 2024, Algorithm 1) or
             "fixed_threshold" (DP-SGD, Abadi et al. 2016). Default: the method that did best without
             a search, with its initial values and schedule (`oso_dp.study.default_points`).
@@ -111,12 +114,19 @@ def train_private(
         seed: an integer; required for seeded randomness, and only then.
         device: "cpu" or "cuda".
         precision: of matrix products: "float32", "tf32" or "bfloat16".
-        microbatch_size: examples per forward pass, which limits memory. Default: chosen by
-            layer types and input size.
+        microbatch_size: examples or users per forward pass, which limits memory. Default: chosen
+            by layer types and input size.
         augment: a function of one example's inputs that returns them changed at random, with
             torch's generator; it must not keep examples.
         augmentations: K, augmented views of each example, whose gradients are averaged before
             clipping (De et al. 2022).
+        users: an id for each row, integers or texts. The training then protects each user: all
+            rows with one id, however many. A batch is drawn of users, each step clips a user's
+            change of the parameters, and n is the number of users, which is public. How many rows
+            a user has is private; duration and memory of a step depend on it.
+        local: what each user computes in a step, by name: `epochs` (1), `batch_size` (all rows),
+            `learning_rate` (1), `rows_per_user` (the first ones; all). Default: FedSGD, the mean
+            gradient of the user's rows; several local steps are FedAvg.
         evaluate: a function of a copy of the model that returns a number, computed on public data;
             its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
@@ -183,6 +193,8 @@ def train_private(
         microbatch_size=microbatch_size,
         augment=augment,
         augmentations=augmentations,
+        users=users,
+        local=local,
         evaluate=evaluate,
         evaluate_every=evaluate_every,
         callbacks=callbacks,

@@ -20,6 +20,7 @@ from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
 from oso_dp.api.progress_bar import ProgressBar
 from oso_dp.api.statement import Statement, describe_tuning, list_releases
 from oso_dp.api.user_training import TrainingControl, UserTraining
+from oso_dp.api.users import make_users
 from oso_dp.defaults import BATCH_SIZE
 from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import seeded
@@ -28,6 +29,7 @@ from oso_dp.methods import Method, State
 from oso_dp.methods.online import is_plain_sgd
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.process_group import ProcessGroup
+from oso_dp.privacy.promise import EXAMPLE, USER
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.training.loop import Training
 from oso_dp.training.schedule_and_averaging import CONSTANT
@@ -73,11 +75,16 @@ class Trainer:
     ) -> None:
         self.user_model, self.loss, self.options = user_model, loss, options
         self.examples = widen(examples, user_model.losses_by(loss))
-        n, size = len(self.examples), options.batch_size
+        self.users = None
+        if options.users is not None:
+            self.users = make_users(options.users, len(self.examples), options.local_training)
+        unit = EXAMPLE if self.users is None else USER
+        n = len(self.examples) if self.users is None else len(self.users)
+        self.records, size = n, options.batch_size
         self.batch_size = min(BATCH_SIZE, n) if size is None else size
         if self.batch_size > n:
-            raise OsoError(f"batch_size: {size}; must be <= the number of examples, {n}")
-        self.sampling = PoissonSampling.of(self.batch_size, n)
+            raise OsoError(f"batch_size: {size}; must be <= the number of {unit.plural}, {n}")
+        self.sampling = PoissonSampling.of(self.batch_size, n, unit)
         if options.epochs * n > _MAX_STEPS * self.batch_size:
             raise OsoError(f"epochs: {options.epochs:g}; must be at most {_MAX_STEPS:g} steps")
         self.steps = count_steps(options.epochs, n, self.batch_size)
@@ -180,7 +187,9 @@ class Trainer:
             "model": type(self.user_model.model).__name__,
             "parameters": [[name, *shape] for name, shape in self.user_model.shapes],
             "untrained values": untrained_digests(self.user_model.model),
-            "examples": len(self.examples),
+            "examples": self.records,
+            "unit": self.sampling.unit.name,
+            "local": str(self.options.local_training),
             "types": str(format_types(self.examples)),
             "resume_from": None if self.resume_from is None else self.resume_from.run_id,
             **{name: getattr(self.options, name) for name in kept},
@@ -222,7 +231,14 @@ class Trainer:
         own.check_inputs(examples)
         check_targets(engine, initial, examples)
         classes = count_classes(engine, initial, examples)
-        return TrainingProblem(engine, examples, initial[None], classes=classes)
+        return TrainingProblem(
+            engine,
+            examples,
+            initial[None],
+            classes=classes,
+            users=self.users,
+            local=self.options.local_training,
+        )
 
     def describe(
         self,
@@ -245,7 +261,9 @@ class Trainer:
             delta=delta,
             budget=budget.epsilon,
             accountant=accountant,
-            examples=len(self.examples),
+            examples=self.records,
+            unit=self.sampling.unit.name,
+            local="" if self.users is None else str(self.options.local_training),
             sampling_rate=self.sampling.rate,
             steps=result.ledger.step_count,
             planned_steps=self.last_step,
@@ -297,8 +315,14 @@ def _check_resumable(
         raise OsoError(f"randomness: {options.randomness!r}; must be {earlier.randomness!r}, {_AS}")
     if resume_from.status == "diverged":
         raise OsoError("resume_from: a training that diverged; start a new training")
+    unit = sampling.unit
+    if earlier.unit != unit.name:
+        given = "left out" if earlier.unit == EXAMPLE.name else "given"
+        raise OsoError(f"users: must be {given}, {_AS}, which protects one {earlier.unit}")
+    if unit == USER and earlier.local != str(options.local_training):
+        raise OsoError(f"local: {options.local_training}; must be {earlier.local}, {_AS}")
     if earlier.examples != examples:
-        raise OsoError(f"data: {examples} examples; must be {earlier.examples}, {_AS}")
+        raise OsoError(f"data: {examples} {unit.plural}; must be {earlier.examples}, {_AS}")
     if earlier.method != options.method:
         raise OsoError(f"method: {options.method!r}; must be {earlier.method!r}, {_AS}")
     was_averaged = resume_from.state.get("average") is not None

@@ -1,6 +1,6 @@
 """`Arrays`, the form in which every data set reaches training, and the data file (.npz).
 
-A data file is an uncompressed .npz with the four arrays and `provenance`, a JSON string with their
+A data file is an uncompressed .npz with the arrays and `provenance`, a JSON string with their
 sources and a digest. The archive's checksums and the digest are verified on reading, so that a
 damaged file, or one whose labels were reordered, is rejected.
 """
@@ -35,6 +35,8 @@ class Arrays:
         train_targets: int64 [n], classes from 0.
         test_inputs: float32 [m, ...], of the same shape per example.
         test_targets: int64 [m].
+        train_users: int64 [n], whose example each is: the id of a user. Optional; needed where a
+            user is the unit of privacy.
 
     Raises:
         OsoError: If a type or shape is wrong, a split is empty, or an input is not finite.
@@ -50,9 +52,10 @@ class Arrays:
     train_targets: npt.NDArray[np.int64]
     test_inputs: npt.NDArray[np.float32]
     test_targets: npt.NDArray[np.int64]
+    train_users: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for name in _ARRAY_NAMES:
+        for name in self.names:
             if not isinstance(getattr(self, name), np.ndarray):
                 found = type(getattr(self, name)).__name__
                 raise OsoError(f"{name}: {found}; must be a numpy array")
@@ -73,12 +76,21 @@ class Arrays:
                 f"train_inputs: shape {self.train_inputs.shape[1:]} per example, test_inputs: "
                 f"{self.test_inputs.shape[1:]}; must be equal"
             )
+        if (users := self.train_users) is not None:
+            is_one_each = users.shape == self.train_targets.shape
+            shape = f"[{len(self.train_targets)}], one id for each training example"
+            _require(users, "train_users", np.dtype(np.int64), is_one_each, shape)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its arrays."""
+        return [name for name in _ARRAY_NAMES if getattr(self, name) is not None]
 
     @cached_property
     def digest(self) -> str:
         """BLAKE2b hash of all values and shapes, hexadecimal; computed once."""
         digest = hashlib.blake2b()
-        for name in _ARRAY_NAMES:
+        for name in self.names:
             array = getattr(self, name)
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
@@ -91,7 +103,7 @@ def _require(array: np.ndarray, name: str, dtype: np.dtype, shape_ok: bool, shap
 
 
 _ARRAY_NAMES = tuple(field.name for field in fields(Arrays))
-_ENTRIES = {*_ARRAY_NAMES, "provenance"}
+_OPTIONAL = {"train_users"}
 _DIGEST = "digest"  # key in the file's provenance, removed on reading
 _log = logging.getLogger(__name__)
 
@@ -103,7 +115,7 @@ def save_arrays(path: Path, arrays: Arrays, provenance: dict, only_owner: bool =
     written; an existing file is then unchanged.
     """
     text = json.dumps({**provenance, _DIGEST: arrays.digest}, sort_keys=True)
-    entries = {name: getattr(arrays, name) for name in _ARRAY_NAMES}
+    entries = {name: getattr(arrays, name) for name in arrays.names}
     with atomic_write(Path(path), only_owner) as handle:
         np.savez(handle, **entries, provenance=np.array(text))  # no objects among them
 
@@ -122,7 +134,7 @@ def load_arrays(path: Path) -> tuple[Arrays, dict]:
             damaged = file.zip.testzip()
             if damaged is not None:
                 raise OsoError(f"{damaged} is damaged")
-            arrays = Arrays(**{name: file[name] for name in _ARRAY_NAMES})
+            arrays = Arrays(**{name: file[name] for name in _ARRAY_NAMES if name in file})
             provenance = parse_json(file["provenance"].item())
         if not isinstance(provenance, dict):
             raise OsoError("provenance is not a JSON object")
@@ -178,7 +190,8 @@ def is_arrays_file(path: Path, of: str | None = None) -> bool:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            if set(archive.namelist()) != {f"{name}.npy" for name in _ENTRIES}:
+            found = {name.removesuffix(".npy") for name in archive.namelist()}
+            if found - _OPTIONAL != {*_ARRAY_NAMES, "provenance"} - _OPTIONAL:
                 return False
     except Exception:  # as above: not a data file
         return False

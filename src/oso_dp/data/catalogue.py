@@ -32,6 +32,7 @@ class DatasetSpec:
         note: Shown wherever its results are.
         version: User-defined data sets only (`oso_dp.data.plugins`).
         public: Whether the data need no protection.
+        users: Number of users to whom the training examples belong; None if they are unknown.
     """
 
     name: str
@@ -49,6 +50,18 @@ class DatasetSpec:
     note: str = ""
     version: str | None = None
     public: bool = True
+    users: int | None = None
+
+    def records(self, unit: str) -> int:
+        """The number of training records of a unit of privacy, example or user.
+
+        OsoError for users that are unknown.
+        """
+        if unit != "user":
+            return self.examples
+        if self.users is None:
+            raise OsoError(f"unit: user; {self.name} does not say whose the examples are")
+        return self.users
 
     @property
     def input_shapes(self) -> list[tuple[int, ...]]:
@@ -71,6 +84,29 @@ _ALL = (
         classes=10,
         in_paper=True,
         margin=1.3,
+    ),
+    DatasetSpec(
+        name="mnist_writers",
+        title="MNIST by writer",
+        examples=60_000,
+        test_examples=10_000,
+        input_shape=(1, 28, 28),
+        metric="accuracy",
+        classes=10,
+        margin=1.3,
+        users=539,
+    ),
+    DatasetSpec(
+        name="mnist_dealt",
+        title="MNIST, dealt to 6,000 users",
+        examples=60_000,
+        test_examples=10_000,
+        input_shape=(1, 28, 28),
+        metric="accuracy",
+        classes=10,
+        margin=1.3,
+        users=6_000,
+        note="Users are groups of ten examples that were dealt at random, not people.",
     ),
     DatasetSpec(
         name="fashion_mnist",

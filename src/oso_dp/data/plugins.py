@@ -48,6 +48,8 @@ class UserDataset:
         classes: Number of classes. Default: 2.
         metric: "accuracy" (default) or "mse".
         public: Whether the data need no protection. Default: False.
+        users: Number of users to whom the training examples belong, whose ids `load` returns as
+            `Arrays.train_users`; for studies with `unit: user`. Default: unknown.
 
     Raises:
         OsoError: For a value that is not allowed.
@@ -72,6 +74,7 @@ class UserDataset:
     classes: int = 2
     metric: str = "accuracy"
     public: bool = False
+    users: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("load", "model"):
@@ -84,6 +87,8 @@ class UserDataset:
             )
         for name in ("examples", "test_examples", "classes"):
             _check_count(name, getattr(self, name))
+        if self.users is not None:
+            _check_count("users", self.users)
         if not isinstance(self.input_shape, tuple) or not self.input_shape:
             raise OsoError(
                 f"UserDataset: input_shape: {self.input_shape!r}; must be the shape of one "
@@ -110,6 +115,7 @@ class UserDataset:
             classes=self.classes,
             version=self.version,
             public=self.public,
+            users=self.users,
         )
 
 

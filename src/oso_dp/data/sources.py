@@ -31,6 +31,17 @@ MNIST = DatasetSource(
         "https://storage.googleapis.com/cvdf-datasets/mnist",
     ),
 )
+QMNIST = DatasetSource(
+    dataset="qmnist",
+    files=(
+        SourceFile(
+            "qmnist-train-labels-idx2-int",
+            1_920_012,
+            "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
+        ),
+    ),
+    mirrors=("https://raw.githubusercontent.com/facebookresearch/qmnist/master",),
+)
 FASHION_MNIST = DatasetSource(
     dataset="fashion_mnist",
     files=(

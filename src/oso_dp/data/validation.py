@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.data.catalogue import DIMENSIONS, DatasetSpec, dataset_info
 from oso_dp.data.plugins import USER_MODEL, make_dataset_info
@@ -46,13 +48,15 @@ def check_arrays(arrays: Arrays, info: DatasetSpec, preparation: dict[str, Any])
         return
     shape = (preparation["words"] * DIMENSIONS,) if preparation else info.input_shape
     targets = (arrays.train_targets, arrays.test_targets)
-    counts = {
+    counts: dict[str, tuple[Any, Any]] = {
         "training examples": (len(arrays.train_targets), info.examples),
         "test examples": (len(arrays.test_targets), info.test_examples),
         "input shape": (arrays.train_inputs.shape[1:], shape),
         "smallest target": (min(int(t.min()) for t in targets), 0),
         "largest target": (max(int(t.max()) for t in targets), info.classes - 1),
     }
+    if arrays.train_users is not None or info.users is not None:
+        counts["users"] = _count_users(arrays), info.users
     for quantity, (found, expected) in counts.items():
         if found != expected:
             raise OsoError(f"{info.name}: {quantity}: {found}; must be {expected}")
@@ -64,11 +68,16 @@ def check_arrays(arrays: Arrays, info: DatasetSpec, preparation: dict[str, Any])
             raise OsoError(f"{info.name}: pixels from {low:g} to {high:g}; must be in [0, 1]")
 
 
+def _count_users(arrays: Arrays) -> int | None:
+    return None if arrays.train_users is None else len(np.unique(arrays.train_users))
+
+
 def _check_user_arrays(arrays: Arrays, info: DatasetSpec) -> None:
-    sizes = {
+    sizes: dict[str, tuple[Any, Any]] = {
         "examples": (len(arrays.train_targets), info.examples),
         "test_examples": (len(arrays.test_targets), info.test_examples),
         "input_shape": (arrays.train_inputs.shape[1:], info.input_shape),
+        "users": (_count_users(arrays), info.users),
     }
     for name, (found, declared) in sizes.items():
         if found != declared:

@@ -43,6 +43,8 @@ MODELS: dict[str, ModelSpec] = {
         ModelSpec("autoencoder_strided", (1, 28, 28), "mse"),
         ModelSpec("bag_of_words", (750,), "accuracy", 15, 8),
         ModelSpec("bag_of_words_25", (1250,), "accuracy", 25, 8),
+        ModelSpec("tanh_cnn", (1, 28, 28), "accuracy"),
+        ModelSpec("softmax_regression", (1, 28, 28), "accuracy", parallel_runs=8),
         ModelSpec("small_cnn", (1, 14, 14), "accuracy"),
         ModelSpec("linear", (4096,), "accuracy"),  # the audit's
     )

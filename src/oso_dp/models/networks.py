@@ -27,6 +27,31 @@ def cnn(final_activation: bool = False) -> nn.Module:
     return nn.Sequential(*layers, *([nn.ReLU()] if final_activation else []))
 
 
+def tanh_cnn(final_activation: bool = False) -> nn.Module:
+    """Papernot et al. 2021: 26,010 parameters, tanh; [B, 1, 28, 28] to [B, 10]."""
+    layers = [
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        Flatten(),
+        nn.Linear(32 * 4 * 4, 32),
+        nn.Tanh(),
+        nn.Linear(32, 10),
+    ]
+    return nn.Sequential(*layers, *([nn.ReLU()] if final_activation else []))
+
+
+def softmax_regression(final_activation: bool = False) -> nn.Module:
+    """One linear layer, from zero: 7,850 parameters; [B, 1, 28, 28] to [B, 10]."""
+    layer = nn.Linear(28 * 28, 10)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(Flatten(), layer, *([nn.ReLU()] if final_activation else []))
+
+
 def small_cnn(final_activation: bool = False) -> nn.Module:
     """A quick one for the demo's images: [B, 1, 14, 14] to [B, 10]."""
     layers = [

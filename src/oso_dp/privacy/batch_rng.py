@@ -54,7 +54,7 @@ class Batches:
 
 
 class BatchRNG:
-    """Draws batches of `examples` examples, and noise, by run id, purpose and step.
+    """Draws batches of `records` records, and noise, by run id, purpose and step.
 
     group: the processes among which batches and noise are divided; this one draws its part.
     """
@@ -63,11 +63,11 @@ class BatchRNG:
         self,
         randomness: RandomSource,
         sampling: PoissonSampling,
-        examples: int,
+        records: int,
         device: torch.device,
         group: ProcessGroup | None = None,
     ) -> None:
-        self.randomness, self.sampling, self.examples = randomness, sampling, examples
+        self.randomness, self.sampling, self.records = randomness, sampling, records
         self.device, self.group = device, group or ProcessGroup()
         self._on_device = device.type != "cpu"
 
@@ -76,7 +76,7 @@ class BatchRNG:
 
         B is the length of the longest batch, rounded up; padding has the index 0.
         """
-        own = self.group.count_examples(self.examples)
+        own = self.group.count_records(self.records)
         words = [self._words(run_id, "sampling", step) for run_id in run_ids]
         drawn = [self.group.to_dataset_indices(self.sampling.draw(own, each)) for each in words]
         width = padded_length(max(map(len, drawn)), self.device)
@@ -112,6 +112,11 @@ class BatchRNG:
         """
         words = self._words(run_id, f"model/{number}", step)
         return int(words(1)[0]) & 0xFFFFFFFF
+
+    def shuffle(self, run_id: str, step: int, purpose: str, values: np.ndarray) -> np.ndarray:
+        """The values in random order, for what a user computes by themselves; it may come again."""
+        words = self._words(run_id, f"shuffle/{purpose}", step)
+        return values[words(len(values)).argsort(kind="stable")]
 
     def _words(self, run_id: str, purpose: str, step: int) -> Words:
         return self.randomness.words(self.group.stream_name(run_id), purpose, step)

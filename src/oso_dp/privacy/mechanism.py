@@ -21,6 +21,7 @@ from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.process_group import ProcessGroup
+from oso_dp.privacy.promise import EXAMPLE, Unit
 from oso_dp.privacy.queries import QUERIES, Query, Runs
 from oso_dp.privacy.rng_sources import RandomSource, Seeded
 from oso_dp.privacy.sampling import PoissonSampling
@@ -35,14 +36,15 @@ class Mechanism:
 
     Args:
         run_ids: distinct identities; the seeded streams of a run depend on its identity.
-        examples: n, the number of examples.
+        records: n, the number of records: examples, or users.
         batch_size: B, the expected batch size; 1 to n.
         noise_multiplier: the budget of a step. Queries that together have less noise than one
             Gaussian sum with it are refused. 0 means no budget.
         randomness: the source of sampling and noise. Default: seeded by run id.
         device: where the sums are computed.
-        microbatch_size: examples per forward pass. Default: the complete batch.
+        microbatch_size: records per forward pass. Default: the complete batch.
         group: processes with a mechanism each, whose sums are added up. Default: this one.
+        unit: what a record is.
 
     Raises:
         OsoError: for a value out of range.
@@ -51,17 +53,19 @@ class Mechanism:
     def __init__(
         self,
         run_ids: Sequence[str],
-        examples: int,
+        records: int,
         batch_size: int,
         noise_multiplier: float = 0.0,
         randomness: RandomSource | None = None,
         device: str | torch.device = "cpu",
         microbatch_size: int | None = None,
         group: ProcessGroup | None = None,
+        unit: Unit = EXAMPLE,
     ) -> None:
-        if not 0 < batch_size <= examples:
+        if not 0 < batch_size <= records:
             raise OsoError(
-                f"batch_size: {batch_size}; must be >= 1 and <= the number of examples, {examples}"
+                f"batch_size: {batch_size}; must be >= 1 and <= the number of {unit.plural}, "
+                f"{records}"
             )
         if not 0 <= noise_multiplier < math.inf:
             raise OsoError(f"noise_multiplier: {noise_multiplier}; must be >= 0 and finite")
@@ -69,12 +73,12 @@ class Mechanism:
             raise OsoError("run_ids: must not contain a null character")
         if len(set(run_ids)) != len(run_ids):
             raise OsoError("run_ids: must be distinct, since equal ids would share their noise")
-        self.examples = examples
+        self.records = records
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
-        self.sampling = PoissonSampling.of(batch_size, examples)
+        self.sampling = PoissonSampling.of(batch_size, records, unit)
         self.random_numbers = BatchRNG(
-            randomness or Seeded(), self.sampling, examples, torch.device(device), group
+            randomness or Seeded(), self.sampling, records, torch.device(device), group
         )
         self.microbatch_size = microbatch_size
         self.run_ids = list(run_ids)
@@ -99,9 +103,9 @@ class Mechanism:
             runs: R of `run_ids`, each with a separate batch.
             step: from 1; must increase, since each stream is used once.
             queries: with distinct names.
-            gradients_of: computes per-sample gradients; called with some of the runs, as an index
-                of `run_ids`, and example indices, int64 [r, B], where B may be 0. Batches are
-                padded; padding gets no weight.
+            gradients_of: computes the gradient of each record; called with some of the runs, as
+                an index of `run_ids`, and indices of records, int64 [r, B], where B may be 0.
+                Batches are padded; padding gets no weight.
             prefetch: called with the indices of the next step's first microbatch, before the
                 gradients of this step are computed.
 
@@ -186,7 +190,7 @@ class Mechanism:
     ) -> Sequence[Tensor]:
         """The sums of these runs without noise, one per query.
 
-        An example's contribution does not depend on the others, so microbatches can be added up.
+        A record's contribution does not depend on the others, so microbatches can be added up.
         """
         members = range(len(self.run_ids))[runs]
         by_batch = []

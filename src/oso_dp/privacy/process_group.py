@@ -39,9 +39,9 @@ class ProcessGroup:
         """1 / sqrt(W): a process's noise deviation relative to the total's."""
         return 1 / math.sqrt(self.count)
 
-    def count_examples(self, examples: int) -> int:
-        """How many of the data set's examples are this process's: every W-th."""
-        return len(range(self.rank, examples, self.count))
+    def count_records(self, records: int) -> int:
+        """How many of the data set's records are this process's: every W-th."""
+        return len(range(self.rank, records, self.count))
 
     def to_dataset_indices(self, own: np.ndarray) -> np.ndarray:
         """Indices in the data set, from those among this process's examples."""

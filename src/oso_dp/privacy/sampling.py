@@ -1,13 +1,14 @@
 """Poisson sampling of batches. One object draws the batch, describes it to accountants and names
 the neighbouring relation under which that description holds, so that the three cannot disagree.
 
-Each example is in a batch with probability q = B/n, independently of the others, and neighbouring
-data sets differ by one example added or removed (Galli et al. 2024, "Privacy Analysis"). Batches of
-fixed size and shuffled epochs need another accounting and are not supported.
+Each record is in a batch with probability q = B/n, independently of the others, and neighbouring
+data sets differ by one record added or removed (Galli et al. 2024, "Privacy Analysis"). A record is
+an example, or a user with all of their examples. Batches of fixed size and shuffled epochs need
+another accounting and are not supported.
 
 A batch is drawn as a binomial size and a uniformly random subset of that size, which has the
 distribution of n independent choices with probability q, and costs the size of the subset and two
-random bits per example, instead of a uniform number per example. It is exact, without logarithms or
+random bits per record, instead of a uniform number per record. It is exact, without logarithms or
 rounded sums: q is a float, an integer over a power of two, so the draws have exactly the stated
 probabilities.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.promise import EXAMPLE, UNITS, Unit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,9 +91,13 @@ def _ones(bits: int, words: Words) -> int:
 
 @dataclass(frozen=True)
 class PoissonSampling:
-    """Poisson sampling at rate q. Raises OsoError unless 0 < q <= 1."""
+    """Poisson sampling of records at rate q. Raises OsoError unless 0 < q <= 1.
+
+    `unit`: what a record is. Two units are never added up.
+    """
 
     rate: float
+    unit: Unit = EXAMPLE
     name: ClassVar[str] = "poisson"
     neighbouring: ClassVar[str] = "add_or_remove_one"
 
@@ -100,13 +106,13 @@ class PoissonSampling:
             raise OsoError(f"sampling_rate: {self.rate:g}; must be > 0 and <= 1")
 
     @classmethod
-    def of(cls, batch_size: float, examples: float) -> PoissonSampling:
-        """At the rate q = B/n, for an expected batch size B of n examples."""
-        return cls(batch_size / examples)
+    def of(cls, batch_size: float, records: float, unit: Unit = EXAMPLE) -> PoissonSampling:
+        """At the rate q = B/n, for an expected batch size B of n records."""
+        return cls(batch_size / records, unit)
 
-    def draw(self, examples: int, words: Words) -> np.ndarray:
-        """Indices of a batch of `examples` examples, ascending, int64 [B]."""
-        return draw_subset(examples, draw_binomial(examples, self.rate, words), words)
+    def draw(self, records: int, words: Words) -> np.ndarray:
+        """Indices of a batch of `records` records, ascending, int64 [B]."""
+        return draw_subset(records, draw_binomial(records, self.rate, words), words)
 
     def event(self, sums: DpEvent) -> DpEvent:
         """The sums over one such batch, as a dp_accounting event."""
@@ -122,10 +128,13 @@ class PoissonSampling:
         return privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE
 
     def to_json(self) -> dict[str, Any]:
+        # Ledgers that are older than users state no unit.
+        unit = {} if self.unit == EXAMPLE else {"unit": self.unit.name}
         return {
             "neighbouring": self.neighbouring,
             "sampling": self.name,
             "sampling_rate": self.rate,
+            **unit,
         }
 
     @classmethod
@@ -140,9 +149,12 @@ class PoissonSampling:
         rate = stored["sampling_rate"]
         if isinstance(rate, bool) or not isinstance(rate, int | float):
             raise OsoError(f"ledger: sampling_rate {rate!r}; must be a number")
-        return cls(rate)
+        unit = stored.get("unit", EXAMPLE.name)
+        if unit not in UNITS:
+            raise OsoError(f"ledger: unit {unit!r}; must be one of {', '.join(UNITS)}")
+        return cls(rate, UNITS[unit])
 
 
-def count_steps(epochs: float, examples: float, batch_size: float) -> int:
-    """T = ceil(epochs n / B): each example is in `epochs` batches in expectation."""
-    return math.ceil(epochs * examples / batch_size)
+def count_steps(epochs: float, records: float, batch_size: float) -> int:
+    """T = ceil(epochs n / B): each record is in `epochs` batches in expectation."""
+    return math.ceil(epochs * records / batch_size)

@@ -29,6 +29,7 @@ from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
 from oso_dp.metrics import METRICS
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.promise import EXAMPLE, USER
 from oso_dp.privacy.rng_sources import SOURCES
 from oso_dp.results.schema import KEYS, SPLITS
 from oso_dp.study.cohort import Cohort, Run
@@ -126,6 +127,7 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "schedule": ColumnRule(words=("linear",)),
         "averaging": ColumnRule(gt=0, lt=1),
         "budget_runs": _COUNT,
+        "unit": ColumnRule(words=(USER.name,)),
         "rng_version": _COUNT,
         "status": ColumnRule(words=("finished", "diverged")),
         "diverged_at": _COUNT,
@@ -240,6 +242,9 @@ def _row_errors(row: Row) -> Iterator[str]:
     rate = row["batch_size"] / row["examples"]
     if not math.isclose(ledger.sampling.rate, rate, rel_tol=ROUNDING):
         yield f"its ledger has sampling rate {ledger.sampling.rate:g}, the row {rate:g}"
+    unit = row["unit"] or EXAMPLE.name
+    if ledger.sampling.unit.name != unit:
+        yield f"its ledger protects one {ledger.sampling.unit.name}, the row one {unit}"
     steps = int(row["diverged_at"]) if diverged else row["steps"]
     if ledger.step_count != steps:
         yield f"its ledger has {ledger.step_count} steps, the row {steps}"
@@ -267,6 +272,8 @@ def _option_errors(row: Row) -> Iterator[str]:
             yield f"search_accounting: {row['search_accounting']}; must be {COMPOSITION}, {reason}"
     elif find_search_accounting(row["search_accounting"]).has_stages and missing:
         yield f"{missing[0]} is missing"
+    if (row["unit"] is None) != (row["local"] is None):
+        yield "unit and local must both be null, or neither"
     fractions = row["trial_fractions"]
     try:
         parsed = None if fractions is None else parse_trial_fractions(fractions)

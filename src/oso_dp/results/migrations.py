@@ -22,6 +22,7 @@ from oso_dp.study.identity import (
     BASIC_OPTIONS,
     OPTIONS,
     STORED_NAMES,
+    USER_OPTIONS,
     format_method_options,
     format_trial_fractions,
     make_run_id,
@@ -35,12 +36,16 @@ _DECLARED = {"data_version", "public", "budget_runs"}  # of a user-defined data 
 def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
     """The runs with the columns of the current version; the names of columns are current.
 
+    Before version 6 an example was the unit of privacy of every run.
+
     In version 1 all products were in float32, and batches and noise were drawn by the first scheme;
     the commit was not stored (code_hash was). The options are the defaults if these give the row's
     run_id, else null. Versions 2 to 4 had the options in one JSON text.
 
     OsoError for a text that is not a run's options.
     """
+    if version == "5":
+        return runs.assign(**dict.fromkeys(USER_OPTIONS))
     if version == "1":
         runs = runs.assign(precision="float32", rng_version=1, commit=None)
         found = [_default_options(row) for row in runs.to_dict("records")]

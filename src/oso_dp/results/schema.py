@@ -8,9 +8,9 @@ oso_dp.results.checks.
 
 import pyarrow as pa
 
-from oso_dp.study.identity import OPTIONS
+from oso_dp.study.identity import OPTIONS, USER_OPTIONS
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
 _METADATA = {"oso_schema_version": SCHEMA_VERSION}
 
 RUNS = pa.schema(
@@ -31,7 +31,7 @@ RUNS = pa.schema(
         ("noise_multiplier", pa.float64()),  # nu: what one step costs, all its queries together
         ("query_noise_multiplier", pa.float64()),  # nu_q (online) or of the count (fixed_quantile)
         ("sampling", pa.string()),
-        ("examples", pa.int64()),  # n
+        ("examples", pa.int64()),  # n: examples, or users where these are the unit
         ("batch_size", pa.int64()),  # expected size of a Poisson batch
         ("epochs", pa.int64()),
         ("steps", pa.int64()),  # T as planned
@@ -53,6 +53,9 @@ RUNS = pa.schema(
         ("trial_fractions", pa.string()),  # linear scaling: of epsilon, separated as above
         ("data_version", pa.string()),  # user-defined data sets: as declared
         ("budget_runs", pa.int64()),  # runs that share the epsilon of data that are not public
+        ("unit", pa.string()),  # of privacy: user; null: example
+        # What a user computes in a step, as method_options; null where an example is the unit.
+        ("local", pa.string()),
         ("rng_version", pa.int64()),  # scheme by which batches and noise are drawn
         ("status", pa.string()),  # finished or diverged
         ("diverged_at", pa.int64()),  # step
@@ -92,7 +95,8 @@ ADDED: dict[str, dict[str, tuple[str, ...]]] = {
     "2": {"runs": ("precision", "rng_version", "commit")},
     "3": {"evaluations": ("class_accuracy",)},
     "4": {},
-    "5": {"runs": OPTIONS},
+    "5": {"runs": tuple(name for name in OPTIONS if name not in USER_OPTIONS)},
+    "6": {"runs": USER_OPTIONS},
 }
 # Versions 2 to 4 had the options as one JSON text.
 OLD_OPTIONS = pa.field("settings", pa.string())

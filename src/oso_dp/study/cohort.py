@@ -19,6 +19,8 @@ from oso_dp.accounting.search_accounting import (
 )
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
+from oso_dp.privacy.local_training import LocalTraining
+from oso_dp.privacy.promise import EXAMPLE, UNITS
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.study.data_options import file_name, make_data_options
 from oso_dp.study.identity import (
@@ -70,7 +72,7 @@ class Cohort:
     # N: the number of runs that the budget covers, their mean under random stopping, or the runs of
     # each trial under linear scaling, at every stage.
     grid_runs: int
-    examples: int  # n
+    examples: int  # n, of the unit of privacy: examples or users
     batch_size: int  # expected
     epochs: int
     evaluate_every: int
@@ -88,6 +90,9 @@ class Cohort:
     # Of user-defined data sets only:
     data_version: str | None = None  # as declared
     budget_runs: int | None = None  # number of runs that share its epsilon; None: public data
+    # Where a user is the unit of privacy only:
+    unit: str | None = None  # user; None: example
+    local: dict[str, Any] | None = None  # what a user computes: of LocalTraining, what is set
     runs: tuple[Run, ...] = ()
 
     @property
@@ -127,7 +132,12 @@ class Cohort:
     @property
     def sampling(self) -> PoissonSampling:
         """Poisson sampling at rate q = B / n."""
-        return PoissonSampling.of(self.batch_size, self.examples)
+        return sampling_of(vars(self))
+
+    @property
+    def local_training(self) -> LocalTraining | None:
+        """What a user computes in a step; None where an example is the unit of privacy."""
+        return None if self.local is None else LocalTraining(**self.local)
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -162,6 +172,7 @@ class Cohort:
         return {
             **{name: getattr(self, name) for name in (*COHORT, "precision", *OPTIONS)},
             "method_options": format_method_options(self.method_options),
+            "local": None if self.local is None else format_method_options(self.local),
             **{name: self.preparation.get(name) for name in ("oov_words", "vocabulary")},
             "trial_fractions": None if fractions is None else format_trial_fractions(fractions),
         }
@@ -217,6 +228,12 @@ class PlannedCohort(Cohort):
         return self.make_method().split_noise(self.noise_multiplier, self.batch_size)[1]
 
 
+def sampling_of(row: Mapping[str, Any]) -> PoissonSampling:
+    """The sampling of a cohort or of a row, whose nulls are None."""
+    unit = UNITS[row["unit"] or EXAMPLE.name]
+    return PoissonSampling.of(row["batch_size"], row["examples"], unit)
+
+
 def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
     """The run, and its cohort with this run alone.
 
@@ -229,6 +246,8 @@ def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
     facts = {**dict.fromkeys(OPTIONS), **IDENTITY_DEFAULTS, **known}
     facts |= {name: row[name] for name in (*COHORT, "precision")}
     facts["method_options"] = parse_method_options(facts["method_options"])
+    if facts["local"] is not None:
+        facts["local"] = parse_method_options(facts["local"])
     if facts["trial_fractions"] is not None:
         facts["trial_fractions"] = parse_trial_fractions(facts["trial_fractions"])
     cohort = PlannedCohort(**facts, noise_multiplier=row["noise_multiplier"] or 0.0)

@@ -37,6 +37,7 @@ from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, MOMENTUM, STOPPING_DISTRI
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.models import MODELS, fitting_models
+from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
@@ -100,6 +101,19 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class LocalSection(_Section):
+    """What a user computes in a step, where a user is the unit of privacy: SGD on their rows."""
+
+    epochs: Annotated[Integer, Field(ge=1, le=1000)] = 1
+    batch_size: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] | Literal["all"] = Field(
+        "all", description="Rows of a local step; all: one step for each epoch."
+    )
+    learning_rate: Annotated[Real, Field(gt=0, le=1e6)] = 1.0
+    rows_per_user: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] | None = Field(
+        None, description="Rows of a user that are used at most; null: all."
+    )
+
+
 class DatasetSection(_Section):
     """One data set of the study."""
 
@@ -123,6 +137,18 @@ class DatasetSection(_Section):
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "float32", description="Of matrix products; norms, weights and sums are always float32."
     )
+    unit: Literal["example", "user"] = Field(
+        "example", description="Unit of privacy: what is protected, and what a batch is drawn of."
+    )
+    local: LocalSection | None = Field(
+        None, description="With unit: user; null: one step on all rows, at rate 1 (FedSGD)."
+    )
+
+    @property
+    def local_options(self) -> dict[str, Any]:
+        """The options of `LocalTraining`, by name, without those that stand for all."""
+        given = LocalSection.model_validate(self.local or {})
+        return {name: value for name, value in given if value not in (None, "all")}
 
 
 class GridSection(_Section):
@@ -207,11 +233,16 @@ class StudyConfig(_Section):
             raise ValueError(f"report: {self.report}; must be another folder than results")
         for name, section in self.datasets.items():
             info = self._info(name)
-            if self.batch_size > info.examples:
+            try:
+                records = info.records(section.unit)
+            except OsoError as error:
+                raise ValueError(f"datasets.{name}.{error}") from None
+            if self.batch_size > records:
                 raise ValueError(
-                    f"batch_size: {self.batch_size}; must be <= {info.examples}, the number of "
-                    f"training examples of {name}"
+                    f"batch_size: {self.batch_size}; must be <= {records}, the number of "
+                    f"training {section.unit}s of {name}"
                 )
+            _check_user_level(name, section)
             if section.model == USER_MODEL:
                 if self.final_activation:
                     raise ValueError(
@@ -337,6 +368,16 @@ def _check_fits(info: DatasetSpec, model: str) -> None:
         raise ValueError(
             f"datasets.{info.name}.model: {model}; does not fit this data set; must be "
             f"{' or '.join(fitting)}"
+        )
+
+
+def _check_user_level(name: str, section: DatasetSection) -> None:
+    if section.unit == EXAMPLE.name:
+        if section.local is not None:
+            raise ValueError(f"datasets.{name}.local: only with unit: user")
+    elif section.precision != "float32":
+        raise ValueError(
+            f"datasets.{name}.precision: {section.precision}; must be float32 with unit: user"
         )
 
 

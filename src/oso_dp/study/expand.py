@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.accounting.search_accounting import COMPOSITION, find_search_accounting
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
+from oso_dp.privacy.promise import USER
 from oso_dp.study.cohort import Cohort, Point
 from oso_dp.study.grid import make_candidates, nearest_to_papers_best
 from oso_dp.study.identity import POINT
@@ -78,6 +79,7 @@ def _make_cohort(
     accounting = find_search_accounting(
         config.search_accounting if method.is_private else COMPOSITION
     )
+    by_user = section.unit == USER.name
     cohort = Cohort(
         dataset=dataset,
         model=section.model,
@@ -90,7 +92,7 @@ def _make_cohort(
         search_accounting=accounting.name,
         **accounting.complete_options(config.search_options),
         grid_runs=accounting.planned_runs(len(grid)),
-        examples=info.examples,
+        examples=info.records(section.unit),
         batch_size=config.batch_size,
         epochs=config.epochs,
         evaluate_every=config.evaluate_every,
@@ -104,6 +106,8 @@ def _make_cohort(
         averaging=config.averaging or None,
         stage=stage,
         data_version=info.version,
+        unit=section.unit if by_user else None,
+        local=section.local_options if by_user else None,
     )
     try:
         _ = cohort.columns  # raises for options that a row does not preserve

@@ -19,11 +19,14 @@ COHORT = (
     *("examples", "batch_size", "epochs"),
 )
 POINT = AXES
+# Null for runs that protect an example; set for those that protect a user.
+USER_OPTIONS = ("unit", "local")
 # Columns of the options, which rows of the oldest format may lack.
 OPTIONS = (
     *("model", "method_options", "grid_runs", "evaluate_every", "final_activation", "loss"),
     *("oov_words", "vocabulary", "randomness", "stopping_distribution", "schedule", "averaging"),
     *("stage", "trial_fractions", "data_version", "budget_runs"),
+    *USER_OPTIONS,
 )
 # Those of any run; others are null where they do not apply.
 BASIC_OPTIONS = ("model", "method_options", "grid_runs", "evaluate_every", "final_activation")
@@ -77,7 +80,7 @@ def make_cohort_id(row: Mapping[str, Any]) -> str:
 
 
 def format_method_options(options: Mapping[str, Any]) -> str:
-    """The column `method_options`; OsoError for a value that its text does not preserve."""
+    """The column `method_options` or `local`; OsoError for what its text does not preserve."""
     text = ", ".join(f"{name}={options[name]}" for name in sorted(options))
     if repr(parse_method_options(text)) != repr({name: options[name] for name in sorted(options)}):
         raise OsoError(f"method options: {text[:80]!r}; must be numbers, true or false, or words")
@@ -86,7 +89,7 @@ def format_method_options(options: Mapping[str, Any]) -> str:
 
 @cache
 def parse_method_options(text: str) -> dict[str, Any]:
-    """The method's options from the column `method_options`."""
+    """The options from the column `method_options` or `local`, by name."""
     pairs = (pair.partition("=") for pair in text.split(", ") if text)
     return {name: _parse_option(value) for name, _, value in pairs}
 
@@ -116,8 +119,9 @@ def _identity_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: row[name] for name in (*COHORT, "precision")}
     fields |= {name: row[name] for name in OPTIONS if row[name] is not None}
     fields |= {name: int(fields[name]) for name in _INTEGERS if name in fields}
-    if "method_options" in fields:
-        fields["method_options"] = parse_method_options(fields["method_options"])
+    for name in ("method_options", "local"):
+        if name in fields:
+            fields[name] = parse_method_options(fields[name])
     if "trial_fractions" in fields:
         fields["trial_fractions"] = parse_trial_fractions(fields["trial_fractions"])
     if "data_version" in fields:  # null is a fact about user-defined data sets, too

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_name, check_regular, format_os_error, parse_json
 from oso_dp.study.cohort import Cohort, PlannedCohort
+from oso_dp.study.identity import USER_OPTIONS
 from oso_dp.study.private_datasets import check_one_budget
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _FACTS = tuple(field.name for field in fields(Cohort) if field.name not in ("run
 # Fields that are left out where they are None.
 _OPTIONAL_FACTS = (
     *("schedule", "averaging", "vocabulary", "stage", "trial_fractions"),
-    *("data_version", "budget_runs"),
+    *("data_version", "budget_runs", *USER_OPTIONS),
 )
 
 

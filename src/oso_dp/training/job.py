@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import oso_dp
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.plugins import make_dataset_info
 from oso_dp.errors import OsoError
+from oso_dp.privacy.promise import USER
 from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
@@ -54,6 +56,7 @@ def make_task(cohort: PlannedCohort, device: str = "cpu") -> StudyTask:
         averaging=cohort.averaging,
         precision=cohort.precision,
         network=build_user_network(cohort),
+        local=cohort.local_training,
     )
 
 
@@ -83,9 +86,12 @@ def run_job(
     Raises:
         OsoError: If the data have another number of examples than planned.
     """
-    if len(arrays.train_inputs) != cohort.examples:  # the noise was calibrated for another n
+    unit, records = cohort.sampling.unit, len(arrays.train_inputs)
+    if unit == USER:
+        records = 0 if arrays.train_users is None else len(np.unique(arrays.train_users))
+    if records != cohort.examples:  # the noise was calibrated for another n
         raise OsoError(
-            f"{cohort.name}: data have {len(arrays.train_inputs)} training examples; must be "
+            f"{cohort.name}: data have {records} training {unit.plural}; must be "
             f"{cohort.examples}, as planned"
         )
     task = make_task(cohort, device)

@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError
-from oso_dp.gradients import BatchGradients, check_model, explain_slow
+from oso_dp.gradients import check_model, explain_slow
 from oso_dp.gradients.engine import seeded
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
@@ -32,9 +33,11 @@ from oso_dp.training.evaluate import Outcome
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
 from oso_dp.training.task import StudyTask, TrainConfig, TrainingProblem
 from oso_dp.training.user_task import make_user_problem
+from oso_dp.training.user_updates import check_user_level, make_updates, users_at_once
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Key, Runs
+    from oso_dp.privacy.unnoised_sums import PerExampleGradients
 
 _log = logging.getLogger(__name__)
 
@@ -168,13 +171,14 @@ class Training:
         self.engine = problem.engine
         self.mechanism = Mechanism(
             [run.run_id for run in runs],
-            len(problem.examples),
+            problem.records,
             task.batch_size,
             task.noise_multiplier,
             get_source(task.randomness),
             device,
-            task.microbatch_size,
+            self._microbatch_size(),
             task.group,
+            problem.unit,
         )
         self.state = State(
             parameters=problem.initial_parameters.clone(),
@@ -192,6 +196,8 @@ class Training:
         if task.augment is not None:
             check_augment(task.augment, empty)
         check_model(self.engine, first, empty, no_targets, problem.classes)
+        if problem.users is not None:
+            check_user_level(task, problem)
         self._passes: Counter[str] = Counter()  # of each run in this step, if the model draws
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
@@ -203,6 +209,8 @@ class Training:
         self._passes.clear()
         queries = task.method.queries(state)
         prefetch = self.problem.examples.prefetch if state.step < task.steps else None
+        if self.problem.users is not None:  # whose indices are not those of rows
+            prefetch = None
         answers = _of_all_runs(
             self.mechanism.release(runs, state.step, queries, self._gradients, prefetch)
             for runs in self._group_runs()
@@ -231,7 +239,8 @@ class Training:
     def _group_runs(self) -> list[slice]:
         """Groups of runs that go through the model at once; the default keeps CPU results equal."""
         width = self.task.width or self._default_width()
-        if self._draws_random:  # for which a run has a seed of its own
+        # A run that draws has a seed of its own; users are trained one run after the other.
+        if self._draws_random or not self.problem.trains_as_examples:
             width = 1
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
 
@@ -241,10 +250,21 @@ class Training:
             return len(self.alive)
         return 8 if all(type(layer) is nn.Linear for layer in self.engine.layers.values()) else 1
 
-    def _gradients(self, runs: "Runs", batches: Tensor) -> BatchGradients:
+    def _microbatch_size(self) -> int | None:
+        if self.task.microbatch_size is None and not self.problem.trains_as_examples:
+            return users_at_once(self.engine.size)
+        return self.task.microbatch_size
+
+    def _gradients(self, runs: "Runs", batches: Tensor) -> "PerExampleGradients":
+        """Of the records with these indices, [R, B]."""
+        users = self.problem.users
+        if not self.problem.trains_as_examples:
+            return self._updates(runs, batches)
+        if users is not None:
+            batches = users.first_rows(batches)
         seed, augment, views = None, self.task.augment, self.task.views
         if self._draws_random:
-            run_id = self.mechanism.run_ids[runs.start if isinstance(runs, slice) else runs[0]]
+            run_id = self._first_run_id(runs)
             self._passes[run_id] += 1  # a microbatch is one
             number = self._passes[run_id]
             seed = self.mechanism.random_numbers.model_seed(run_id, self.state.step, number)
@@ -256,6 +276,20 @@ class Training:
         with seeded(seed, parameters.device):
             inputs = make_views(augment, inputs, views)
         return self.engine(parameters, inputs, targets, absent, seed, views)
+
+    def _first_run_id(self, runs: "Runs") -> str:
+        return self.mechanism.run_ids[runs.start if isinstance(runs, slice) else runs[0]]
+
+    def _updates(self, runs: "Runs", batches: Tensor) -> "PerExampleGradients":
+        """Of users; runs: one."""
+        (parameters,), (users,) = self.state.parameters[runs].clone(), batches
+        run_id = self._first_run_id(runs)
+
+        def shuffle(user: int, epoch: int, rows: np.ndarray) -> np.ndarray:
+            numbers, purpose = self.mechanism.random_numbers, f"{user}/{epoch}"
+            return numbers.shuffle(run_id, self.state.step, purpose, rows)
+
+        return make_updates(self.problem, parameters, users, shuffle)
 
     def evaluate(self) -> None:
         state, task = self.state, self.task

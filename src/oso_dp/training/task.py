@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,13 +14,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from oso_dp.data.arrays import Arrays
+from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, Precision, find_precision
 from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.methods import Method
 from oso_dp.models import build_model
 from oso_dp.models.losses import training_loss
+from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.privacy.process_group import ProcessGroup
+from oso_dp.privacy.promise import EXAMPLE, USER, Unit
 from oso_dp.privacy.rng_sources import init_generator
+from oso_dp.privacy.users import Users
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import Augment
 from oso_dp.training.evaluate import Evaluator, SplitScore
@@ -67,6 +71,7 @@ class StudyTask(TrainConfig):
     final_activation: bool = False
     loss: str = "mean"  # over the pixels of an image: mean or sum
     network: Callable[[], nn.Module] | None = None
+    local: LocalTraining | None = None  # what a user computes; None: an example is the unit
 
 
 class Examples(Protocol):
@@ -158,6 +163,8 @@ class TrainingProblem:
         scores: Evaluates parameters [P].
         classes: Number of classes of integer targets, as far as known.
         optimizer: Moves the parameters of a single run, in place of the method.
+        users: The rows of each user, if a user is the unit of privacy.
+        local: What each user computes in a step.
     """
 
     engine: GradientEngine
@@ -167,6 +174,26 @@ class TrainingProblem:
     scores: Callable[[Tensor], Sequence[SplitScore]] = field(default=_no_scores)
     classes: int = 2
     optimizer: TorchOptimizer | None = None
+    users: Users | None = None
+    local: LocalTraining = field(default_factory=LocalTraining)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of privacy."""
+        return EXAMPLE if self.users is None else USER
+
+    @property
+    def records(self) -> int:
+        """The number of examples, or of users if a user is the unit."""
+        return len(self.examples) if self.users is None else len(self.users)
+
+    @property
+    def trains_as_examples(self) -> bool:
+        """Whether each record's gradient is that of one example, users with one row included."""
+        if self.users is None:
+            return True
+        is_gradient = self.local.is_one_step and self.local.learning_rate == 1
+        return self.users.have_one_row and is_gradient
 
 
 def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
@@ -180,7 +207,18 @@ def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> 
     test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
     first = torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device)
     scores: Any = Evaluator(engine, *test, task.metric)
-    return TrainingProblem(engine, examples, first, task.metric, scores)
+    problem = TrainingProblem(engine, examples, first, task.metric, scores)
+    return with_users(problem, task, arrays)
+
+
+def with_users(problem: TrainingProblem, task: StudyTask, arrays: Arrays) -> TrainingProblem:
+    """The problem, with the users of the arrays if a user is the unit of privacy."""
+    if task.local is None:
+        return problem
+    if arrays.train_users is None:
+        raise OsoError("unit: user; the data do not say whose the examples are")
+    users = Users(arrays.train_users, task.local.rows_per_user)
+    return replace(problem, users=users, local=task.local)
 
 
 def initial_parameters(task: StudyTask, seed: int) -> Tensor:

@@ -23,6 +23,7 @@ from oso_dp.training.task import (
     examples_on_device,
     make_model,
     make_study_problem,
+    with_users,
 )
 from oso_dp.training.user_model import UserModel, count_classes
 
@@ -37,12 +38,14 @@ def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
     if cohort.data_version is None:
         return None
     info = make_dataset_info(cohort.dataset, USER_MODEL)
+    unit = cohort.sampling.unit
+    records = info.records(unit.name)
     planned = (cohort.data_version, cohort.examples, cohort.is_public)
-    if (info.version, info.examples, info.public) != planned:
+    if (info.version, records, info.public) != planned:
         raise OsoError(
             f"{cohort.name}: planned for version {cohort.data_version!r}, {cohort.examples} "
-            f"examples, public: {cohort.is_public}; installed is version {info.version!r}, "
-            f"{info.examples} examples, public: {info.public}; make a new plan"
+            f"{unit.plural}, public: {cohort.is_public}; installed is version {info.version!r}, "
+            f"{records} {unit.plural}, public: {info.public}; make a new plan"
         )
     return partial(_build_model, cohort.dataset)
 
@@ -63,7 +66,8 @@ def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> T
     first = torch.stack([_weights(task, user_model, run.seed) for run in runs]).to(device)
     scores: Any = Evaluator(engine, *test, task.metric)
     classes = count_classes(engine, first[0], examples)
-    return TrainingProblem(engine, examples, first, task.metric, scores, classes)
+    problem = TrainingProblem(engine, examples, first, task.metric, scores, classes)
+    return with_users(problem, task, arrays)
 
 
 def check_user_model(dataset: str) -> None:

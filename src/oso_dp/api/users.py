@@ -1,0 +1,55 @@
+"""The `users` and `local` arguments of `train_private`, where a user is the unit of privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from oso_dp.api.arguments import as_plain, suggest_name
+from oso_dp.errors import OsoError
+from oso_dp.privacy.local_training import LocalTraining
+from oso_dp.privacy.users import Users
+
+
+def make_local_training(local: Any) -> LocalTraining:
+    """The options from a mapping of names to values; None for FedSGD."""
+    if local is None or isinstance(local, LocalTraining):
+        return local or LocalTraining()
+    if not isinstance(local, Mapping):
+        raise OsoError(
+            f"local: {type(local).__name__}; must map names to values, as "
+            "{'epochs': 1, 'batch_size': 10, 'learning_rate': 0.1}"
+        )
+    known = [field.name for field in fields(LocalTraining)]
+    for name in local:
+        if name not in known:
+            raise OsoError(
+                f"local: unknown option {name!r}{suggest_name(str(name), known)}; must be one of "
+                f"{', '.join(known)}"
+            )
+    return LocalTraining(**{name: as_plain(value) for name, value in local.items()})
+
+
+def make_users(ids: Any, rows: int, local: LocalTraining) -> Users:
+    """The users of a data set with so many rows, from one id for each row."""
+    if torch.is_tensor(ids):
+        ids = ids.detach().cpu().numpy()
+    values = np.asarray(ids)
+    if values.dtype == object:
+        kinds = {type(value) for value in values.flat}
+        if kinds == {str}:
+            values = values.astype(str)
+        elif kinds and all(issubclass(kind, int | np.integer) for kind in kinds - {bool}):
+            values = values.astype(np.int64)
+    if values.dtype.kind not in "iuU" or values.ndim != 1:
+        raise OsoError(
+            f"users: {values.dtype} {list(values.shape)}; must be one id for each row, [n], all "
+            "integers or all texts, none missing"
+        )
+    if len(values) != rows:
+        raise OsoError(f"users: {len(values)} ids for {rows} rows; must be one for each row")
+    return Users(values, local.rows_per_user)

@@ -1,0 +1,82 @@
+"""The updates of a batch of users, each by local training on their own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients.local_updates import LocalUpdates, train_locally
+from oso_dp.gradients.structured import Structure
+from oso_dp.privacy.users import Slice
+
+if TYPE_CHECKING:
+    from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
+
+_MAX_NUMBERS = 2**25  # of the updates that are held at once
+# The rows of a user in random order: of the number of the user, the epoch, the rows.
+Shuffle = Callable[[int, int, npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    users: Tensor
+    inputs: Structure
+    targets: Tensor
+    weights: Tensor
+    absent: Tensor | None
+
+
+def make_updates(
+    problem: TrainingProblem, flat: Tensor, users: Tensor, shuffle: Shuffle
+) -> LocalUpdates:
+    """The updates of users [B] from the parameters flat [P].
+
+    Padding repeats a user, who trains once.
+    """
+    assert problem.users is not None
+    distinct, places = users.unique(return_inverse=True)
+    steps = problem.users.local_steps(distinct.tolist(), problem.local, shuffle, flat.device)
+    updates = train_locally(
+        problem.engine,
+        flat,
+        len(distinct),
+        (_fetch(problem.examples, step) for step in steps),
+        problem.local.learning_rate,
+    )
+    return LocalUpdates(problem.engine, updates[places])
+
+
+def _fetch(examples: Examples, step: Iterable[Slice]) -> Iterator[_Fetched]:
+    for part in step:
+        inputs, targets, absent = examples.batch(part.rows)
+        yield _Fetched(part.users, inputs, targets, part.weights, absent)
+
+
+def users_at_once(parameters: int) -> int:
+    """The default number of users in a forward pass, so that their updates fit into memory."""
+    return max(1, _MAX_NUMBERS // parameters)
+
+
+def check_user_level(config: TrainConfig, problem: TrainingProblem) -> None:
+    """OsoError for what a training of users does not support."""
+    if config.augment is not None:
+        raise OsoError("augment: not supported with users, whose rows are not augmented")
+    if config.group.count > 1:
+        raise OsoError("users: not supported in a torch.distributed group; train in one process")
+    if problem.trains_as_examples:
+        return
+    if config.product_precision.low:
+        raise OsoError(
+            f"precision: {config.precision!r}; must be float32 with users who have several rows"
+        )
+    if problem.engine.traits.draws_random:
+        raise OsoError(
+            "users: the model draws random numbers (dropout), which a user's training does not "
+            "support; remove these layers, or set their probability to 0"
+        )

@@ -1,0 +1,153 @@
+"""`train_private(users=...)`: the statement names the user, and what does not fit is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from oso_dp import load_private, search_private, train_private
+from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.errors import OsoError
+from oso_dp.privacy.promise import USER
+from oso_dp.privacy.sampling import PoissonSampling
+
+ROWS, USERS = 240, 60
+LOSS = nn.CrossEntropyLoss(reduction="none")
+IDS = np.arange(ROWS) // (ROWS // USERS)
+FEDAVG = {"epochs": 2, "batch_size": 3, "learning_rate": 0.1}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[torch.Tensor, torch.Tensor]:
+    inputs = torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(0))
+    return inputs, (inputs.sum(dim=1) > 0).long()
+
+
+def train(rows, **options):
+    usual = {"epsilon": 4.0, "delta": 1e-3, "epochs": 3, "batch_size": 20, "progress": False}
+    torch.manual_seed(0)
+    seeded = {"randomness": "seeded", "seed": 0, "method": "fixed_threshold", "threshold": 0.5}
+    return train_private(nn.Linear(5, 2), LOSS, rows, **{**usual, **seeded, **options})
+
+
+@pytest.mark.parametrize("local", [None, FEDAVG])
+def test_the_budget_is_that_of_batches_of_users(rows, local) -> None:
+    trained = train(rows, users=IDS, local=local)
+    sampling = PoissonSampling(20 / USERS, USER)
+    assert trained.ledger.sampling == sampling
+    assert trained.statement.steps == 3 * USERS // 20
+    assert trained.statement.examples == USERS
+    spent = compute_epsilon([trained.ledger], 1e-3)
+    assert trained.epsilon == pytest.approx(spent, rel=1e-6)
+    assert 3.9 < spent <= 4.0
+    assert trained.status == "finished"
+
+
+def test_the_statement_names_the_user_and_tells_nothing_of_rows(rows) -> None:
+    text = str(train(rows, users=IDS, local=FEDAVG).statement)
+    assert "Protected: one user: all rows of the training data with one id." in text
+    assert "differ by one user added or removed" in text
+    assert f"of {USERS} users" in text
+    assert (
+        "2 epochs of SGD on all of their rows, in batches of 3 rows, at learning rate 0.1" in text
+    )
+    assert str(ROWS) not in text
+    assert "example" not in text.partition("Tuning:")[0]
+    fedsgd = str(train(rows, users=IDS, local={"rows_per_user": 2}).statement)
+    assert "Each user: the mean gradient of the first 2 of their rows (FedSGD)." in fedsgd
+
+
+def test_delta_is_compared_with_the_number_of_users(rows) -> None:
+    warning = "Delta is not below 1 / 60"
+    assert warning in str(train(rows, users=IDS, delta=1 / 59).statement)
+    assert warning not in str(train(rows, users=IDS, delta=1 / 61).statement)
+
+
+KINDS = {
+    "list": lambda ids: ids.tolist(),
+    "texts": lambda ids: [f"patient {one}" for one in ids],
+    "tensor": torch.from_numpy,
+    "series": lambda ids: pd.Series(ids),
+    "texts in a series": lambda ids: pd.Series([f"patient {one}" for one in ids]),
+    "unsigned": lambda ids: ids.astype(np.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_may_be_integers_or_texts_of_any_kind(rows, kind) -> None:
+    expected = train(rows, users=IDS, local=FEDAVG).model.weight
+    assert torch.equal(train(rows, users=KINDS[kind](IDS), local=FEDAVG).model.weight, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"users": IDS[:-1]}, "users: 239 ids for 240 rows; must be one for each row"),
+        ({"users": np.zeros(ROWS, dtype=int)}, "users: one id only"),
+        ({"users": IDS.astype(float)}, r"users: float64 \[240\]; must be one id for each row"),
+        ({"users": [None, *IDS[1:]]}, r"users: object \[240\]; must be one id for each row"),
+        ({"users": IDS.reshape(-1, 2)}, r"users: int64 \[120, 2\]; must be one id for each row"),
+        ({"users": IDS > 3}, r"users: bool \[240\]; must be one id for each row"),
+        ({"local": FEDAVG}, "local: has no effect without users"),
+        ({"users": IDS, "local": {"epoch": 2}}, "local: unknown option 'epoch'; did you mean ep"),
+        ({"users": IDS, "local": 3}, "local: int; must map names to values"),
+        ({"users": IDS, "local": {"batch_size": 0}}, "local.batch_size: 0; must be an integer"),
+        ({"users": IDS, "batch_size": 61}, "batch_size: 61; must be <= the number of users, 60"),
+        (
+            {"users": IDS, "method": "fixed_quantile", "quantile": 0.5, "threshold": None,
+             "batch_size": 8},
+            "count_noise: 0.05; must be > .*raise it, or take a larger batch",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_in_a_line(rows, options, message) -> None:
+    with pytest.raises(OsoError, match=message) as error:
+        train(rows, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_training_of_users_resumes_as_one_of_users_alone(rows, tmp_path) -> None:
+    first = train(rows, users=IDS, local=FEDAVG, epsilon=2.0)
+    first.save(tmp_path / "model")
+    loaded = load_private(tmp_path / "model", nn.Linear(5, 2))
+    assert loaded.statement == first.statement
+    further = train(rows, users=IDS, local=FEDAVG, resume_from=loaded, threshold=None)
+    assert further.epsilon <= 4.0
+    assert further.ledger.step_count == 2 * first.ledger.step_count
+    with pytest.raises(OsoError, match="users: must be given, as in resume_from"):
+        train(rows, resume_from=loaded, threshold=None)
+    with pytest.raises(OsoError, match=r"local: the mean gradient .*; must be the change"):
+        train(rows, users=IDS, resume_from=loaded, threshold=None)
+    with pytest.raises(OsoError, match="users: must be left out, as in resume_from"):
+        train(rows, users=IDS, resume_from=train(rows, epsilon=1.0), threshold=None)
+
+
+def test_a_checkpoint_is_of_the_same_users(rows, tmp_path) -> None:
+    path = tmp_path / "state"
+    options = {"checkpoint": path, "randomness": "system", "seed": None}
+    train(rows, users=IDS, local=FEDAVG, **options)
+    with pytest.raises(OsoError, match="local"):
+        train(rows, users=IDS, local={**FEDAVG, "epochs": 1}, **options)
+    assert str(ROWS).encode() not in path.read_bytes()
+
+
+def test_a_search_over_trainings_of_users_costs_its_budget(rows) -> None:
+    grid = {"learning_rate": [0.5, 2.0]}
+    options = {
+        "epsilon": 4.0, "delta": 1e-3, "epochs": 2, "batch_size": 20, "progress": False,
+        "users": IDS, "method": "fixed_threshold", "threshold": 0.5,
+    }  # fmt: skip
+    found = search_private(nn.Linear(5, 2), LOSS, rows, grid, score=lambda model: 0.0, **options)
+    assert found.best.statement.unit == "user"
+    ledgers = found.best.privacy_cost.ledgers()
+    assert len(ledgers) == 2
+    assert found.best.epsilon == pytest.approx(compute_epsilon(ledgers, 1e-3), rel=1e-6)
+    with pytest.raises(OsoError, match="validation: a noisy score protects an example"):
+        search_private(nn.Linear(5, 2), LOSS, rows, grid, validation=rows, **options)
+
+
+def test_a_data_set_of_pairs_may_have_users_too(rows) -> None:
+    pairs = torch.utils.data.Subset(torch.utils.data.TensorDataset(*rows), range(ROWS))
+    expected = train(rows, users=IDS, local=FEDAVG).model.weight
+    assert torch.equal(train(pairs, users=IDS, local=FEDAVG).model.weight, expected)

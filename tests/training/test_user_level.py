@@ -1,0 +1,309 @@
+"""Training of users: one row each is training of examples, and a user moves a sum by at most C."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientEngine
+from oso_dp.methods import Method, find_method, method_names
+from oso_dp.models import build_model
+from oso_dp.models.losses import LOSSES
+from oso_dp.privacy.local_training import LocalTraining
+from oso_dp.privacy.process_group import ProcessGroup
+from oso_dp.privacy.promise import EXAMPLE, USER
+from oso_dp.privacy.queries import QUERIES, ClippedGradient, PlainGradient, Query
+from oso_dp.privacy.unnoised_sums import unnoised_sums
+from oso_dp.privacy.users import Users
+from oso_dp.study.cohort import Run
+from oso_dp.training.loop import Training
+from oso_dp.training.task import TensorExamples, TrainConfig, TrainingProblem
+
+ROWS = 90
+STEPS = 9
+FEDAVG = LocalTraining(epochs=2, batch_size=4, learning_rate=0.2)
+PRIVATE = [name for name in method_names() if find_method(name).is_private]
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+
+
+def data(rows: int = ROWS, shape: tuple[int, ...] = (5,)) -> TensorExamples:
+    made = torch.Generator().manual_seed(3)
+    inputs = torch.randn(rows, *shape, generator=made)
+    return TensorExamples(inputs, torch.randint(3, (rows,), generator=made))
+
+
+def problem(
+    users: Users | None = None,
+    local: LocalTraining | None = None,
+    model: Callable[[], nn.Module] = mlp,
+    examples: TensorExamples | None = None,
+    runs: int = 1,
+) -> TrainingProblem:
+    torch.manual_seed(1)
+    module = model()
+    first = nn.utils.parameters_to_vector(module.parameters()).detach()
+    engine = GradientEngine(module, LOSSES["accuracy"])
+    return TrainingProblem(
+        engine,
+        examples or data(),
+        first.expand(runs, -1).clone(),
+        users=users,
+        local=local or LocalTraining(),
+        classes=3,
+    )
+
+
+def method(name: str) -> Method:
+    kind = find_method(name)
+    return kind(kind.Options(), 0.9)
+
+
+def training(made: TrainingProblem, name: str = "fixed_threshold", **options) -> Training:
+    runs = [
+        Run(f"run {number}", 0, 0.2 * (number + 1), 0.3, 0.5)
+        for number in range(len(made.initial_parameters))
+    ]
+    usual = {"noise_multiplier": 1.1, "batch_size": 30, "steps": STEPS, "evaluate_every": STEPS}
+    return Training(TrainConfig(method=method(name), **{**usual, **options}), runs, made)
+
+
+def trained(*arguments, **options) -> Training:
+    started = training(*arguments, **options)
+    for _ in range(STEPS):
+        started.take_step()
+    return started
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_users_with_one_row_are_trained_as_examples_to_the_bit(name) -> None:
+    ids = np.random.default_rng(0).permutation(ROWS)
+    noise = {} if find_method(name).is_private else {"noise_multiplier": 0.0}
+    examples = trained(problem(runs=2), name, **noise)
+    users = trained(problem(Users(ids), runs=2), name, **noise)
+    assert torch.equal(users.state.parameters, examples.state.parameters)
+    assert torch.equal(users.state.learning_rate, examples.state.learning_rate)
+    assert users.ledger(1).releases() == examples.ledger(1).releases()
+    assert (users.ledger(0).sampling.unit, examples.ledger(0).sampling.unit) == (USER, EXAMPLE)
+
+
+@pytest.mark.parametrize("model", [dropout, lambda: build_model("small_cnn")])
+@pytest.mark.parametrize("microbatch_size", [None, 7])
+def test_so_are_other_models_and_microbatches(model, microbatch_size) -> None:
+    examples = data(40, (1, 14, 14)) if model is not dropout else data(40)
+    both = [
+        trained(
+            problem(users, model=model, examples=examples),
+            "online",
+            batch_size=13,
+            microbatch_size=microbatch_size,
+        )
+        for users in (Users(np.arange(40)), None)
+    ]
+    assert torch.equal(both[0].state.parameters, both[1].state.parameters)
+
+
+def test_users_of_whom_one_row_is_used_are_trained_as_these_rows() -> None:
+    ids = np.random.default_rng(1).integers(20, size=ROWS)
+    first = np.sort(np.unique(ids, return_index=True)[1])
+    examples = data()
+    chosen = TensorExamples(examples.inputs[first], examples.targets[first])
+    alone = trained(problem(examples=chosen), batch_size=9)
+    users = trained(problem(Users(ids, rows_per_user=1)), batch_size=9)
+    assert torch.equal(users.state.parameters, alone.state.parameters)
+
+
+def test_one_step_of_all_users_without_noise_is_plain_sgd_on_the_mean_of_their_means() -> None:
+    ids = np.arange(ROWS) % 7 // 2  # users of 26, 26, 26 and 12 or so rows
+    made = problem(Users(ids))
+    started = training(made, batch_size=4, noise_multiplier=0.0)
+    started.state.threshold = torch.tensor([1e9])
+    started.take_step()
+    model, examples = mlp(), data()
+    nn.utils.vector_to_parameters(made.initial_parameters[0], model.parameters())
+    losses = nn.functional.cross_entropy(model(examples.inputs), examples.targets, reduction="none")
+    numbers = torch.tensor(ids)
+    means = [losses[numbers == user].mean() for user in range(4)]
+    gradient = torch.cat(
+        [one.flatten() for one in torch.autograd.grad(sum(means) / 4, [*model.parameters()])]
+    )
+    expected = made.initial_parameters[0] - 0.2 * gradient
+    torch.testing.assert_close(started.state.parameters[0], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("local", [LocalTraining(), FEDAVG], ids=["FedSGD", "FedAvg"])
+def test_the_sum_is_divided_by_the_expected_number_of_users(local) -> None:
+    """Not by the realised one, nor by a number of rows: both are private."""
+    ids, seen = np.arange(ROWS) // 9, {}
+
+    def answer(rows: int, batch_size: int) -> Tensor:
+        made = problem(Users(ids[:rows]), local, examples=data(rows))
+        started = training(made, batch_size=batch_size, noise_multiplier=0.0)
+        started.watch = lambda state, answers: seen.update(answers)
+        started.state.threshold = torch.tensor([0.05])
+        started.take_step()
+        return seen[ClippedGradient]
+
+    all_ten = answer(ROWS, 10)
+    started = training(problem(Users(ids), local), batch_size=10, noise_multiplier=0.0)
+    started.state.step = 1  # by which users shuffle
+    users = torch.arange(10)[None]
+    sums = started._gradients(slice(0, 1), users)
+    norms = sums.norms()
+    clipped = sums.weighted_sums((0.05 / norms).clamp(max=1)[:, None])[:, 0]
+    torch.testing.assert_close(all_ten, clipped / 10, rtol=1e-4, atol=1e-8)
+
+
+def sums_of(made: TrainingProblem, users: list[int], queries: list[Query]) -> list[Tensor]:
+    started = training(made, batch_size=1)
+    started.state.step = 1
+    indices = torch.tensor(users, dtype=torch.int64)[None]
+    present = torch.ones_like(indices, dtype=torch.bool)
+    return unnoised_sums(queries, slice(0, 1), started._gradients(slice(0, 1), indices), present)
+
+
+values = st.floats(-1e6, 1e6, width=32) | st.sampled_from([1e20, -3e38, float("nan"), float("inf")])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(st.lists(values, min_size=5, max_size=5), min_size=1, max_size=9),
+    threshold=st.floats(1e-4, 1e3),
+    local=st.sampled_from([LocalTraining(), FEDAVG, LocalTraining(3, None, 5.0)]),
+)
+def test_a_user_changes_a_sum_by_at_most_its_sensitivity(rows, threshold, local) -> None:
+    """Whatever their rows are, and however many."""
+    others = data(20)
+    inputs = torch.cat([others.inputs, torch.tensor(rows, dtype=torch.float32)])
+    targets = torch.cat([others.targets, torch.zeros(len(rows), dtype=torch.int64)])
+    ids = np.concatenate([np.arange(20) // 5, np.full(len(rows), 99)])
+    made = problem(Users(ids), local, examples=TensorExamples(inputs, targets))
+    at = torch.tensor([threshold])
+    queries = [kind(1.0, at) for kind in QUERIES if kind is not PlainGradient]
+    without, with_user = (sums_of(made, users, queries) for users in ([0, 1, 2, 3], range(5)))
+    for query, before, after in zip(queries, without, with_user, strict=True):
+        limit = float(torch.as_tensor(query.sensitivity(slice(0, 1))).max())
+        change = float((after.double() - before.double()).norm())
+        # The sums are of float32: of four other users of the same size, at most.
+        assert change <= limit * (1 + 1e-4), query.name
+
+
+@pytest.mark.parametrize("local", [LocalTraining(), FEDAVG], ids=["FedSGD", "FedAvg"])
+def test_the_sensitivity_is_reached_by_a_user_far_away(local) -> None:
+    far = torch.cat([data(20).inputs, torch.full((3, 5), 1e3)])
+    targets = torch.cat([data(20).targets, torch.arange(3)])
+    ids = np.concatenate([np.arange(20) // 5, np.full(3, 99)])
+    made = problem(Users(ids), local, examples=TensorExamples(far, targets))
+    query = ClippedGradient(1.0, torch.tensor([0.05]))
+    without, with_user = (sums_of(made, users, [query])[0] for users in ([0, 1], [0, 1, 4]))
+    assert float((with_user - without).norm()) == pytest.approx(0.05, rel=1e-4)
+
+
+def test_a_users_zero_update_passes() -> None:
+    zero = TensorExamples(torch.zeros(ROWS, 5), data().targets)
+    made = problem(Users(np.arange(ROWS) // 9), FEDAVG, lambda: nn.Linear(5, 3, bias=False), zero)
+    done = trained(made, "online", batch_size=4)
+    assert done.state.parameters.isfinite().all()
+    assert done.alive == [0]
+
+
+@pytest.mark.parametrize("microbatch_size", [1, 3, None])
+def test_cutting_users_into_microbatches_changes_rounding_alone(microbatch_size) -> None:
+    users = Users(np.arange(ROWS) // 6)
+    whole = trained(problem(users, FEDAVG), batch_size=8)
+    cut = trained(problem(users, FEDAVG), batch_size=8, microbatch_size=microbatch_size)
+    torch.testing.assert_close(cut.state.parameters, whole.state.parameters, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["online", "fixed_quantile", "adam_wosm"])
+def test_a_run_does_not_depend_on_the_runs_beside_it(name) -> None:
+    users = Users(np.arange(ROWS) // 6)
+    options = {"batch_size": 8, "noise_multiplier": 0.5}
+    two = trained(problem(users, FEDAVG, runs=2), name, **options)
+    one = trained(problem(users, FEDAVG), name, **options)
+    assert torch.equal(two.state.parameters[0], one.state.parameters[0])
+    assert torch.equal(two.state.threshold[:1], one.state.threshold)
+
+
+def test_the_noise_of_a_step_is_that_of_the_threshold_that_clipped() -> None:
+    """C moves after its round: noise of the next C would not be what the ledger says."""
+    users, seen = Users(np.arange(ROWS) // 6), []
+    started = training(problem(users, FEDAVG), "fixed_quantile", batch_size=8, noise_multiplier=0.5)
+    add_noise = started.mechanism.random_numbers.add_noise
+
+    def watched(run_ids, step, totals, noise):
+        seen.append(noise[0].deviation.item())
+        return add_noise(run_ids, step, totals, noise)
+
+    started.mechanism.random_numbers.add_noise = watched
+    for _ in range(4):
+        threshold = started.state.threshold.item()
+        (query, _) = started.task.method.queries(started.state)
+        started.take_step()
+        assert seen[-1] == pytest.approx(query.noise_multiplier * threshold, rel=1e-6)
+        assert started.state.threshold.item() != threshold
+
+
+def test_each_round_shuffles_anew_and_a_resumed_run_goes_on_as_it_would_have() -> None:
+    users = Users(np.arange(ROWS) // 6)
+    whole = trained(problem(users, FEDAVG), batch_size=8)
+    first = training(problem(users, FEDAVG), batch_size=8)
+    for _ in range(4):
+        first.take_step()
+    content = {**first.content(), "state": dict(vars(first.state))}
+    later = training(problem(users, FEDAVG), batch_size=8)
+    later.restore(content)
+    for _ in range(STEPS - 4):
+        later.take_step()
+    assert torch.equal(later.state.parameters, whole.state.parameters)
+    numbers = whole.mechanism.random_numbers
+    rows = np.arange(40)
+    orders = {
+        tuple(numbers.shuffle(run, step, purpose, rows))
+        for run in ("a", "b")
+        for step in (1, 2)
+        for purpose in ("0/0", "0/1", "1/0", "10/0")
+    }
+    assert len(orders) == 16
+    assert all(sorted(order) == [*rows] for order in orders)
+
+
+def test_the_ledger_counts_rounds_of_users() -> None:
+    done = trained(problem(Users(np.arange(ROWS) // 6), FEDAVG), batch_size=8)
+    stored = json.loads(done.ledger(0).to_json())
+    assert (stored["unit"], stored["sampling_rate"]) == ("user", 8 / 15)
+    assert [step["count"] for step in stored["steps"]] == [STEPS]
+
+
+@pytest.mark.parametrize(
+    ("local", "model", "options", "message"),
+    [
+        (FEDAVG, dropout, {}, "users: the model draws random numbers"),
+        (FEDAVG, mlp, {"precision": "bfloat16"}, "precision: 'bfloat16'; must be float32"),
+        (FEDAVG, mlp, {"augment": lambda one: one}, "augment: not supported with users"),
+        (LocalTraining(), mlp, {"augment": lambda one: one}, "augment: not supported with users"),
+        (FEDAVG, mlp, {"batch_size": 16}, "batch_size: 16; must be .* number of users, 15"),
+    ],
+)
+def test_what_users_do_not_support_is_refused(local, model, options, message) -> None:
+    with pytest.raises(OsoError, match=message):
+        training(problem(Users(np.arange(ROWS) // 6), local, model), **{"batch_size": 8, **options})
+
+
+def test_several_processes_are_refused() -> None:
+    made = problem(Users(np.arange(ROWS) // 6))
+    with pytest.raises(OsoError, match=r"users: not supported in a torch\.distributed group"):
+        training(made, batch_size=8, group=replace(ProcessGroup(), count=2))
