@@ -91,6 +91,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--role", choices=(CHOOSE, JUDGE), default=CHOOSE)
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=[*CANDIDATES])
     parser.add_argument("--tasks", nargs="+", choices=TASKS)
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[*EPSILONS])
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--table", action="store_true", help="print the regret, train nothing")
     options = parser.parse_args(arguments)
@@ -104,7 +105,7 @@ def main(arguments: list[str]) -> int:
     deadline = time.monotonic() + 60 * options.minutes
     # Short trainings first, and all candidates side by side.
     for epochs, seed, epsilon, task, candidate in product(
-        EPOCHS, SEEDS, EPSILONS, tasks, options.candidates
+        EPOCHS, SEEDS, options.epsilons, tasks, options.candidates
     ):
         key = task, candidate, epochs, epsilon, seed
         if key in done:

@@ -70,6 +70,19 @@ def test_every_argument_is_there_with_its_default(page) -> None:
         assert row == str(default)
 
 
+def test_users_are_protected_as_the_page_says(repo, capsys) -> None:
+    page = (repo / "docs/user/user_level.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    names: dict = {}
+    exec(block, names)
+    trained, text = names["trained"], capsys.readouterr().out
+    assert "Protected: one user" in text
+    assert "of 300 users" in text
+    assert 3.9 < trained.epsilon <= 4
+    outputs = trained.model(names["inputs"]).argmax(dim=1)
+    assert (outputs == names["targets"]).float().mean() > 0.9
+
+
 @pytest.fixture(scope="module")
 def text(repo) -> str:
     return (repo / "docs/internals/add_a_method.md").read_text(encoding="utf-8")

@@ -125,8 +125,76 @@ class TestFixedQuantilePerLayer:
     def test_a_training_that_names_no_layers_is_refused(self) -> None:
         mine = state()
         mine.layers = {}
-        with pytest.raises(OsoError, match="must name all layers"):
+        with pytest.raises(OsoError, match="layers: none; the state must have"):
             make("fixed_quantile_per_layer").queries(mine)
+
+
+ALLOCATIONS = ["equal", "dimension", "dimension_noise", "joint"]
+
+
+class TestFixedThresholdPerLayer:
+    @pytest.mark.parametrize("allocation", ALLOCATIONS)
+    def test_all_layers_together_cost_a_step_and_are_bounded_by_the_threshold(
+        self, allocation
+    ) -> None:
+        mine = state()
+        queries = make("fixed_threshold_per_layer", allocation=allocation).queries(mine)
+        noise = combined_noise_multiplier([query.noise_multiplier for query in queries])
+        assert noise == pytest.approx(mine.noise_multiplier, rel=1e-9)
+        bound = torch.stack([query.threshold for query in queries]).norm(dim=0)
+        torch.testing.assert_close(bound, mine.threshold)
+        assert sum((query.group.layers for query in queries), ()) == tuple(LAYERS)
+
+    def test_the_three_separate_allocations_differ_by_the_layers_sizes(self) -> None:
+        mine, found = state(), {}
+        for allocation in ALLOCATIONS[:3]:
+            queries = make("fixed_threshold_per_layer", allocation=allocation).queries(mine)
+            found[allocation] = [
+                (float(query.threshold[0] / mine.threshold[0]), query.noise_multiplier)
+                for query in queries
+            ]
+        nu, sizes = mine.noise_multiplier, [*LAYERS.values()]
+        root = math.sqrt(len(sizes))
+        assert found == {
+            "equal": [pytest.approx((1 / root, nu * root)) for _ in sizes],
+            "dimension": [pytest.approx((math.sqrt(size / P), nu * root)) for size in sizes],
+            "dimension_noise": [
+                pytest.approx((1 / root, nu * math.sqrt(P / size))) for size in sizes
+            ],
+        }
+
+    def test_joint_clipping_scales_the_answer_back(self) -> None:
+        method, mine = make("fixed_threshold_per_layer", momentum=0.0, allocation="joint"), state()
+        (query,) = method.queries(mine)
+        sizes = [*LAYERS.values()]
+        alphas = [math.sqrt(size * len(sizes) / P) for size in sizes]
+        assert query.group.scales == pytest.approx(tuple(alphas))
+        before, answer = mine.parameters.clone(), torch.rand(R, P)
+        method.update(mine, {query.key: answer})
+        scaled = torch.cat(
+            [alpha * part for alpha, part in zip(alphas, answer.split(sizes, 1), strict=True)], 1
+        )
+        expected = before - mine.learning_rate[:, None] * scaled
+        torch.testing.assert_close(mine.parameters, expected)
+
+    @pytest.mark.parametrize("allocation", ALLOCATIONS[:3])
+    def test_layers_take_their_own_answers(self, allocation) -> None:
+        method = make("fixed_threshold_per_layer", momentum=0.0, allocation=allocation)
+        mine, answer = state(), torch.rand(R, P)
+        before, sizes = mine.parameters.clone(), [*LAYERS.values()]
+        parts = dict(zip(LAYERS, answer.split(sizes, dim=1), strict=True))
+        shuffled = {(ClippedGradient, name): parts[name] for name in reversed([*parts])}
+        method.update(mine, shuffled)
+        torch.testing.assert_close(mine.parameters, before - mine.learning_rate[:, None] * answer)
+
+
+def test_a_falling_threshold_falls_by_its_decay_after_each_step() -> None:
+    method, mine = make("fixed_threshold_falling", threshold_decay=0.5), state()
+    before = mine.threshold.clone()
+    for step in range(1, 4):
+        (query,) = method.queries(mine)
+        torch.testing.assert_close(query.threshold, before * 0.5 ** (step - 1))
+        method.update(mine, {ClippedGradient: torch.rand(R, P)})
 
 
 PAST_G = torch.tensor([[1.0, 0, 0, 0, 0], [0, 2, 0, 0, 0], [0, 0, 3, 0, 0]])

@@ -16,6 +16,8 @@ from oso_dp.privacy.mechanism import unnoised_sums
 from oso_dp.privacy.noise_composition import (
     LayerGroup,
     combined_noise_multiplier,
+    dimension_adjusted_noise,
+    dimension_adjusted_thresholds,
     equal_thresholds,
     proportional_noise,
 )
@@ -273,6 +275,22 @@ def test_impossible_groups_are_refused(layers, message) -> None:
         LayerGroup("g", layers)
 
 
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 0.0), (1.0, math.nan), (1.0, 1e7), (-1.0, 1.0)])
+def test_a_scale_that_is_none_is_refused(scales) -> None:
+    with pytest.raises(OsoError, match="must be one for each layer, >= 1e-06 and <= 1e"):
+        LayerGroup("g", ("a", "b"), scales)
+
+
+@given(sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=9), nu=st.floats(0.1, 50))
+def test_allocations_by_dimension_cost_one_sum_and_bound_the_whole(sizes, nu) -> None:
+    noise = dimension_adjusted_noise(nu, sizes)
+    assert combined_noise_multiplier(noise) == pytest.approx(nu, rel=1e-9)
+    assert math.hypot(*dimension_adjusted_thresholds(nu, sizes)) == pytest.approx(nu, rel=1e-9)
+    # Equal thresholds: noise in proportion to a coordinate's largest root mean square.
+    ratios = [one * math.sqrt(size) for one, size in zip(noise, sizes, strict=True)]
+    assert max(ratios) == pytest.approx(min(ratios), rel=1e-9)
+
+
 def network() -> GradientEngine:
     torch.manual_seed(1)
     model = nn.Sequential(
@@ -302,14 +320,20 @@ def per_example(code: GradientEngine, inputs, targets) -> dict[str, torch.Tensor
     return dict(zip(code.layer_sizes, parts, strict=True))
 
 
-GROUPS = (LayerGroup("conv", ("0",)), LayerGroup("rest", ("5", "3")))
+GROUPS = (
+    LayerGroup("conv", ("0",)),
+    LayerGroup("rest", ("5", "3")),
+    LayerGroup("joint", ("3", "0", "5"), (0.25, 3.0, 1.5)),
+)
 
 
 def clipped_sum(
     gradients: dict[str, torch.Tensor], group: LayerGroup, threshold: float
 ) -> torch.Tensor:
-    """By the paper's definition: clip the group's layers as one vector, sum."""
-    whole = torch.cat([gradients[name] for name in group.layers], dim=1)
+    """By the paper's definition: clip the group's layers over their scales as one vector, sum."""
+    scales = group.scales or (1.0,) * len(group.layers)
+    scaled = zip(group.layers, scales, strict=True)
+    whole = torch.cat([gradients[name] / scale for name, scale in scaled], dim=1)
     clipped = whole * (threshold / whole.norm(dim=1, keepdim=True)).clamp(max=1)
     return clipped.sum(dim=0)
 

@@ -19,6 +19,7 @@ def resolve_method_options(
     start: Mapping[str, float | None],
     method_options: Mapping[str, float],
     earlier: Mapping[str, Any] | None = None,
+    has_optimizer: bool = False,
 ) -> dict[str, Any]:
     """The method, its options, initial values and variant, as keyword arguments of TrainingOptions.
 
@@ -28,6 +29,8 @@ def resolve_method_options(
         start: initial values by name; None where not given.
         method_options: the method's constants by name.
         earlier: the options of the training to resume, which stay unless given anew.
+        has_optimizer: whether a torch optimizer takes the steps; the default's learning rate and
+            schedule are not for it.
 
     Raises:
         OsoError: for values of a method without the method: they mean something else to another.
@@ -52,9 +55,12 @@ def resolve_method_options(
             f"{name}: given without a method; set one, as method={_method_that_takes(name)!r} "
             f"(without one, {RECOMMENDED.method} has fixed values)"
         )
+    default = {"method": RECOMMENDED.method, "method_options": dict(RECOMMENDED.constants)}
+    if has_optimizer:
+        return {**default, **explicit}
     names = _option_names(find_method(RECOMMENDED.method))
     point = {name: value for name, value in RECOMMENDED.point.items() if name in names}
-    return {**point, **RECOMMENDED.variant, **explicit, "method": RECOMMENDED.method}
+    return {**default, **point, **RECOMMENDED.variant, **explicit}
 
 
 def _private() -> Iterator[type[Method]]:

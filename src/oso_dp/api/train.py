@@ -91,12 +91,12 @@ def train_private(
         batch_size: the expected batch size B of Poisson sampling, of examples or, with `users`, of
             users. Default: 512, or n if smaller.
         method: the optimizer, such as "online" (OSO-DPSGD, Galli et al. 2024, Algorithm 1) or
-            "fixed_threshold" (DP-SGD, Abadi et al. 2016). Default: the method that did best without
-            a search, with its initial values and schedule (`oso_dp.study.default_points`).
-        learning_rate: rho_0. Default: 1 for methods that have an initial learning rate.
+            "fixed_threshold" (DP-SGD, Abadi et al. 2016). Default: Online from rho_0 = 3 and
+            C_0 = 1, without momentum, with a linear schedule, which did best without a search.
+        learning_rate: rho_0. Default if a method is given: 1 for methods that have one.
         threshold: C, the clipping threshold, for methods that do not set it.
         quantile: gamma, for methods that clip at a quantile.
-        momentum: in [0, 1). Default: 0.9.
+        momentum: in [0, 1). Default if a method is given: 0.9.
         schedule: of the learning rate: "constant", "linear" or "cosine" (decay to 0 over all steps,
             those of `resume_from` included), or a function of the step, from 1, and the number of
             steps that returns a factor. Default if a method is given: "constant".
@@ -183,6 +183,7 @@ def train_private(
             start,
             method_options,
             None if resume_from is None else resume_from.trained_with,
+            has_optimizer=optimizer is not None,
         ),
         optimizer=optimizer,
         scheduler=scheduler,

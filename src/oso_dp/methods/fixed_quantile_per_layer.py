@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oso_dp.errors import OsoError
 from oso_dp.methods.base import State, gradient_step
 from oso_dp.methods.fixed_quantile import FixedQuantile
-from oso_dp.privacy.noise_composition import LayerGroup, equal_thresholds, proportional_noise
+from oso_dp.privacy.noise_composition import equal_thresholds, layer_groups, proportional_noise
 from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class FixedQuantilePerLayer(FixedQuantile):
     title = "FixedQuantile, per layer"
 
     def queries(self, state: State) -> tuple[ClippedGradient | UnclippedCount, ...]:
-        groups = _groups(state)
+        groups = layer_groups(state.layers)
         gradient_noise, count_noise = self.split_noise(state.noise_multiplier, state.batch_size)
         thresholds = _thresholds(state).unbind(dim=1)
         gradients = proportional_noise(gradient_noise, len(groups))
@@ -45,26 +44,19 @@ class FixedQuantilePerLayer(FixedQuantile):
     def update(self, state: State, answers: Answers) -> None:
         import torch
 
-        parts = [answers[ClippedGradient, group.name] for group in _groups(state)]
+        parts = [answers[ClippedGradient, name] for name in state.layers]
         gradient_step(state, torch.cat(parts, dim=1), self.momentum)
         self.adapt_hyperparameters(state, answers)
 
     def adapt_hyperparameters(self, state: State, answers: Answers) -> None:
         import torch
 
-        names = [group.name for group in _groups(state)]
-        votes = torch.stack([answers[UnclippedCount, name] for name in names], dim=1)
+        votes = torch.stack([answers[UnclippedCount, name] for name in state.layers], dim=1)
         unclipped = votes + 0.5  # b~ of each layer, [R, layers]
         thresholds = self.next_threshold(_thresholds(state), unclipped - state.quantile[:, None])
         state.buffers["thresholds"] = thresholds
         state.buffers["unclipped"] = unclipped.mean(dim=1)
         state.threshold = thresholds.norm(dim=1)
-
-
-def _groups(state: State) -> list[LayerGroup]:
-    if not state.layers:
-        raise OsoError("fixed_quantile_per_layer: state.layers is empty; it must name all layers")
-    return [LayerGroup(name, (name,)) for name in state.layers]
 
 
 def _thresholds(state: State) -> Tensor:

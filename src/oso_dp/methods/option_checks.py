@@ -4,7 +4,7 @@ import dataclasses
 import operator
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import MethodOptions
@@ -46,11 +46,16 @@ def make_options(
         for field in dataclasses.fields(options_class)
         if field.name not in without
     }
+    types = get_type_hints(options_class)
     for name, value in values.items():
         if name not in fields:
             allowed = ", ".join(sorted({*fields, *besides})) or "none"
             raise OsoError(
                 f"{caller}: unknown argument {name!r}; the method's arguments are {allowed}"
             )
+        if words := get_args(types[name]):
+            if value not in words:
+                raise OsoError(f"{name}: {value!r}; must be one of {', '.join(words)}")
+            continue
         check_number(name, value, **fields[name].metadata)
     return options_class(**values)

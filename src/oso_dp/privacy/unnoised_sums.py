@@ -50,8 +50,7 @@ def unnoised_sums(
         scalars = [query for query in members if query.scalar]
         sums |= {query.name: query.weights(norms, runs).sum(dim=1) for query in scalars}
         if vectors := [query for query in members if not query.scalar]:
-            layers = None if group is None else group.layers
-            sums |= _vector_sums(vectors, runs, norms, layers, gradients)
+            sums |= _vector_sums(vectors, runs, norms, group, gradients)
     return [sums[query.name] for query in queries]
 
 
@@ -59,20 +58,33 @@ def _vector_sums(
     queries: Sequence[Query],
     runs: Runs,
     norms: Tensor,
-    layers: Sequence[str] | None,
+    group: LayerGroup | None,
     gradients: PerExampleGradients,
 ) -> dict[str, Tensor]:
-    """By the query's name, [R, P] or [R, P_g] of these layers, in one pass."""
+    """By the query's name, [R, P] or [R, P_g] of the group's layers, in one pass."""
     clipping = have_same_components(queries) if len(queries) > 1 else []
     if clipping:
         weights: Sequence[Tensor] = clipping[0].components(norms, runs)
     else:
         weights = [query.weights(norms, runs) for query in queries]
-    sums = gradients.weighted_sums(torch.stack([*weights], dim=1), layers).unbind(dim=1)
+    sums = _group_sums(torch.stack([*weights], dim=1), group, gradients).unbind(dim=1)
     if clipping:
         short, units = sums
         return {query.name: query.combined(short, units, runs) for query in clipping}
     return {query.name: total for query, total in zip(queries, sums, strict=True)}
+
+
+def _group_sums(
+    weights: Tensor, group: LayerGroup | None, gradients: PerExampleGradients
+) -> Tensor:
+    """For weights [R, J, B]; of a group with scales, the layers' sums over their scales."""
+    if group is None or group.scales is None:
+        return gradients.weighted_sums(weights, None if group is None else group.layers)
+    parts = [
+        gradients.weighted_sums(weights, [layer]) / scale
+        for layer, scale in zip(group.layers, group.scales, strict=True)
+    ]
+    return torch.cat(parts, dim=2)
 
 
 def _norms(group: LayerGroup | None, gradients: PerExampleGradients) -> Tensor:
@@ -81,5 +93,11 @@ def _norms(group: LayerGroup | None, gradients: PerExampleGradients) -> Tensor:
     if group is None:
         return norms
     layer_norms = gradients.layer_norms()
-    by_layer = torch.stack([layer_norms[layer].double() for layer in group.layers])
+    scales = group.scales or (1.0,) * len(group.layers)
+    by_layer = torch.stack(
+        [
+            layer_norms[layer].double() / scale
+            for layer, scale in zip(group.layers, scales, strict=True)
+        ]
+    )
     return torch.linalg.vector_norm(by_layer, dim=0).to(norms.dtype)
