@@ -104,7 +104,7 @@ docs: $(READY) ## Build the documentation site in build/site; a broken link fail
 
 audit: $(READY) ## Audit the private methods empirically, with and without planted faults
 	$(IN_VENV) oso audit --faults
-	for model in dropout tied augmentations; do $(IN_VENV) oso audit --faults --method online --model $$model || exit 1; done
+	for model in dropout tied augmentations users; do $(IN_VENV) oso audit --faults --method online --model $$model || exit 1; done
 
 bench: $(READY) ## Measure step time and memory against plain SGD, Opacus, torch.func and JAX
 	$(IN_VENV) python benchmarks

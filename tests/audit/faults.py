@@ -20,6 +20,7 @@ from oso_dp.audit.canaries import THRESHOLD
 from oso_dp.audit.models import MODELS
 from oso_dp.audit.run_audit import Fault
 from oso_dp.gradients import BatchGradients, forward_backward
+from oso_dp.gradients.local_updates import LocalUpdates
 from oso_dp.gradients.shared_parameters import PartedGradients
 from oso_dp.privacy import unnoised_sums
 from oso_dp.privacy.batch_rng import BatchRNG
@@ -28,6 +29,7 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient, ClippingQuery, Query, Runs
 from oso_dp.privacy.rng_sources import Seeded
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.training import loop, user_updates
 
 
 def _no_noise(name: str) -> AbstractContextManager[Any]:
@@ -181,6 +183,40 @@ def _norms_of_the_mean_view() -> AbstractContextManager[Any]:
     return patch.object(PartedGradients, "norms", lambda self: right(self) / views)
 
 
+def _clipped_local_steps() -> AbstractContextManager[Any]:
+    """Each local step is clipped to C, and not their sum."""
+    right = user_updates.train_locally
+
+    def train_locally(engine: Any, flat: Tensor, users: int, steps: Any, rate: float) -> Tensor:
+        parts = (right(engine, flat, users, [step], rate) for step in steps)
+        return sum(
+            part * (THRESHOLD / part.norm(dim=1, keepdim=True)).clamp(max=1) for part in parts
+        )
+
+    @contextmanager
+    def plant() -> Iterator[None]:
+        with (
+            patch.object(user_updates, "train_locally", train_locally),
+            patch.object(LocalUpdates, "norms", lambda self: self._norms.clamp(max=THRESHOLD)),
+        ):
+            yield
+
+    return plant()
+
+
+def _rows_for_users() -> AbstractContextManager[Any]:
+    """The rows of a user are users of their own, in one batch."""
+    right = user_updates.make_updates
+
+    def make_updates(problem: Any, flat: Tensor, users: Tensor, shuffle: Any) -> LocalUpdates:
+        updates = right(problem, flat, users, shuffle)
+        rows = MODELS["users"].rows
+        updates.updates = updates.updates * rows
+        return updates
+
+    return patch.object(loop, "make_updates", make_updates)
+
+
 _EVERY = (
     Fault(
         "no_gradient_noise",
@@ -238,6 +274,18 @@ _EVERY = (
         "views summed, but clipped by the norm of their mean",
         _norms_of_the_mean_view,
         model="augmentations",
+    ),
+    Fault(
+        "clipped_local_steps",
+        "local steps clipped, and not the user's update",
+        _clipped_local_steps,
+        model="users",
+    ),
+    Fault(
+        "rows_for_users",
+        "each row of a user clipped by itself",
+        _rows_for_users,
+        model="users",
     ),
 )
 FAULTS = {fault.name: fault for fault in _EVERY}

@@ -98,7 +98,10 @@ def test_options_reach_the_audit(oso) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--model", "cnn"], "--model: 'cnn'; must be one of linear, dropout, tied, augmentations"),
+        (
+            ["--model", "cnn"],
+            "--model: 'cnn'; must be one of linear, dropout, tied, augmentations, users",
+        ),
         (["--model", "tied", "--opacus", "ghost"], "'tied'; must be linear with --opacus"),
     ],
 )

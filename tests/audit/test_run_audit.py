@@ -61,7 +61,10 @@ def test_right_code_stays_below_its_claim(method: str) -> None:
     "model",
     [
         "dropout",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("tied", "augmentations")),
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("tied", "augmentations", "users")
+        ),
     ],
 )
 def test_right_code_stays_below_its_claim_for_other_models(model: str) -> None:

@@ -162,6 +162,16 @@ def test_a_row_without_a_finite_gradient_adds_nothing_to_its_user() -> None:
     assert not torch.equal(before, after)
 
 
+@pytest.mark.parametrize("local", [LOCAL["FedSGD"], LOCAL["FedAvg"]], ids=["FedSGD", "FedAvg"])
+def test_a_user_without_a_usable_row_adds_nothing_to_any_sum(local) -> None:
+    case = Case("two layers")
+    case.inputs[case.users.rows_of(2)] = torch.nan
+    updates = case.updates([0, 2, 1], local)
+    held = LocalUpdates(case.engine, updates)
+    assert held.norms().isfinite().tolist() == [[True, False, True]]
+    assert torch.equal(held.plain_sums(torch.tensor([[False, True, False]]))[0], 0 * case.flat)
+
+
 def test_small_updates_are_not_measured_as_zero() -> None:
     """Squares of float32 vanish; such an update would not be clipped."""
     updates = held([1e-25, 0.0, 0.0, 0.0])

@@ -7,12 +7,13 @@ large that the gradient is always clipped. So the canary adds exactly C to the c
 along its direction, 1 to the clipped direction, and -1/2 to the unclipped count: the sensitivities.
 
 An absent canary is a row of NaN. A gradient that is not finite contributes nothing to any sum, so
-this equals the data set without the canary, at the same n and q.
+this equals the data set without the canary, at the same n and q. At user level a canary is a user
+with several equal rows, whose update has the same direction and is always clipped, too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,17 @@ def lone_canary(present: bool, examples: int) -> Canaries:
         inputs[0, 0] = _SIZE
     targets = np.zeros(examples, dtype=np.int64)
     return Canaries(_with_a_test_set(inputs, targets), slice(0, 1), np.array([present]))
+
+
+def of_users(arrays: Arrays, rows: int) -> Arrays:
+    """Each example as a user with so many equal rows."""
+    users = np.repeat(np.arange(len(arrays.train_targets)), rows)
+    return replace(
+        arrays,
+        train_inputs=arrays.train_inputs[users],
+        train_targets=arrays.train_targets[users],
+        train_users=users,
+    )
 
 
 def _with_a_test_set(inputs: npt.NDArray[np.float32], targets: npt.NDArray[np.int64]) -> Arrays:

@@ -16,7 +16,7 @@ import torch
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
-from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries
+from oso_dp.audit.canaries import THRESHOLD, Canaries, lone_canary, many_canaries, of_users
 from oso_dp.audit.models import MODELS
 from oso_dp.audit.observer import Observer
 from oso_dp.audit.scores import Score, Transcript, score_movement, scores
@@ -89,6 +89,7 @@ class StudyBackend:
             network=model.network,
             augment=model.augment,
             views=model.views,
+            local=model.local,
             metric="accuracy",
             noise_multiplier=noise_multiplier,
             batch_size=batch_size,
@@ -97,7 +98,10 @@ class StudyBackend:
         )
         runs = [Run(run_id, 0, rate, THRESHOLD, 0.5) for run_id in run_ids]
         observer = Observer(method, canaries.columns)
-        outcomes = train(task, runs, canaries.arrays, watch=observer)
+        arrays = canaries.arrays
+        if model.local is not None:
+            arrays = of_users(arrays, model.rows)
+        outcomes = train(task, runs, arrays, watch=observer)
         if any(outcome.status != "finished" for outcome in outcomes):
             raise OsoError(f"audit: a run of {name} diverged; cannot score its canaries")
         return observer.transcripts(Ledger.from_json(outcomes[0].ledger))

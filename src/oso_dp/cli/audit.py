@@ -43,7 +43,9 @@ def audit(
     ] = None,
     model: Annotated[
         str,
-        typer.Option(help="Model to train: linear, dropout, tied (weights) or augmentations."),
+        typer.Option(
+            help="Model to train: linear, dropout, tied (weights), augmentations or users."
+        ),
     ] = "linear",
     opacus: Annotated[
         str, typer.Option(help="Audit the Opacus drop-in, in this mode: hooks, functorch or ghost.")

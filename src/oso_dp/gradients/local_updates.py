@@ -50,9 +50,10 @@ def train_locally(
     """theta - theta_u of each user, from the parameters flat [P], as [users, P].
 
     A step's gradient is the sum of its batches' weighted gradients. A row with a gradient that is
-    not finite adds nothing.
+    not finite adds nothing; the update of a user with no other rows is NaN.
     """
     moved = flat.new_zeros(users, len(flat))
+    is_usable = torch.zeros(users, dtype=torch.bool, device=flat.device)
     for step in steps:
         gradient = torch.zeros_like(moved)
         for batch in step:
@@ -60,8 +61,10 @@ def train_locally(
             gradients = engine(at, batch.inputs, batch.targets, batch.absent)
             part = gradients.weighted_sums(batch.weights[:, None].to(flat.dtype))[:, 0]
             gradient.index_add_(0, batch.users, part)
+            rows = gradients.norms().isfinite() & (batch.weights > 0)
+            is_usable[batch.users] |= rows.any(dim=1)
         moved.add_(gradient, alpha=learning_rate)
-    return moved
+    return moved.masked_fill(~is_usable[:, None], torch.nan)
 
 
 class LocalUpdates:
