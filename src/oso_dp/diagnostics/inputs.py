@@ -13,8 +13,8 @@ from oso_dp.study.plan import read_plan
 def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str, Arrays]:
     """The cohort of this name, the plan's device, and the data.
 
-    OsoError for a cohort that is not private or whose data are not public, and for data that differ
-    from the plan.
+    OsoError for a cohort that is not private, protects users or whose data are not public, and for
+    data that differ from the plan.
     """
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
@@ -24,6 +24,10 @@ def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str
         raise OsoError(
             f"{plan}: data set {chosen.dataset!r} is not public; must be public, since diagnostics "
             "are not private"
+        )
+    if chosen.unit is not None:
+        raise OsoError(
+            f"cohort {cohort}: unit: {chosen.unit}; must be example, whose gradients diagnostics read"
         )
     if chosen.randomness != "seeded":
         raise OsoError(

@@ -1,0 +1,78 @@
+"""The default of `train_private` is what its benchmark chose, and the page has its numbers."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from oso_dp.study.default_points import RECOMMENDED
+
+REPO = Path(__file__).parents[2]
+CHOSEN, RIVALS = "online_no_momentum_3_linear", ("online", "opacus_0.5")
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """The module of `benchmarks/default_choice`, which is run by the folder's name."""
+    path = REPO / "benchmarks/default_choice/__main__.py"
+    spec = importlib.util.spec_from_file_location("default_choice", path)
+    module = importlib.util.module_from_spec(spec)
+    before = {*sys.modules}, [*sys.path]
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:] = before[1]
+    for name in {*sys.modules} - before[0]:
+        if name in ("candidates", "tasks"):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def rows(benchmark) -> dict[str, pd.DataFrame]:
+    found = benchmark.rows_so_far()
+    roles = found.task.map({name: task.role for name, task in benchmark.TASKS.items()})
+    return dict(iter(found.groupby(roles)))
+
+
+def regrets(benchmark, rows) -> dict[str, tuple[float, int]]:
+    """The mean regret of each candidate, and the number of its cells, as printed."""
+    lines = [line.split() for line in benchmark.table(rows["choose"]).splitlines()[2:]]
+    return {name: (float(mean), int(cells)) for name, mean, _, cells, *_ in lines}
+
+
+def test_the_default_lost_least_where_it_was_chosen(benchmark, rows) -> None:
+    of_all = regrets(benchmark, rows)
+    whole = {name: mean for name, (mean, cells) in of_all.items() if cells == 36}
+    assert min(whole, key=whole.get) == CHOSEN
+    # Every other was left behind, or has a larger regret in the cells that it has.
+    assert all(mean > whole[CHOSEN] for name, (mean, _) in of_all.items() if name != CHOSEN)
+
+
+def test_what_was_measured_is_what_is_used(benchmark) -> None:
+    options = benchmark.CANDIDATES[CHOSEN](1000)
+    rates = {options.pop("threshold_rate"), options.pop("learning_rate_rate")}
+    assert rates == {2.5e-3}  # Online's own
+    method, variant = RECOMMENDED.method, RECOMMENDED.variant
+    assert options == {"method": method, **variant, **RECOMMENDED.point, **RECOMMENDED.constants}
+
+
+def test_the_page_has_the_benchmarks_numbers(benchmark, rows) -> None:
+    page = (REPO / "docs/user/choosing_a_method.md").read_text(encoding="utf-8")
+    section = page.partition("## The default of `train_private`")[2].partition("\n## ")[0]
+    of_all = regrets(benchmark, rows)
+    for name, value in re.findall(r"^\| .* \| `(\w[\w.]*)` \| ([\d.]+) \|$", section, re.M):
+        assert float(value) == pytest.approx(of_all[name][0], abs=0.051), name
+    found = benchmark.gains(rows["judge"], CHOSEN, RIVALS).set_index(["task", "rival"])
+    lines = re.findall(
+        r"^\| `(\w+)` .*?\| ([\d.]+) \| ([+−].*?) \| ([+−].*?) \| (\d+) \|$", section, re.M
+    )
+    assert len(lines) == 4
+    for task, mean, *printed, cells in lines:
+        row = found.loc[task].loc[list(RIVALS)]
+        assert float(mean) == pytest.approx(row["mean"].iloc[0], abs=0.051)
+        assert int(cells) == row["cells"].min()
+        for text, rival in zip(printed, row.itertuples(), strict=True):
+            numbers = [float(one) for one in re.findall(r"-?[\d.]+", text.replace("−", "-"))]
+            assert numbers == pytest.approx([rival.gain, rival.low, rival.high], abs=0.051)
