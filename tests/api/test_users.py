@@ -1,5 +1,7 @@
 """`train_private(users=...)`: the statement names the user, and what does not fit is refused."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -87,12 +89,19 @@ def test_ids_may_be_integers_or_texts_of_any_kind(rows, kind) -> None:
         ({"users": np.zeros(ROWS, dtype=int)}, "users: one id only"),
         ({"users": IDS.astype(float)}, r"users: float64 \[240\]; must be one id for each row"),
         ({"users": [None, *IDS[1:]]}, r"users: object \[240\]; must be one id for each row"),
+        ({"users": [math.nan, *map(str, IDS[1:])]}, r"users: object \[240\]; must be one id"),
+        ({"users": ["1", *IDS[1:].tolist()]}, r"users: object \[240\]; must be one id for each"),
+        ({"users": [True, *IDS[1:].tolist()]}, r"users: object \[240\]; must be one id for each"),
+        ({"users": [2**70, *IDS[1:].tolist()]}, "users: list; must be one id for each row"),
+        ({"users": [[1, 2], [3]]}, "users: object .*; must be one id for each row"),
+        ({"users": torch.ones(ROWS, dtype=torch.bfloat16)}, "users: .*; must be one id for each"),
         ({"users": IDS.reshape(-1, 2)}, r"users: int64 \[120, 2\]; must be one id for each row"),
         ({"users": IDS > 3}, r"users: bool \[240\]; must be one id for each row"),
         ({"local": FEDAVG}, "local: has no effect without users"),
         ({"users": IDS, "local": {"epoch": 2}}, "local: unknown option 'epoch'; did you mean ep"),
         ({"users": IDS, "local": 3}, "local: int; must map names to values"),
         ({"users": IDS, "local": {"batch_size": 0}}, "local.batch_size: 0; must be an integer"),
+        ({"users": IDS, "local": {"learning_rate": 1e300}}, "must be a number > 0 and <= 1e"),
         ({"users": IDS, "batch_size": 61}, "batch_size: 61; must be <= the number of users, 60"),
         (
             {"users": IDS, "method": "fixed_quantile", "quantile": 0.5, "threshold": None,
@@ -127,7 +136,7 @@ def test_a_checkpoint_is_of_the_same_users(rows, tmp_path) -> None:
     path = tmp_path / "state"
     options = {"checkpoint": path, "randomness": "system", "seed": None}
     train(rows, users=IDS, local=FEDAVG, **options)
-    with pytest.raises(OsoError, match="local"):
+    with pytest.raises(OsoError, match=r"users is \{'epochs': 2, .*; must be \{'epochs': 1, "):
         train(rows, users=IDS, local={**FEDAVG, "epochs": 1}, **options)
     assert str(ROWS).encode() not in path.read_bytes()
 
@@ -151,3 +160,12 @@ def test_a_data_set_of_pairs_may_have_users_too(rows) -> None:
     pairs = torch.utils.data.Subset(torch.utils.data.TensorDataset(*rows), range(ROWS))
     expected = train(rows, users=IDS, local=FEDAVG).model.weight
     assert torch.equal(train(pairs, users=IDS, local=FEDAVG).model.weight, expected)
+
+
+def test_whether_a_training_starts_does_not_depend_on_one_users_rows(rows) -> None:
+    """Of rows by index, unusable ones count as absent; a user may have most of the first."""
+    inputs = torch.cat([torch.full((90, 5), torch.nan), rows[0]])
+    targets = torch.cat([torch.zeros(90, dtype=torch.int64), rows[1]])
+    pairs = torch.utils.data.Subset(torch.utils.data.TensorDataset(inputs, targets), range(330))
+    users = np.concatenate([np.full(90, 999), IDS])
+    assert train(pairs, users=users, local=FEDAVG).status == "finished"

@@ -34,8 +34,11 @@ def backwards(user: int, epoch: int, rows: np.ndarray) -> np.ndarray:
     return rows[::-1] if (user + epoch) % 2 else rows
 
 
+GROUP = 20  # as many users as there are at most
+
+
 def steps_of(users: Users, chosen: list[int], local: LocalTraining) -> list[list]:
-    return list(users.local_steps(chosen, local, backwards, CPU))
+    return list(users.local_steps(chosen, GROUP, local, backwards, CPU))
 
 
 @given(ids=ids)
@@ -64,11 +67,10 @@ def test_each_epoch_takes_each_row_of_a_user_once(ids, local, data) -> None:
             weights = [
                 (row, weight)
                 for part in step
-                for at, of_user in enumerate(part.users.tolist())
                 for row, weight in zip(
-                    part.rows[at].tolist(), part.weights[at].tolist(), strict=True
+                    part.rows[place].tolist(), part.weights[place].tolist(), strict=True
                 )
-                if of_user == place and weight > 0
+                if weight > 0
             ]
             if weights:
                 # The mean over the local batch.
@@ -87,21 +89,30 @@ def test_each_epoch_takes_each_row_of_a_user_once(ids, local, data) -> None:
 @settings(max_examples=60)
 @given(ids=ids, local=options, data=st.data())
 def test_a_users_local_steps_do_not_depend_on_who_else_was_drawn(ids, local, data) -> None:
+    """Nor do the shapes of what goes through the model, which rounding depends on."""
     users = Users(np.array(ids), local.rows_per_user)
     chosen = data.draw(st.lists(st.integers(0, len(users) - 1), min_size=1, unique=True))
 
-    def alone(place: int, steps: list[list]) -> list:
-        return [
-            (part.rows[at].tolist(), part.weights[at].tolist())
-            for step in steps
-            for part in step
-            for at, of_user in enumerate(part.users.tolist())
-            if of_user == place
-        ]
+    def rows_and_weights(place: int, steps: list[list]) -> list:
+        found = [(part.rows[place], part.weights[place]) for step in steps for part in step]
+        return [(rows.tolist(), one.tolist()) for rows, one in found if one.any()]
 
     together = steps_of(users, chosen, local)
+    width = min(64, local.batch_size or local.rows_per_user or 64)
+    assert {part.rows.shape for step in together for part in step} == {(GROUP, width)}
     for place, user in enumerate(chosen):
-        assert alone(place, together) == alone(0, steps_of(users, [user], local))
+        alone = rows_and_weights(0, steps_of(users, [user], local))
+        assert rows_and_weights(place, together) == alone
+    assert not any(part.weights[len(chosen) :].any() for step in together for part in step)
+
+
+@given(ids=ids, size=st.integers(1, 9), data=st.data())
+def test_groups_have_each_user_once(ids, size, data) -> None:
+    users = Users(np.array(ids))
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(users) - 1))))
+    groups = [group.tolist() for group in users.groups(torch.tensor(chosen).long(), size)]
+    assert sorted(user for group in groups for user in group) == chosen
+    assert all(len(group) <= size for group in groups)
 
 
 def test_no_user_has_no_steps() -> None:
@@ -117,13 +128,21 @@ def test_one_id_only_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"epochs": 0}, "local.epochs: 0; must be an integer >= 1"),
-        ({"epochs": None}, "local.epochs: None; must be an integer >= 1"),
-        ({"batch_size": True}, "local.batch_size: True; must be an integer >= 1"),
-        ({"rows_per_user": 1.5}, "local.rows_per_user: 1.5; must be an integer >= 1"),
-        ({"learning_rate": 0}, "local.learning_rate: 0; must be a number > 0"),
-        ({"learning_rate": float("nan")}, "local.learning_rate: nan; must be a number > 0"),
-        ({"learning_rate": float("inf")}, "local.learning_rate: inf; must be a number > 0"),
+        ({"epochs": 0}, "local.epochs: 0; must be an integer >= 1 and <= "),
+        ({"epochs": None}, "local.epochs: None; must be an integer >= 1 and <= "),
+        ({"batch_size": True}, "local.batch_size: True; must be an integer >= 1 and <= "),
+        ({"rows_per_user": 1.5}, "local.rows_per_user: 1.5; must be an integer >= 1 and <= "),
+        ({"learning_rate": 0}, "local.learning_rate: 0; must be a number > 0 and <= 1e"),
+        (
+            {"learning_rate": float("nan")},
+            "local.learning_rate: nan; must be a number > 0 and <= 1e",
+        ),
+        ({"epochs": 1001}, "local.epochs: 1001; must be an integer >= 1 and <= 1000"),
+        ({"learning_rate": 10**400}, "local.learning_rate: 1000"),
+        (
+            {"learning_rate": float("inf")},
+            "local.learning_rate: inf; must be a number > 0 and <= 1e",
+        ),
     ],
 )
 def test_local_options_that_mean_nothing_are_refused(values, message) -> None:

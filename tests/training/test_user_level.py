@@ -25,9 +25,11 @@ from oso_dp.privacy.users import Users
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import Training
 from oso_dp.training.task import TensorExamples, TrainConfig, TrainingProblem
+from oso_dp.training.user_updates import make_updates
 
 ROWS = 90
 STEPS = 9
+ONE_ROW = LocalTraining(rows_per_user=1)
 FEDAVG = LocalTraining(epochs=2, batch_size=4, learning_rate=0.2)
 PRIVATE = [name for name in method_names() if find_method(name).is_private]
 
@@ -93,7 +95,7 @@ def test_users_with_one_row_are_trained_as_examples_to_the_bit(name) -> None:
     ids = np.random.default_rng(0).permutation(ROWS)
     noise = {} if find_method(name).is_private else {"noise_multiplier": 0.0}
     examples = trained(problem(runs=2), name, **noise)
-    users = trained(problem(Users(ids), runs=2), name, **noise)
+    users = trained(problem(Users(ids), ONE_ROW, runs=2), name, **noise)
     assert torch.equal(users.state.parameters, examples.state.parameters)
     assert torch.equal(users.state.learning_rate, examples.state.learning_rate)
     assert users.ledger(1).releases() == examples.ledger(1).releases()
@@ -106,7 +108,7 @@ def test_so_are_other_models_and_microbatches(model, microbatch_size) -> None:
     examples = data(40, (1, 14, 14)) if model is not dropout else data(40)
     both = [
         trained(
-            problem(users, model=model, examples=examples),
+            problem(users, users and ONE_ROW, model, examples),
             "online",
             batch_size=13,
             microbatch_size=microbatch_size,
@@ -116,13 +118,22 @@ def test_so_are_other_models_and_microbatches(model, microbatch_size) -> None:
     assert torch.equal(both[0].state.parameters, both[1].state.parameters)
 
 
+def test_users_who_have_one_row_train_as_examples_up_to_rounding() -> None:
+    """That they have no more is private: it does not choose another path."""
+    examples, users = trained(problem()), trained(problem(Users(np.arange(ROWS))))
+    assert not torch.equal(users.state.parameters, examples.state.parameters)
+    torch.testing.assert_close(
+        users.state.parameters, examples.state.parameters, rtol=1e-4, atol=1e-5
+    )
+
+
 def test_users_of_whom_one_row_is_used_are_trained_as_these_rows() -> None:
     ids = np.random.default_rng(1).integers(20, size=ROWS)
     first = np.sort(np.unique(ids, return_index=True)[1])
     examples = data()
     chosen = TensorExamples(examples.inputs[first], examples.targets[first])
     alone = trained(problem(examples=chosen), batch_size=9)
-    users = trained(problem(Users(ids, rows_per_user=1)), batch_size=9)
+    users = trained(problem(Users(ids, rows_per_user=1), ONE_ROW), batch_size=9)
     assert torch.equal(users.state.parameters, alone.state.parameters)
 
 
@@ -212,6 +223,44 @@ def test_the_sensitivity_is_reached_by_a_user_far_away(local) -> None:
     assert float((with_user - without).norm()) == pytest.approx(0.05, rel=1e-4)
 
 
+# So unstable that a difference in the last bit becomes one of the update's size.
+CHAOTIC = LocalTraining(epochs=50, batch_size=4, learning_rate=10.0)
+SIZES = [9, 1, 30, 4, 12, 8, 26]
+
+
+@pytest.mark.parametrize("model", [mlp, lambda: build_model("small_cnn")], ids=["mlp", "cnn"])
+def test_private_users_do_not_change_each_others_updates_by_a_bit(model) -> None:
+    """However unstable the local training is, and whoever else is there or drawn."""
+    local = CHAOTIC if model is mlp else replace(CHAOTIC, epochs=4)
+    examples = data(sum(SIZES), (5,) if model is mlp else (1, 14, 14))
+    ids = np.repeat(np.arange(len(SIZES)), SIZES)
+
+    def updates(there: list[int], drawn: list[int]) -> dict[int, Tensor]:
+        """By the user's id, of those drawn among those who are there."""
+        rows = np.flatnonzero(np.isin(ids, there))
+        chosen = TensorExamples(examples.inputs[rows], examples.targets[rows])
+        made = problem(Users(ids[rows]), local, model, chosen)
+        places = torch.tensor([sorted(there).index(user) for user in drawn])
+
+        def shuffle(user: int, epoch: int, own: np.ndarray) -> np.ndarray:
+            return np.roll(own, epoch)
+
+        flat = made.initial_parameters[0]
+        found = make_updates(made, flat, places, shuffle, is_public=False).updates
+        return dict(zip(drawn, found, strict=True))
+
+    everyone = updates([*range(len(SIZES))], [*range(len(SIZES))])
+    assert min(float(one.norm()) for one in everyone.values()) > 1
+    for there, drawn in (
+        ([0, 1, 2, 3], [1, 3]),
+        ([1, 2, 3, 4, 5, 6], [6, 2, 1]),
+        ([2, 6], [2, 6]),
+        ([*range(len(SIZES))], [5, 4, 0]),
+    ):
+        for user, update in updates(there, drawn).items():
+            assert torch.equal(update, everyone[user]), (there, drawn, user)
+
+
 def test_a_users_zero_update_passes() -> None:
     zero = TensorExamples(torch.zeros(ROWS, 5), data().targets)
     made = problem(Users(np.arange(ROWS) // 9), FEDAVG, lambda: nn.Linear(5, 3, bias=False), zero)
@@ -292,6 +341,7 @@ def test_the_ledger_counts_rounds_of_users() -> None:
     ("local", "model", "options", "message"),
     [
         (FEDAVG, dropout, {}, "users: the model draws random numbers"),
+        (LocalTraining(), dropout, {}, "users: the model draws random numbers"),
         (FEDAVG, mlp, {"precision": "bfloat16"}, "precision: 'bfloat16'; must be float32"),
         (FEDAVG, mlp, {"augment": lambda one: one}, "augment: not supported with users"),
         (LocalTraining(), mlp, {"augment": lambda one: one}, "augment: not supported with users"),
@@ -301,6 +351,16 @@ def test_the_ledger_counts_rounds_of_users() -> None:
 def test_what_users_do_not_support_is_refused(local, model, options, message) -> None:
     with pytest.raises(OsoError, match=message):
         training(problem(Users(np.arange(ROWS) // 6), local, model), **{"batch_size": 8, **options})
+
+
+@pytest.mark.parametrize("options", [{"precision": "bfloat16"}, {}])
+def test_what_is_refused_does_not_depend_on_the_numbers_of_rows(options) -> None:
+    """One user's second row must not decide whether the others' training is refused."""
+    model = mlp if options else dropout
+    for ids in (np.arange(ROWS), np.maximum(np.arange(ROWS), 1)):
+        with pytest.raises(OsoError):
+            training(problem(Users(ids), model=model), batch_size=8, **options)
+        training(problem(Users(ids), ONE_ROW, model), batch_size=8, **options)
 
 
 def test_several_processes_are_refused() -> None:

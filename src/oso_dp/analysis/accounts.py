@@ -140,12 +140,13 @@ def counts_to_total(runs: pd.DataFrame) -> pd.Series:
 
 
 def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
-    """One account per data set; runs: the rows that `counts_to_total`.
+    """One account per data set and unit of privacy; runs: the rows that `counts_to_total`.
 
     Budget and delta are the smallest of the rows. Raises OsoError for a row whose run_id does not
     match its values.
     """
-    return [_total(str(name), rows) for name, rows in runs.groupby("dataset", sort=False)]
+    groups = runs.groupby(["dataset", "unit"], dropna=False, sort=False)
+    return [_total(str(name), rows) for (name, _), rows in groups]
 
 
 def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:

@@ -1,4 +1,5 @@
-"""The paper's claims (C1, C2, ...) and further questions (Q1, ...), each with its test.
+"""The paper's claims (C1, C2, ...), further questions (Q1, ...), and claims about user-level
+privacy (U1, ...), each with its test.
 
 C10, whether C has a prominent optimum (Figure 1), is tested on what `oso diagnose cosine` measures.
 Prominent means here: the cosine at the best C is at least a tenth above the cosines at both ends of
@@ -165,15 +166,16 @@ FROZEN_THRESHOLD = "online_frozen_threshold"
 FROZEN_RATE = "online_frozen_learning_rate"
 
 NOT_TESTED = "not asked"
+USER_DATASETS = ("mnist_writers", "mnist_dealt")
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement that results can contradict; `test` is called once per data set."""
 
-    name: str  # C1, C2, ...: the paper's claims; Q1, Q2, ...: further questions
+    name: str  # C1, C2, ...: the paper's claims; Q1, ...: further questions; U1, ...: user level
     statement: str
-    where: str  # in the paper, or NOT_TESTED
+    where: str  # in the paper, or NOT_TESTED; for U1, ...: in another paper, or derived from ours
     datasets: tuple[str, ...]
     test: ClaimTest
     search_accounting: str = COMPOSITION
@@ -298,6 +300,27 @@ CLAIMS = (
         DATASETS,
         wins_over_decades("online", decades=1.0),
     ),
+    Claim(
+        "U1",
+        "At user level Online is at least as good as FixedThreshold under the same budget.",
+        "C1 at user level",
+        USER_DATASETS,
+        compare_methods("online", "at least as good as", "fixed_threshold"),
+    ),
+    Claim(
+        "U2",
+        "At user level Online is at least as good as FixedQuantile under the same budget.",
+        "C2 at user level",
+        USER_DATASETS,
+        compare_methods("online", "at least as good as", "fixed_quantile"),
+    ),
+    Claim(
+        "U3",
+        "The count of unclipped updates costs at most 2 % more noise on the gradient.",
+        "Andrew et al. 2021, for large cohorts",
+        USER_DATASETS,
+        compare_gradient_noise("fixed_quantile", at_most=0.02),
+    ),
 )
 
 VERDICTS = {
@@ -332,7 +355,8 @@ def judge_claims(study: ResultSet) -> pd.DataFrame:
             findings = {name: claim.test(evidence, dataset) for name, evidence in used.items()}
             if used is sources:
                 findings["paper"] = _judge_paper_numbers(claim, dataset)
-            if dataset in claim.datasets or findings["best"].verdict != NOT_RUN:
+            is_papers = dataset in claim.datasets and dataset in DATASETS
+            if is_papers or findings["best"].verdict != NOT_RUN:
                 rows.append(_row(claim, dataset, findings))
     return pd.DataFrame(rows)
 

@@ -17,7 +17,7 @@ from oso_dp.accounting.formatting import (
 )
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import GridAccount, counts_to_total
-from oso_dp.privacy.promise import RANDOMNESS, Unit
+from oso_dp.privacy.promise import EXAMPLE, RANDOMNESS, Unit
 from oso_dp.study.cohort import PlannedCohort
 
 
@@ -108,10 +108,12 @@ def make_stored_statements(
 ) -> list[StudyStatement]:
     """One statement for each data set of the table `runs` that is not public, from its account."""
     of_set = runs[counts_to_total(runs)]
+    units = of_set["unit"].fillna(EXAMPLE.name)
     return [
-        _make_stored(of_set[of_set["dataset"] == account.dataset], account)
+        _make_stored(of_set[(of_set["dataset"] == account.dataset) & (units == unit)], account)
         for account in accounts
         if account.total
+        for unit in [account.ledgers[0].sampling.unit.name]
     ]
 
 

@@ -395,21 +395,24 @@ class DatasetExamples:
             )
 
 
-def widen(examples: Examples, values: Callable[[Tensor, Tensor], Tensor]) -> Examples:
+def widen(
+    examples: Examples, values: Callable[[Tensor, Tensor], Tensor], checks_rows: bool = True
+) -> Examples:
     """Replace integer inputs or targets of a data set by float32 where that changes no value.
 
     A first target of 1 is a floating-point number to a squared error (others may be 0.5), and a
     class to cross entropy. No example may decide which it is, so `values` does, a function of three
     made-up examples on the CPU. A dtype becomes float32 if `values` accepts floating-point numbers
     there, negative ones included, and returns the same for integers of either dtype, also for
-    integers that float32 cannot represent. Raises OsoError if more than half of the first examples
-    are unusable with the chosen dtypes.
+    integers that float32 cannot represent. With `checks_rows`, raises OsoError if more than half of
+    the first examples are unusable with the chosen dtypes.
     """
     if not isinstance(examples, DatasetExamples):
         return examples
     several = not isinstance(examples.empty()[0], Tensor)  # then each has its own meaning
     widened = examples if several else _widen(examples, values)
-    widened.check_usable()
+    if checks_rows:
+        widened.check_usable()
     return widened
 
 

@@ -195,7 +195,7 @@ def _are_equal(a: float | None, b: float | None) -> bool:
 
 
 _OTHER_TRAININGS = (
-    "Not included: any other training or search on these examples, such as another one resumed "
+    "Not included: any other training or search on these data, such as another one resumed "
     "from this model; their epsilons and deltas add up."
 )
 _NOT_TUNED = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,9 @@ class Trainer:
         resume_from: PrivateModel | None = None,
     ) -> None:
         self.user_model, self.loss, self.options = user_model, loss, options
-        self.examples = widen(examples, user_model.losses_by(loss))
+        # One user's rows could make most of the first ones unusable.
+        checks_rows = options.users is None
+        self.examples = widen(examples, user_model.losses_by(loss), checks_rows)
         self.users = None
         if options.users is not None:
             self.users = make_users(options.users, len(self.examples), options.local_training)
@@ -188,8 +190,7 @@ class Trainer:
             "parameters": [[name, *shape] for name, shape in self.user_model.shapes],
             "untrained values": untrained_digests(self.user_model.model),
             "examples": self.records,
-            "unit": self.sampling.unit.name,
-            "local": str(self.options.local_training),
+            "users": None if self.users is None else asdict(self.options.local_training),
             "types": str(format_types(self.examples)),
             "resume_from": None if self.resume_from is None else self.resume_from.run_id,
             **{name: getattr(self.options, name) for name in kept},

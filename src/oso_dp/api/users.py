@@ -36,20 +36,30 @@ def make_local_training(local: Any) -> LocalTraining:
 
 def make_users(ids: Any, rows: int, local: LocalTraining) -> Users:
     """The users of a data set with so many rows, from one id for each row."""
-    if torch.is_tensor(ids):
-        ids = ids.detach().cpu().numpy()
-    values = np.asarray(ids)
-    if values.dtype == object:
-        kinds = {type(value) for value in values.flat}
-        if kinds == {str}:
-            values = values.astype(str)
-        elif kinds and all(issubclass(kind, int | np.integer) for kind in kinds - {bool}):
-            values = values.astype(np.int64)
-    if values.dtype.kind not in "iuU" or values.ndim != 1:
+    try:
+        values = _to_array(ids)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        values = None
+    if values is None or values.dtype.kind not in "iuU" or values.ndim != 1:
+        found = type(ids).__name__ if values is None else f"{values.dtype} {list(values.shape)}"
         raise OsoError(
-            f"users: {values.dtype} {list(values.shape)}; must be one id for each row, [n], all "
-            "integers or all texts, none missing"
+            f"users: {found}; must be one id for each row, [n], all integers or all texts, none "
+            "missing"
         )
     if len(values) != rows:
         raise OsoError(f"users: {len(values)} ids for {rows} rows; must be one for each row")
     return Users(values, local.rows_per_user)
+
+
+def _to_array(ids: Any) -> np.ndarray:
+    """Integers or texts as they are; of objects, all of which must be of one kind."""
+    if torch.is_tensor(ids):
+        ids = ids.detach().cpu().numpy()
+    # Numpy would make texts of a list of texts and numbers, NaN for a missing id among them.
+    values = np.asarray(ids, dtype=None if hasattr(ids, "dtype") else object)
+    kinds = {type(value) for value in values.flat} if values.dtype == object else set()
+    if kinds == {str}:
+        return values.astype(str)
+    if kinds and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        return values.astype(np.int64)
+    return values

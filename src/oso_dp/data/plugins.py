@@ -42,7 +42,8 @@ class UserDataset:
             maps examples [B, *input_shape] to logits [B, classes] or, if `metric` is "mse", to
             reconstructions [B, *input_shape].
         version: Letters, digits, `_` and `.`; change it whenever the data change.
-        examples: Number of training examples n, from which the study plans its noise.
+        examples: Number of training examples n, from which the study plans its noise. With `users`
+            it need not be exact, unless a study protects examples.
         test_examples: Number of test examples.
         input_shape: Shape of one example, such as (30,) or (3, 32, 32).
         classes: Number of classes. Default: 2.

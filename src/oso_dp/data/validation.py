@@ -73,8 +73,10 @@ def _count_users(arrays: Arrays) -> int | None:
 
 
 def _check_user_arrays(arrays: Arrays, info: DatasetSpec) -> None:
+    # Of users the number is public, and not the number of their rows.
+    rows = info.examples if info.users is not None else len(arrays.train_targets)
     sizes: dict[str, tuple[Any, Any]] = {
-        "examples": (len(arrays.train_targets), info.examples),
+        "examples": (rows, info.examples),
         "test_examples": (len(arrays.test_targets), info.test_examples),
         "input_shape": (arrays.train_inputs.shape[1:], info.input_shape),
         "users": (_count_users(arrays), info.users),

@@ -27,7 +27,8 @@ def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str
         )
     if chosen.unit is not None:
         raise OsoError(
-            f"cohort {cohort}: unit: {chosen.unit}; must be example, whose gradients diagnostics read"
+            f"cohort {cohort}: unit: {chosen.unit}; must be example, since diagnostics read "
+            "gradients of examples"
         )
     if chosen.randomness != "seeded":
         raise OsoError(

@@ -1,9 +1,9 @@
 """Updates of users: what a user's local training changes, in place of an example's gradient.
 
 A user's update is theta - theta_u, so that a step against it goes where the user's SGD went; after
-one step at rate 1 it is the mean gradient of the user's rows. All users of a batch train at once,
-each as one of the engine's parallel runs. The updates are held as they are, [B, P]: what is
-measured is what is added up.
+one step at rate 1 it is the mean gradient of the user's rows. A group of users trains at once, each
+as one of the engine's parallel runs. The updates are held as they are, [B, P]: what is measured is
+what is added up.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ from oso_dp.gradients.structured import Structure
 
 
 class LocalBatch(Protocol):
-    """Rows of users: inputs and targets, [u, w, ...] each.
+    """Rows of G users: inputs and targets, [G, w, ...] each.
 
-    users: positions among the users that train, int64 [u]. weights: of each row in the user's mean
-    gradient, [u, w]; 0 for padding. absent: rows that count as if their gradients were not finite,
-    bool [u, w].
+    weights: of each row in the user's mean gradient, [G, w]; 0 for padding. absent: rows that count
+    as if their gradients were not finite, bool [G, w].
     """
 
-    @property
-    def users(self) -> Tensor: ...
     @property
     def inputs(self) -> Structure: ...
     @property
@@ -47,7 +44,7 @@ def train_locally(
     steps: Iterable[Iterable[LocalBatch]],
     learning_rate: float,
 ) -> Tensor:
-    """theta - theta_u of each user, from the parameters flat [P], as [users, P].
+    """theta - theta_u of a group of users, from the parameters flat [P], as [users, P].
 
     A step's gradient is the sum of its batches' weighted gradients. A row with a gradient that is
     not finite adds nothing; the update of a user with no other rows is NaN.
@@ -57,12 +54,10 @@ def train_locally(
     for step in steps:
         gradient = torch.zeros_like(moved)
         for batch in step:
-            at = flat - moved[batch.users]
-            gradients = engine(at, batch.inputs, batch.targets, batch.absent)
-            part = gradients.weighted_sums(batch.weights[:, None].to(flat.dtype))[:, 0]
-            gradient.index_add_(0, batch.users, part)
+            gradients = engine(flat - moved, batch.inputs, batch.targets, batch.absent)
+            gradient += gradients.weighted_sums(batch.weights[:, None].to(flat.dtype))[:, 0]
             rows = gradients.norms().isfinite() & (batch.weights > 0)
-            is_usable[batch.users] |= rows.any(dim=1)
+            is_usable |= rows.any(dim=1)
         moved.add_(gradient, alpha=learning_rate)
     return moved.masked_fill(~is_usable[:, None], torch.nan)
 

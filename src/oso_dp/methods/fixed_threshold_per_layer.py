@@ -1,6 +1,6 @@
 """FixedThreshold by layers (McMahan et al. 2018): a threshold for each, or one for scaled layers.
 
-Its `threshold` S bounds the whole gradient in every allocation:
+Its `threshold` S bounds the whole gradient, under `joint` that of the scaled layers:
 
 - `equal`: layer g is clipped to S / sqrt(G), with noise in proportion (sections 2 and 3).
 - `dimension`: to S sqrt(d_g / D), by the number of its parameters, with noise in proportion.

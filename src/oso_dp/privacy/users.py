@@ -18,18 +18,17 @@ from torch import Tensor
 from oso_dp.errors import OsoError
 from oso_dp.privacy.local_training import LocalTraining
 
-_SLICE = 64  # rows of a user in one forward pass, at most
+_WIDTH = 64  # rows of a user in one forward pass, at most
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows of a local step, at most `_SLICE` of each user.
+    """Rows of a local step of G users, at most `_WIDTH` of each.
 
-    users: positions in the batch, int64 [u]. rows: indices in the data set, int64 [u, w]. weights:
-    one over the number of rows in the user's local batch, 0 for padding, float32 [u, w].
+    rows: indices in the data set, int64 [G, w]. weights: one over the number of rows in the user's
+    local batch, 0 for padding, float32 [G, w].
     """
 
-    users: Tensor
     rows: Tensor
     weights: Tensor
 
@@ -56,9 +55,6 @@ class Users:
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self._first = torch.from_numpy(self._rows[self._starts])
         self._sizes = sizes if rows_per_user is None else np.minimum(sizes, rows_per_user)
-        largest = int(self._sizes.max())
-        self.have_one_row = largest == 1
-        self._width = min(_SLICE, -(-largest // 8) * 8)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -72,18 +68,27 @@ class Users:
         """The index of each user's first row; the same shape."""
         return self._first.to(users.device)[users]
 
+    def groups(self, users: Tensor, size: int) -> Iterator[Tensor]:
+        """These distinct users in groups of at most `size`, ordered by their numbers of rows."""
+        order = self._sizes[users.cpu().numpy()].argsort(kind="stable")
+        yield from users[torch.from_numpy(order).to(users.device)].split(size)
+
     def local_steps(
         self,
         users: Sequence[int],
+        group_size: int,
         local: LocalTraining,
         shuffle: Callable[[int, int, npt.NDArray[np.int64]], npt.NDArray[np.int64]],
         device: torch.device,
     ) -> Iterator[list[Slice]]:
-        """The local steps of these distinct users, each as slices whose gradients are added up.
+        """The local steps of a group of distinct users, as slices whose gradients are added up.
 
-        The widths of slices do not depend on which users these are. Users with fewer rows have
-        fewer steps. shuffle: the rows in random order, of the user, the epoch and the rows.
+        Users with fewer rows and fewer users than `group_size` are padded: shapes depend on public
+        options alone, since the rounding of a product depends on its shape.
+
+        shuffle: a user's rows in random order; of the user, the epoch and the rows.
         """
+        width = min(_WIDTH, local.batch_size or local.rows_per_user or _WIDTH)
         for epoch in range(local.epochs):
             if local.batch_size is None:
                 order = [self.rows_of(user) for user in users]
@@ -91,23 +96,25 @@ class Users:
                 order = [shuffle(user, epoch, self.rows_of(user)) for user in users]
             longest = max(map(len, order), default=0)
             size = local.batch_size or max(1, longest)
-            width = min(self._width, local.batch_size or self._width)
             for start in range(0, longest, size):
                 batches = [rows[start : start + size] for rows in order]
                 yield [
-                    _slice(batches, at, width, device)
+                    _slice(batches, group_size, at, width, device)
                     for at in range(0, max(map(len, batches)), width)
                 ]
 
 
 def _slice(
-    batches: Sequence[npt.NDArray[np.int64]], start: int, width: int, device: torch.device
+    batches: Sequence[npt.NDArray[np.int64]],
+    group_size: int,
+    start: int,
+    width: int,
+    device: torch.device,
 ) -> Slice:
-    users = [user for user, rows in enumerate(batches) if len(rows) > start]
-    rows = np.zeros((len(users), width), dtype=np.int64)
-    weights = np.zeros((len(users), width), dtype=np.float32)
-    for place, user in enumerate(users):
-        part = batches[user][start : start + width]
-        rows[place, : len(part)] = part
-        weights[place, : len(part)] = 1 / len(batches[user])
-    return Slice(*(torch.from_numpy(np.asarray(one)).to(device) for one in (users, rows, weights)))
+    rows = np.zeros((group_size, width), dtype=np.int64)
+    weights = np.zeros((group_size, width), dtype=np.float32)
+    for user, batch in enumerate(batches):
+        part = batch[start : start + width]
+        rows[user, : len(part)] = part
+        weights[user, : len(part)] = 1 / max(1, len(batch))
+    return Slice(torch.from_numpy(rows).to(device), torch.from_numpy(weights).to(device))

@@ -208,6 +208,8 @@ class PlannedCohort(Cohort):
         """OsoError for private runs without noise, noise without privacy, or an unknown stage."""
         if wrong := find_cohort_error(self.search_accounting, self.search_options, self.stage):
             raise OsoError(f"{self.dataset}.{self.method}: {wrong}")
+        if (self.unit is None) != (self.local is None):
+            raise OsoError(f"{self.name}: unit and local must both be null, or neither")
         if find_method(self.method).is_private != self.is_private:
             must = "null" if self.is_private else "a number"
             raise OsoError(

@@ -37,6 +37,7 @@ from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, MOMENTUM, STOPPING_DISTRI
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.models import MODELS, fitting_models
+from oso_dp.privacy.local_training import MAX_EPOCHS, MAX_RATE, MAX_ROWS
 from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
@@ -104,12 +105,12 @@ class _Section(BaseModel):
 class LocalSection(_Section):
     """What a user computes in a step, where a user is the unit of privacy: SGD on their rows."""
 
-    epochs: Annotated[Integer, Field(ge=1, le=1000)] = 1
-    batch_size: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] | Literal["all"] = Field(
+    epochs: Annotated[Integer, Field(ge=1, le=MAX_EPOCHS)] = 1
+    batch_size: Annotated[Integer, Field(ge=1, le=MAX_ROWS)] | Literal["all"] = Field(
         "all", description="Rows of a local step; all: one step for each epoch."
     )
-    learning_rate: Annotated[Real, Field(gt=0, le=1e6)] = 1.0
-    rows_per_user: Annotated[Integer, Field(ge=1, le=MAX_COUNT)] | None = Field(
+    learning_rate: Annotated[Real, Field(gt=0, le=MAX_RATE)] = 1.0
+    rows_per_user: Annotated[Integer, Field(ge=1, le=MAX_ROWS)] | None = Field(
         None, description="Rows of a user that are used at most; null: all."
     )
 

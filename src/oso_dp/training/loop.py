@@ -289,7 +289,8 @@ class Training:
             numbers, purpose = self.mechanism.random_numbers, f"{user}/{epoch}"
             return numbers.shuffle(run_id, self.state.step, purpose, rows)
 
-        return make_updates(self.problem, parameters, users, shuffle)
+        is_public = self.task.randomness == "seeded"
+        return make_updates(self.problem, parameters, users, shuffle, is_public)
 
     def evaluate(self) -> None:
         state, task = self.state, self.task

@@ -189,11 +189,14 @@ class TrainingProblem:
 
     @property
     def trains_as_examples(self) -> bool:
-        """Whether each record's gradient is that of one example, users with one row included."""
+        """Whether each record's gradient is that of one example.
+
+        So is that of users by FedSGD if one row of each is used. Public: numbers of rows do not
+        decide it.
+        """
         if self.users is None:
             return True
-        is_gradient = self.local.is_one_step and self.local.learning_rate == 1
-        return self.users.have_one_row and is_gradient
+        return self.local == LocalTraining(rows_per_user=1)
 
 
 def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from oso_dp.errors import OsoError
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
 
 _MAX_NUMBERS = 2**25  # of the updates that are held at once
+_GROUP = 16  # users that train together
 # The rows of a user in random order: of the number of the user, the epoch, the rows.
 Shuffle = Callable[[int, int, npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class _Fetched:
-    users: Tensor
     inputs: Structure
     targets: Tensor
     weights: Tensor
@@ -33,29 +34,42 @@ class _Fetched:
 
 
 def make_updates(
-    problem: TrainingProblem, flat: Tensor, users: Tensor, shuffle: Shuffle
+    problem: TrainingProblem,
+    flat: Tensor,
+    users: Tensor,
+    shuffle: Shuffle,
+    is_public: bool,
 ) -> LocalUpdates:
     """The updates of users [B] from the parameters flat [P].
 
-    Padding repeats a user, who trains once.
+    Padding repeats a user, who trains once. is_public: whether the data need no protection. If they
+    do, several local steps are taken by one user at a time: the last bit of a product depends on a
+    user's place among others, and such steps may amplify it to a difference of the order of C.
     """
     assert problem.users is not None
     distinct, places = users.unique(return_inverse=True)
-    steps = problem.users.local_steps(distinct.tolist(), problem.local, shuffle, flat.device)
-    updates = train_locally(
-        problem.engine,
-        flat,
-        len(distinct),
-        (_fetch(problem.examples, step) for step in steps),
-        problem.local.learning_rate,
-    )
+    updates = flat.new_zeros(len(distinct), len(flat))
+    is_stable = is_public or problem.local.is_one_step
+    group_size = min(_GROUP, users_at_once(len(flat))) if is_stable else 1
+    for group in problem.users.groups(distinct, group_size):
+        steps = problem.users.local_steps(
+            group.tolist(), group_size, problem.local, shuffle, flat.device
+        )
+        trained = train_locally(
+            problem.engine,
+            flat,
+            group_size,
+            (_fetch(problem.examples, step) for step in steps),
+            problem.local.learning_rate,
+        )
+        updates[torch.searchsorted(distinct, group)] = trained[: len(group)]
     return LocalUpdates(problem.engine, updates[places])
 
 
 def _fetch(examples: Examples, step: Iterable[Slice]) -> Iterator[_Fetched]:
     for part in step:
         inputs, targets, absent = examples.batch(part.rows)
-        yield _Fetched(part.users, inputs, targets, part.weights, absent)
+        yield _Fetched(inputs, targets, part.weights, absent)
 
 
 def users_at_once(parameters: int) -> int:
@@ -73,10 +87,11 @@ def check_user_level(config: TrainConfig, problem: TrainingProblem) -> None:
         return
     if config.product_precision.low:
         raise OsoError(
-            f"precision: {config.precision!r}; must be float32 with users who have several rows"
+            f"precision: {config.precision!r}; must be float32 with users, unless they train as "
+            "examples (FedSGD with rows_per_user=1)"
         )
     if problem.engine.traits.draws_random:
         raise OsoError(
-            "users: the model draws random numbers (dropout), which a user's training does not "
+            "users: the model draws random numbers (dropout), which users' training does not "
             "support; remove these layers, or set their probability to 0"
         )

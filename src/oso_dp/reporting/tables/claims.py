@@ -46,13 +46,16 @@ def tables(context: ReportContext) -> list[Table]:
 
 
 def claims_tables(data: pd.DataFrame) -> list[Table]:
-    """The rows of `judge_claims` as two tables: the paper's claims and further questions."""
+    """The rows of `judge_claims` as tables: the paper's claims, questions, user level."""
     tables = []
     for name, initial, title in (
         ("claims", "C", "The paper's claims"),
         ("questions", "Q", "Further questions"),
+        ("user_level_claims", "U", "User-level privacy"),
     ):
         rows = data[data["claim"].str.startswith(initial)].reset_index(drop=True)
+        if initial == "U" and rows.empty:
+            continue
         tables.append(Table(name, title, rows, _shown(rows), _NOTES))
     return tables
 
