@@ -224,7 +224,7 @@ def test_the_sensitivity_is_reached_by_a_user_far_away(local) -> None:
 
 
 # So unstable that a difference in the last bit becomes one of the update's size.
-CHAOTIC = LocalTraining(epochs=50, batch_size=4, learning_rate=10.0)
+CHAOTIC = LocalTraining(epochs=100, batch_size=64, learning_rate=10.0)
 SIZES = [9, 1, 30, 4, 12, 8, 26]
 
 
