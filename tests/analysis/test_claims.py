@@ -186,9 +186,36 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
 def test_every_claim_has_a_name_of_its_own_and_a_line_per_data_set(paper_store, study):
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     claims, questions = claims_tables(judge_claims(study(paper_store)))
-    assert len(claims.printed) + len(questions.printed) == sum(len(c.datasets) for c in CLAIMS)
+    of_paper = [claim for claim in CLAIMS if not claim.name.startswith("U")]
+    assert len(claims.printed) + len(questions.printed) == sum(len(c.datasets) for c in of_paper)
     assert set(claims.printed[""]) - {""} == {c.name for c in CLAIMS if c.name.startswith("C")}
     assert "by the paper's numbers" not in questions.printed
+
+
+def test_claims_about_users_are_judged_where_users_were_trained(store, study) -> None:
+    rows = {"dataset": "mnist_writers", "unit": "user", "local": "epochs=1", "k": 1, "epsilon": 8.0}
+    for seed in range(3):
+        store.add(**rows, method="online", seed=seed, values=(0.9 + 0.001 * seed,))
+        store.add(
+            **rows, method="fixed_threshold", threshold=1.0, seed=seed, values=(0.8 + 0.001 * seed,)
+        )
+        for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
+            store.add(
+                **rows,
+                method="fixed_quantile",
+                quantile=quantile,
+                seed=seed,
+                noise_multiplier=4.0,
+                query_noise_multiplier=5.0,
+                values=(0.95 + 0.001 * seed,),
+            )
+    data = judge_claims(study(store))
+    users = data[data["claim"].str.startswith("U")].set_index("claim")
+    assert set(users["dataset"]) == {"mnist_writers"}
+    assert users["verdict_best"].to_dict() == {"U1": HOLDS, "U2": FAILS, "U3": FAILS}
+    assert users.loc["U3", "advantage"] == pytest.approx(1 / 0.6 - 1)
+    tables = claims_tables(data)
+    assert [table.name for table in tables] == ["claims", "questions", "user_level_claims"]
 
 
 @pytest.mark.parametrize(("apart", "verdict"), [(0.001, HOLDS), (0.05, UNDECIDED)])
