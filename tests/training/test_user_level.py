@@ -172,7 +172,7 @@ def test_the_sum_is_divided_by_the_expected_number_of_users(local) -> None:
     started = training(problem(Users(ids), local), batch_size=10, noise_multiplier=0.0)
     started.state.step = 1  # by which users shuffle
     users = torch.arange(10)[None]
-    sums = started._gradients(slice(0, 1), users)
+    sums = started.gradients(slice(0, 1), users)
     norms = sums.norms()
     clipped = sums.weighted_sums((0.05 / norms).clamp(max=1)[:, None])[:, 0]
     torch.testing.assert_close(all_ten, clipped / 10, rtol=1e-4, atol=1e-8)
@@ -183,7 +183,7 @@ def sums_of(made: TrainingProblem, users: list[int], queries: list[Query]) -> li
     started.state.step = 1
     indices = torch.tensor(users, dtype=torch.int64)[None]
     present = torch.ones_like(indices, dtype=torch.bool)
-    return unnoised_sums(queries, slice(0, 1), started._gradients(slice(0, 1), indices), present)
+    return unnoised_sums(queries, slice(0, 1), started.gradients(slice(0, 1), indices), present)
 
 
 values = st.floats(-1e6, 1e6, width=32) | st.sampled_from([1e20, -3e38, float("nan"), float("inf")])

@@ -9,9 +9,11 @@ from oso_dp.analysis.side_measurements import (
     COSINE,
     SIGNS,
     STEP_TIMES,
+    UPDATE_NORMS,
     read_cosine,
     read_signs,
     read_step_times,
+    read_update_norms,
     read_vocabulary_coverage,
 )
 from oso_dp.errors import OsoError
@@ -45,4 +47,5 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
         read_step_times(results / STEP_TIMES),
         read_signs(results / SIGNS),
         read_vocabulary_coverage(results),
+        read_update_norms(results / UPDATE_NORMS),
     )

@@ -151,6 +151,7 @@ class ResultSet:
     step_times: pd.DataFrame = field(default_factory=no_step_times)
     signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `side_measurements.read_signs`
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # see above
+    update_norms: pd.DataFrame = field(default_factory=pd.DataFrame)  # see above
     _tables: dict[Hashable, Any] = field(default_factory=dict)
 
     def cache_table(self, name: Hashable, compute: Callable[[], Result]) -> Result:

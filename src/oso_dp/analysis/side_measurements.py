@@ -1,4 +1,4 @@
-"""Side measurements in a results folder: gradient cosines, signs, step times, OOV rates."""
+"""Side measurements in a results folder: cosines, signs, update norms, step times, OOV rates."""
 
 from pathlib import Path
 
@@ -81,6 +81,25 @@ def read_signs(path: Path) -> pd.DataFrame:
             f"{path}: steps are missing or appear twice; `oso diagnose signs` writes a whole run"
         )
     return table
+
+
+UPDATE_NORMS = "update_norms.csv"  # in a results folder
+WHOLE = "all"  # in its column `layer`: all layers as one vector
+UPDATE_NORM_COLUMNS = [
+    *("dataset", "model", "method", "k", "epsilon", "quantile", "run_id", "step", "threshold"),
+    *("learning_rate", "layer", "mean", "q10", "q30", "q50", "q70", "q90"),
+]
+
+
+def read_update_norms(path: Path) -> pd.DataFrame:
+    """The table, columns `UPDATE_NORM_COLUMNS` and more; empty where there is no file.
+
+    Raises OsoError for a malformed file.
+    """
+    columns = UPDATE_NORM_COLUMNS
+    numbers = [name for name in columns[columns.index("step") :] if name != "layer"]
+    needed = [name for name in columns if name != "quantile"]
+    return _read(path, columns, needed, numbers, "update norms", "`oso diagnose updates`")
 
 
 STEP_TIMES = "step_times.csv"  # in a results folder

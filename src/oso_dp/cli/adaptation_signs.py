@@ -1,16 +1,12 @@
 """`oso diagnose signs`: signs that adapt C and rho, with and without noise, on public data."""
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from oso_dp.errors import OsoError
 from oso_dp.option_types import MAX_AT_ONCE
-
-if TYPE_CHECKING:
-    from oso_dp.study.cohort import PlannedCohort, Run
 
 
 def signs(
@@ -36,7 +32,7 @@ def signs(
     import torch
 
     from oso_dp.cli.gpu import reserve_gpu
-    from oso_dp.diagnostics.inputs import read_inputs
+    from oso_dp.diagnostics.inputs import find_run, read_inputs
     from oso_dp.diagnostics.record import write_signs
     from oso_dp.diagnostics.signs import measure_signs as follow
     from oso_dp.output_paths import check_output, is_table
@@ -54,7 +50,7 @@ def signs(
     last = chosen.steps if steps is None else steps
     if last > chosen.steps:
         raise OsoError(f"--steps: {steps}; must be <= {chosen.steps}, the steps of the run")
-    run = _run(chosen, learning_rate)
+    run = find_run(chosen, learning_rate=learning_rate)
     torch.set_num_threads(threads)
     task = make_task(chosen, device)
     rows = []
@@ -64,13 +60,3 @@ def signs(
             if row.step % 50 == 0 or row.step == last:  # intermediate results
                 with writing(output):
                     write_signs(output, chosen, run, rows)
-
-
-def _run(cohort: "PlannedCohort", learning_rate: float | None) -> "Run":
-    if learning_rate is None:
-        return cohort.runs[0]
-    for run in cohort.runs:
-        if math.isclose(run.learning_rate, learning_rate, rel_tol=1e-3):
-            return run
-    known = ", ".join(f"{rate:g}" for rate in dict.fromkeys(r.learning_rate for r in cohort.runs))
-    raise OsoError(f"--learning-rate: {learning_rate:g}; must be one of {known} in {cohort.name}")

@@ -26,6 +26,7 @@ from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
+from oso_dp.cli.update_norms import updates
 from oso_dp.cli.verify import verify
 from oso_dp.option_types import integer, path, real_number
 
@@ -39,7 +40,7 @@ app = typer.Typer(
 
 diagnose = typer.Typer(
     name="diagnose",
-    help="Compare true and sanitized gradients during a run, on public data.",
+    help="Compare sanitized with true gradients or updates during a run, on public data.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -93,4 +94,5 @@ for command in (
 app.add_typer(diagnose)
 diagnose.command()(_with_types(cosine))
 diagnose.command()(_with_types(signs))
+diagnose.command()(_with_types(updates))
 app.command(hidden=True)(_with_types(publish))  # for the workflow

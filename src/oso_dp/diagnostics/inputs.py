@@ -1,20 +1,24 @@
 """Reads a diagnostic's inputs: a private cohort of a plan, and its data."""
 
+import math
 from pathlib import Path
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.validation import load_prepared
 from oso_dp.errors import OsoError
+from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.study.calibration import check_budget
-from oso_dp.study.cohort import PlannedCohort
+from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import read_plan
 
 
-def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str, Arrays]:
+def read_inputs(
+    plan: Path, cohort: str, data: Path, unit: str = EXAMPLE.name
+) -> tuple[PlannedCohort, str, Arrays]:
     """The cohort of this name, the plan's device, and the data.
 
-    OsoError for a cohort that is not private, protects users or whose data are not public, and for
-    data that differ from the plan.
+    OsoError for a cohort that is not private, protects another unit or whose data are not public,
+    and for data that differ from the plan.
     """
     planned = read_plan(plan)
     chosen = planned.cohort(cohort)
@@ -25,10 +29,10 @@ def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str
             f"{plan}: data set {chosen.dataset!r} is not public; must be public, since diagnostics "
             "are not private"
         )
-    if chosen.unit is not None:
+    if chosen.sampling.unit.name != unit:
         raise OsoError(
-            f"cohort {cohort}: unit: {chosen.unit}; must be example, since diagnostics read "
-            "gradients of examples"
+            f"cohort {cohort}: unit: {chosen.sampling.unit.name}; must be {unit}, whose gradients "
+            "or updates are measured"
         )
     if chosen.randomness != "seeded":
         raise OsoError(
@@ -38,3 +42,24 @@ def read_inputs(plan: Path, cohort: str, data: Path) -> tuple[PlannedCohort, str
     check_budget([chosen])
     arrays = load_prepared(data, chosen.dataset, chosen.preparation)
     return chosen, planned.device, arrays
+
+
+def find_run(cohort: PlannedCohort, **wanted: float | None) -> Run:
+    """The cohort's first run with these initial values, by name; None for any."""
+    runs = list(cohort.runs)
+    for name, value in wanted.items():
+        if value is None:
+            continue
+        known = [getattr(run, name) for run in runs]
+        runs = [
+            run
+            for run, at in zip(runs, known, strict=True)
+            if at is not None and math.isclose(value, at, rel_tol=1e-3)
+        ]
+        if not runs:
+            allowed = ", ".join(f"{at:g}" for at in dict.fromkeys(known) if at is not None)
+            raise OsoError(
+                f"--{name.replace('_', '-')}: {value:g}; must be one of {allowed or 'none'} in "
+                f"{cohort.name}"
+            )
+    return runs[0]

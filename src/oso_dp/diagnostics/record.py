@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -11,6 +12,7 @@ import oso_dp
 from oso_dp.analysis.side_measurements import HASHES
 from oso_dp.diagnostics.cosine import Similarity
 from oso_dp.diagnostics.signs import StepSigns
+from oso_dp.diagnostics.update_norms import UpdateNorms
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.study.cohort import Cohort, Run
@@ -42,22 +44,39 @@ def write_signs(path: Path, cohort: Cohort, run: Run, steps: Sequence[StepSigns]
     Rows of other runs in the file are kept. OsoError if the file is another kind of table.
     """
     run_columns = {name: getattr(cohort, name) for name in ("dataset", "method", "k", "epsilon")}
+    _add_run(path, run_columns, run, steps, "oso diagnose signs")
+
+
+def write_update_norms(path: Path, cohort: Cohort, run: Run, norms: Sequence[UpdateNorms]) -> None:
+    """Write one row per measured step and layer; see `write_signs`."""
+    names = ("dataset", "model", "method", "k", "epsilon")
+    run_columns = {name: getattr(cohort, name) for name in names} | {"quantile": run.quantile}
+    _add_run(path, run_columns, run, norms, "oso diagnose updates")
+
+
+def _add_run(
+    path: Path,
+    run_columns: dict[str, Any],
+    run: Run,
+    rows: Sequence[StepSigns | UpdateNorms],
+    command: str,
+) -> None:
     run_columns |= {"run_id": run.run_id, "code_hash": code_hash()}
-    table = pd.DataFrame([run_columns | asdict(step) for step in steps])
+    table = pd.DataFrame([run_columns | asdict(row) for row in rows])
     if path.exists():
-        stored = _stored(path, list(table))
+        stored = _stored(path, list(table), command)
         table = pd.concat([stored[stored["run_id"] != run.run_id], table])
     _write(path, table, 4)
 
 
-def _stored(path: Path, columns: list[str]) -> pd.DataFrame:
+def _stored(path: Path, columns: list[str], command: str) -> pd.DataFrame:
     try:
         stored = pd.read_csv(path, dtype=HASHES)
     except (OSError, ValueError) as error:
         raise OsoError(f"{path}: not a CSV table ({' '.join(str(error).split())})") from None
     if list(stored) != columns:
         raise OsoError(
-            f"{path}: another kind of table; must be written by `oso diagnose signs`, or not exist"
+            f"{path}: another kind of table; must be written by `{command}`, or not exist"
         )
     return stored
 

@@ -212,7 +212,7 @@ class Training:
         if self.problem.users is not None:  # whose indices are not those of rows
             prefetch = None
         answers = _of_all_runs(
-            self.mechanism.release(runs, state.step, queries, self._gradients, prefetch)
+            self.mechanism.release(runs, state.step, queries, self.gradients, prefetch)
             for runs in self._group_runs()
         )
         self.watch(state, answers)
@@ -255,7 +255,7 @@ class Training:
             return users_at_once(self.engine.size)
         return self.task.microbatch_size
 
-    def _gradients(self, runs: "Runs", batches: Tensor) -> "PerExampleGradients":
+    def gradients(self, runs: "Runs", batches: Tensor) -> "PerExampleGradients":
         """Of the records with these indices, [R, B]."""
         users = self.problem.users
         if not self.problem.trains_as_examples:
