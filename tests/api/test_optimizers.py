@@ -251,3 +251,15 @@ def test_methods_with_steps_of_their_own_take_no_optimizer(method: str, train) -
         return
     with pytest.raises(OsoError, match=f"optimizer: method '{method}' has its own optimizer"):
         train(method=method, optimizer=sgd)
+
+
+def test_default_rate_and_schedule_are_not_for_an_optimizer(train) -> None:
+    """Its learning rates apply as they are; C starts from the default's value."""
+    made = train(
+        method=None,
+        optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
+        randomness="seeded",
+        seed=1,
+    )
+    assert set(made.history.learning_rate) == {1.0}
+    assert made.history.threshold[0] == 1.0

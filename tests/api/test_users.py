@@ -169,3 +169,14 @@ def test_whether_a_training_starts_does_not_depend_on_one_users_rows(rows) -> No
     pairs = torch.utils.data.Subset(torch.utils.data.TensorDataset(inputs, targets), range(330))
     users = np.concatenate([np.full(90, 999), IDS])
     assert train(pairs, users=users, local=FEDAVG).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("local", "rates"),
+    [(FEDAVG, [1.0, 1.0]), (None, [3.0, 2.67]), ({"rows_per_user": 2}, [3, 2.67])],
+)
+def test_without_a_method_several_local_steps_are_averaged(rows, local, rates) -> None:
+    trained = train(rows, users=IDS, local=local, method=None, threshold=None)
+    assert trained.statement.method == "online"
+    assert trained.history.learning_rate[:2] == pytest.approx(rates, rel=0.01)
+    assert trained.history.threshold[0] == 1.0

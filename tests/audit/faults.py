@@ -208,8 +208,8 @@ def _rows_for_users() -> AbstractContextManager[Any]:
     """The rows of a user are users of their own, in one batch."""
     right = user_updates.make_updates
 
-    def make_updates(problem: Any, flat: Tensor, users: Tensor, shuffle: Any) -> LocalUpdates:
-        updates = right(problem, flat, users, shuffle)
+    def make_updates(*arguments: Any) -> LocalUpdates:
+        updates = right(*arguments)
         rows = MODELS["users"].rows
         updates.updates = updates.updates * rows
         return updates

@@ -17,9 +17,10 @@ def resolve_method_options(
     method: str | None,
     overrides: Mapping[str, Any],
     start: Mapping[str, float | None],
-    method_options: Mapping[str, float],
+    method_options: Mapping[str, Any],
     earlier: Mapping[str, Any] | None = None,
     has_optimizer: bool = False,
+    has_local_steps: bool = False,
 ) -> dict[str, Any]:
     """The method, its options, initial values and variant, as keyword arguments of TrainingOptions.
 
@@ -31,6 +32,7 @@ def resolve_method_options(
         earlier: the options of the training to resume, which stay unless given anew.
         has_optimizer: whether a torch optimizer takes the steps; the default's learning rate and
             schedule are not for it.
+        has_local_steps: whether users take several steps, so that rate 1 averages their updates.
 
     Raises:
         OsoError: for values of a method without the method: they mean something else to another.
@@ -58,6 +60,8 @@ def resolve_method_options(
     default = {"method": RECOMMENDED.method, "method_options": dict(RECOMMENDED.constants)}
     if has_optimizer:
         return {**default, **explicit}
+    if has_local_steps:
+        return {**default, "learning_rate": 1.0, "momentum": 0.0, **explicit}
     names = _option_names(find_method(RECOMMENDED.method))
     point = {name: value for name, value in RECOMMENDED.point.items() if name in names}
     return {**default, **point, **RECOMMENDED.variant, **explicit}

@@ -60,7 +60,7 @@ class TrainingOptions:
     checkpoint_every: int | None = None
     users: Any = None
     local: Any = None
-    method_options: Mapping[str, float] = field(default_factory=dict)  # the method's constants
+    method_options: Mapping[str, Any] = field(default_factory=dict)  # the method's constants
 
     def __post_init__(self) -> None:
         for option in fields(self):

@@ -24,6 +24,7 @@ from oso_dp.api.model_check import describe_replaced, without_batch_norm
 from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.trainer import Trainer
+from oso_dp.api.users import make_local_training
 from oso_dp.defaults import EPOCHS
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
@@ -68,7 +69,7 @@ def train_private(
     fix: bool = False,
     resume_from: PrivateModel | None = None,
     progress: bool = True,
-    **method_options: float,
+    **method_options: Any,
 ) -> PrivateModel:
     """Train a copy of `model` with (epsilon, delta)-differential privacy for each example or user.
 
@@ -96,13 +97,13 @@ def train_private(
         learning_rate: rho_0. Default if a method is given: 1 for methods that have one.
         threshold: C, the clipping threshold, for methods that do not set it.
         quantile: gamma, for methods that clip at a quantile.
-        momentum: in [0, 1). Default if a method is given: 0.9.
+        momentum: in [0, 1). Default: 0.9; without a method 0.
         schedule: of the learning rate: "constant", "linear" or "cosine" (decay to 0 over all steps,
             those of `resume_from` included), or a function of the step, from 1, and the number of
-            steps that returns a factor. Default if a method is given: "constant".
+            steps that returns a factor. Default: "constant"; without a method "linear".
         warmup: the fraction of the steps over which the rate also grows linearly from 0; in [0, 1).
         averaging: decay of an exponential moving average of the weights, which the returned model
-            has; in [0, 1), 0 for none. Default if a method is given: 0.
+            has; in [0, 1), 0 for none. Default: 0.
         optimizer: a function of a copy of the model that returns a torch optimizer of its trained
             parameters, such as `lambda model: torch.optim.AdamW(model.parameters(), lr=1e-3)`. It
             moves them by the sanitized gradient, in place of the method's own step; C adapts as
@@ -114,8 +115,8 @@ def train_private(
         seed: an integer; required for seeded randomness, and only then.
         device: "cpu" or "cuda".
         precision: of matrix products: "float32", "tf32" or "bfloat16".
-        microbatch_size: examples or users per forward pass, which limits memory. Default: chosen
-            by layer types and input size.
+        microbatch_size: examples per forward pass, or users whose updates are held at once, which
+            limits memory. Default: chosen by layer types and input size.
         augment: a function of one example's inputs that returns them changed at random, with
             torch's generator; it must not keep examples.
         augmentations: K, augmented views of each example, whose gradients are averaged before
@@ -123,10 +124,11 @@ def train_private(
         users: an id for each row, integers or texts. The training then protects each user: all
             rows with one id, however many. A batch is drawn of users, each step clips a user's
             change of the parameters, and n is the number of users, which is public. How many rows
-            a user has is private; duration and memory of a step depend on it.
+            a user has is private; the duration of a step depends on it.
         local: what each user computes in a step, by name: `epochs` (1), `batch_size` (all rows),
             `learning_rate` (1), `rows_per_user` (the first ones; all). Default: FedSGD, the mean
-            gradient of the user's rows; several local steps are FedAvg.
+            gradient of the user's rows. Several local steps are FedAvg: `learning_rate` is then the
+            server's, without a method 1, which averages the updates.
         evaluate: a function of a copy of the model that returns a number, computed on public data;
             its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
@@ -184,6 +186,7 @@ def train_private(
             method_options,
             None if resume_from is None else resume_from.trained_with,
             has_optimizer=optimizer is not None,
+            has_local_steps=users is not None and not make_local_training(local).is_one_step,
         ),
         optimizer=optimizer,
         scheduler=scheduler,

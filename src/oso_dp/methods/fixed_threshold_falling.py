@@ -1,7 +1,8 @@
 """FixedThreshold with a threshold that falls exponentially, whatever the data are.
 
 Thakkar et al. (2019) cite that clipping lower after some rounds of federated averaging raises the
-accuracy; updates become shorter as the training converges.
+accuracy; updates become shorter as the training converges. The default decay suits a hundred
+rounds: it leaves 37 % of C.
 """
 
 from __future__ import annotations

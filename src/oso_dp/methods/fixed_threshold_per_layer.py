@@ -1,12 +1,13 @@
 """FixedThreshold by layers (McMahan et al. 2018): a threshold for each, or one for scaled layers.
 
-Its `threshold` S bounds the whole gradient, under `joint` that of the scaled layers:
+Its `threshold` is S, which bounds the whole gradient, under `joint` the scaled one:
 
 - `equal`: layer g is clipped to S / sqrt(G), with noise in proportion (sections 2 and 3).
 - `dimension`: to S sqrt(d_g / D), by the number of its parameters, with noise in proportion.
 - `dimension_noise`: to S / sqrt(G), with noise by the number of parameters.
-- `joint`: all layers are clipped as one vector of layers over alpha_g = sqrt(d_g G / D) (joint
-  clipping, section 4); the noise of layer g is alpha_g times as large.
+- `joint`: each layer is divided by alpha_g = sqrt(d_g G / D), the concatenation is clipped to S,
+  and the noisy mean is multiplied back (joint clipping, section 4). The noise of layer g is
+  alpha_g times as large.
 """
 
 from __future__ import annotations

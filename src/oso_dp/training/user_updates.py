@@ -73,7 +73,7 @@ def _fetch(examples: Examples, step: Iterable[Slice]) -> Iterator[_Fetched]:
 
 
 def users_at_once(parameters: int) -> int:
-    """The default number of users in a forward pass, so that their updates fit into memory."""
+    """The default number of users whose updates are held at once, so that they fit into memory."""
     return max(1, _MAX_NUMBERS // parameters)
 
 
