@@ -160,3 +160,46 @@ def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> 
     refused(oso("train", "--plan", "other.json", *where), "has 12 runs on patients that are not")
     refused(oso("train", "--plan", "plan.json", *where), "no.npz")  # it came as far as the data
     assert not (place / "new/runs.parquet").exists()
+
+
+USERS = STUDY.replace(
+    "seconds_per_step: 0.01}", "seconds_per_step: 0.01, unit: user, local: {batch_size: 2}}"
+).replace("batch_size: 20", "batch_size: 8")
+# Thirty users of 60 rows, of which only the number is public.
+OWNED = """lambda: oso_dp.Arrays(
+    x[:60], y[:60], x[60:], y[60:], np.minimum(np.arange(60), 29) if {0} else None
+)"""
+
+
+def test_a_study_protects_the_users_of_private_data(offer, oso, place) -> None:
+    offer(users="30", examples="1000", load=OWNED.format(1))
+    (place / "study.yaml").write_text(USERS)
+    promise = planned(oso)
+    assert "Protected: one user: all rows of the training data with one id." in promise
+    assert "of 30 users" in promise
+    assert "1000" not in promise
+    assert prepare(oso)[0] == 0
+    for name in NAMES:
+        assert train(oso, name)[0] == 0
+    collect([place / "parts" / name for name in NAMES], place / "store")
+    runs = read_results(place / "store").runs
+    assert set(runs["unit"]) == {"user"}
+    assert set(runs["examples"]) == {30}
+    assert runs["wall_seconds"].isna().all()
+    assert set(runs["local"]) == {"batch_size=2, epochs=1, learning_rate=1.0"}
+    code, text = oso("account", "store", "--plan", "plan.json")[:2]
+    assert code == 0
+    assert "patients.total.eps8" in text
+    assert oso("report", "--results", "store", "--output", "report")[0] == 0
+    page = (place / "report/index.html").read_text(encoding="utf-8")
+    assert "one user: all rows of the training data with one id" in page
+
+
+def test_users_that_are_declared_must_be_there(offer, oso, place) -> None:
+    (place / "study.yaml").write_text(USERS)
+    refused(oso("plan", "--config", "study.yaml"), "unit: user; patients does not say whose the")
+    offer(users="31", load=OWNED.format(1))
+    planned(oso)
+    refused(prepare(oso), "users: 30; declared as 31")
+    offer(users="30", load=OWNED.format(0))
+    refused(prepare(oso), "users: None; declared as 30")
