@@ -1,0 +1,144 @@
+"""Data-dependent privacy of PATE's noisy votes, from the votes of the teachers.
+
+K teachers, each trained on a part of the data of its own, vote on each query; one example changes
+one vote, which moves two counts by 1. Where the teachers agree, the noisy winner hardly depends on
+one vote, so the cost of a query is far below its worst case.
+
+- LNMax (Papernot et al. 2017): the largest count with Laplace noise; log moments by Theorem 3.
+- GNMax and Confident-GNMax (Papernot et al. 2018): with Gaussian noise, asked only where a noisy
+  largest count exceeds a threshold; Rényi differential privacy by Theorem 6 with Propositions 7
+  and 10.
+
+A data-dependent epsilon is itself a function of private data: publish it only of public data, or
+sanitised. Votes are whole counts, [queries, classes].
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, logsumexp
+
+from oso_dp.accounting.accountants import check_delta, suppress_rdp_warnings
+from oso_dp.errors import OsoError
+
+Array = npt.NDArray[np.float64]
+
+ORDERS: Array = np.concatenate([np.arange(2, 100, 0.5), np.geomspace(100, 500, 60)])
+MOMENTS: Array = np.arange(1.0, 9.0)  # of LNMax; the paper's
+
+
+def check_votes(votes: npt.NDArray) -> Array:
+    """The votes as numbers; OsoError unless each query has equally many whole votes."""
+    counts = np.asarray(votes)
+    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iuf":
+        raise OsoError(
+            f"votes: {counts.dtype} {list(counts.shape)}; must be numbers [queries, classes], with "
+            "two classes or more"
+        )
+    exact = counts.astype(np.float64)
+    if not (np.isfinite(exact).all() and (exact >= 0).all() and (exact == exact.round()).all()):
+        raise OsoError("votes: must be whole numbers >= 0: counts of teachers, no probabilities")
+    if len(exact) and not (exact.sum(axis=1) == exact[0].sum()).all():
+        raise OsoError("votes: rows have different sums; each must be the number of teachers")
+    return exact
+
+
+def laplace_moments(votes: npt.NDArray, scale: float, moments: Array = MOMENTS) -> Array:
+    """Log moments of LNMax with noise of this scale, of each query: [queries, moments]."""
+    _check_positive("scale", scale)
+    gamma, gaps = 1 / scale, _gaps(check_votes(votes))
+    worst = 2 * gamma**2 * moments * (moments + 1)
+    log_q = logsumexp(-gamma * gaps + np.log(2 + gamma * gaps) - math.log(4), axis=1)[:, None]
+    # Theorem 3 holds below this q.
+    fits = log_q < -np.logaddexp(2 * gamma, 0)
+    q = np.exp(np.where(fits, log_q, -math.inf))
+    stays = np.log1p(-q) + moments * (np.log1p(-q) - np.log1p(-np.exp(2 * gamma) * q))
+    moves = np.where(fits, log_q, -math.inf) + 2 * gamma * moments
+    found = np.where(fits, np.logaddexp(stays, moves), math.inf)
+    return np.asarray(np.minimum(found, worst))
+
+
+def laplace_epsilon(moments_sum: Array, delta: float, moments: Array = MOMENTS) -> float:
+    """Epsilon at delta of queries whose log moments add up to these."""
+    check_delta(delta)
+    return float(np.min((moments_sum + math.log(1 / delta)) / moments))
+
+
+def argmax_rdp(votes: npt.NDArray, noise: float, orders: Array = ORDERS) -> Array:
+    """RDP of GNMax with noise of this deviation, of each query: [queries, orders]."""
+    _check_positive("noise", noise)
+    gaps = _gaps(check_votes(votes))
+    # Proposition 7: a union bound over the others.
+    log_q = logsumexp(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1)
+    return gaussian_rdp(log_q, noise, orders)
+
+
+def threshold_rdp(
+    votes: npt.NDArray, threshold: float, noise: float, orders: Array = ORDERS
+) -> Array:
+    """RDP of whether the largest count with noise reaches the threshold, of each query.
+
+    One example moves the largest count by 1, where it moves two counts of GNMax: so the noise
+    counts sqrt(2) times.
+    """
+    _check_positive("noise", noise)
+    log_p = log_answered(votes, threshold, noise)
+    log_q = np.minimum(log_p, log_answered_not(votes, threshold, noise))
+    return gaussian_rdp(log_q, math.sqrt(2) * noise, orders)
+
+
+def log_answered(votes: npt.NDArray, threshold: float, noise: float) -> Array:
+    """The logarithm of the probability that each query is answered."""
+    largest = check_votes(votes).max(axis=1)
+    return np.asarray(log_ndtr((largest - threshold) / noise))
+
+
+def log_answered_not(votes: npt.NDArray, threshold: float, noise: float) -> Array:
+    """The logarithm of the probability that each query is not answered."""
+    largest = check_votes(votes).max(axis=1)
+    return np.asarray(log_ndtr((threshold - largest) / noise))
+
+
+def gaussian_rdp(log_q: Array, noise: float, orders: Array = ORDERS) -> Array:
+    """Theorem 6 with the orders of Proposition 10, or the worst case: [queries, orders].
+
+    log_q: the logarithm of a bound on the probability of another outcome than the likeliest, of
+    each query. The worst case is orders / noise^2.
+    """
+    worst = orders / noise**2
+    log_q = np.asarray(log_q, dtype=np.float64)[:, None]
+    usable = log_q < 0
+    log_q = np.where(usable, np.maximum(log_q, -1e6), -1.0)
+    mu2 = noise * np.sqrt(-log_q)
+    mu1 = mu2 + 1
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        epsilon1, epsilon2 = mu1 / noise**2, mu2 / noise**2
+        limit = (mu2 - 1) * epsilon2 - mu2 * (np.log(mu1 / (mu1 - 1)) + np.log(mu2 / (mu2 - 1)))
+        fits = usable & (mu2 > 1) & (log_q <= limit) & (log_q + epsilon2 < 0) & (orders <= mu1)
+        stays = np.log1p(-np.exp(log_q))
+        log_a = stays - np.log1p(-np.exp((log_q + epsilon2) * (1 - 1 / mu2)))
+        log_b = epsilon1 - log_q / (mu1 - 1)
+        total = np.logaddexp(stays + (orders - 1) * log_a, log_q + (orders - 1) * log_b)
+        found = np.where(fits, total / (orders - 1), math.inf)
+    return np.asarray(np.fmin(np.maximum(found, 0.0), worst))
+
+
+def epsilon_of_rdp(rdp: Array, delta: float, orders: Array = ORDERS) -> float:
+    """Epsilon at delta of queries whose RDP adds up to this (the conversion of dp_accounting)."""
+    from oso_dp.privacy.dp_events import compute_epsilon
+
+    check_delta(delta)
+    with suppress_rdp_warnings():
+        return float(compute_epsilon(list(orders), rdp, delta)[0])
+
+
+def _gaps(votes: Array) -> Array:
+    """By how much the largest count exceeds each other one, [queries, classes - 1]."""
+    ascending = np.sort(votes, axis=1)
+    return np.asarray(ascending[:, -1:] - ascending[:, :-1])
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise OsoError(f"{name}: {value!r}; must be a number > 0")
