@@ -83,6 +83,18 @@ def test_users_are_protected_as_the_page_says(repo, capsys) -> None:
     assert (outputs == names["targets"]).float().mean() > 0.9
 
 
+def test_teachers_votes_give_private_labels(repo, capsys) -> None:
+    page = (repo / "docs/user/pate.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    names: dict = {}
+    exec(block, names)
+    labels, answered = names["result"].labels, names["labelled"]
+    assert 15 < answered.sum() <= 40
+    assert (labels == names["targets"][1500:1600])[answered].mean() > 0.5
+    assert "labels of" in capsys.readouterr().out
+    assert f"costs epsilon {names['result'].epsilon:.1f}" in page
+
+
 @pytest.fixture(scope="module")
 def text(repo) -> str:
     return (repo / "docs/internals/add_a_method.md").read_text(encoding="utf-8")
