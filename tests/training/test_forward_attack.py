@@ -108,7 +108,7 @@ def uncopied(monkeypatch) -> None:
     def gradients(self, runs, batches):
         return self.engine(self.state.parameters[runs], *self.problem.examples.batch(batches))
 
-    monkeypatch.setattr(loop.Training, "_gradients", gradients)
+    monkeypatch.setattr(loop.Training, "gradients", gradients)
 
 
 def attacked(in_place: bool) -> tuple[float, float]:

@@ -29,9 +29,9 @@ def read_inputs(
             f"{plan}: data set {chosen.dataset!r} is not public; must be public, since diagnostics "
             "are not private"
         )
-    if chosen.sampling.unit.name != unit:
+    if chosen.privacy_unit.name != unit:
         raise OsoError(
-            f"cohort {cohort}: unit: {chosen.sampling.unit.name}; must be {unit}, whose gradients "
+            f"cohort {cohort}: unit: {chosen.privacy_unit.name}; must be {unit}, whose gradients "
             "or updates are measured"
         )
     if chosen.randomness != "seeded":

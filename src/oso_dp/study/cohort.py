@@ -20,7 +20,7 @@ from oso_dp.accounting.search_accounting import (
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.privacy.local_training import LocalTraining
-from oso_dp.privacy.promise import EXAMPLE, UNITS
+from oso_dp.privacy.promise import EXAMPLE, UNITS, Unit
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.study.data_options import file_name, make_data_options
 from oso_dp.study.identity import (
@@ -133,6 +133,11 @@ class Cohort:
     def sampling(self) -> PoissonSampling:
         """Poisson sampling at rate q = B / n."""
         return sampling_of(vars(self))
+
+    @property
+    def privacy_unit(self) -> Unit:
+        """What is protected: one example or one user."""
+        return UNITS[self.unit or EXAMPLE.name]
 
     @property
     def local_training(self) -> LocalTraining | None:

@@ -86,7 +86,7 @@ def run_job(
     Raises:
         OsoError: If the data have another number of examples than planned.
     """
-    unit, records = cohort.sampling.unit, len(arrays.train_inputs)
+    unit, records = cohort.privacy_unit, len(arrays.train_inputs)
     if unit == USER:
         records = 0 if arrays.train_users is None else len(np.unique(arrays.train_users))
     if records != cohort.examples:  # the noise was calibrated for another n

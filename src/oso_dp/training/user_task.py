@@ -38,7 +38,7 @@ def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
     if cohort.data_version is None:
         return None
     info = make_dataset_info(cohort.dataset, USER_MODEL)
-    unit = cohort.sampling.unit
+    unit = cohort.privacy_unit
     records = info.records(unit.name)
     planned = (cohort.data_version, cohort.examples, cohort.is_public)
     if (info.version, records, info.public) != planned:

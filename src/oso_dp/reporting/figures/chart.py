@@ -63,9 +63,9 @@ _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
     *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette
     *("#AA4499", "#117733", "#CC6677", "#661100"),
-    *("#6699CC", "#B8860B", "#DDCC77"),
+    *("#6699CC", "#B8860B", "#DDCC77", "#004488", "#BB5566"),
 )
-_MORE_MARKERS = (*"v<>hX*dp8H", "$+$", "$=$", "$o$", "$x$", "$v$")
+_MORE_MARKERS = (*"v<>hX*dp8H", "$+$", "$=$", "$o$", "$x$", "$v$", "$y$", "$z$")
 GREY = "#555555"  # of legend entries that concern all series
 OURS_AND_PAPER: dict[Any, dict[str, Any]] = {
     "ours": {"label": "ours", "linestyle": "-", "elinewidth": 1.4, "zorder": 3},
