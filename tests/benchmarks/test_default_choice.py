@@ -75,3 +75,15 @@ def test_the_page_has_the_benchmarks_numbers(benchmark, rows) -> None:
         for text, rival in zip(printed, row.itertuples(), strict=True):
             numbers = [float(one) for one in re.findall(r"-?[\d.]+", text.replace("−", "-"))]
             assert numbers == pytest.approx([rival.gain, rival.low, rival.high], abs=0.051)
+
+
+def test_the_page_has_the_gain_of_each_length(rows) -> None:
+    page = (REPO / "docs/user/choosing_a_method.md").read_text(encoding="utf-8").replace("−", "-")
+    judged = rows["judge"][rows["judge"].epsilon == 3]
+    means = judged.groupby(["task", "epochs", "candidate"]).score.mean().unstack()
+    gains = (means[CHOSEN] - means["online"]).groupby("epochs").mean()
+    printed = re.search(r"epsilon = 3 are (\S+), (\S+) and (\S+) points with 1, 3 and 10", page)
+    assert [float(one) for one in printed.groups()] == pytest.approx([*gains], abs=0.051)
+    last = means.loc[("fashion_mnist_labels", 10)]
+    better, default = re.search(r"at ten epochs, ([\d.]+) against ([\d.]+) %", page).groups()
+    assert (float(better), float(default)) == pytest.approx((last.online, last[CHOSEN]), abs=0.051)
