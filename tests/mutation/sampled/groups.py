@@ -17,7 +17,7 @@ GROUPS = {
     "scheduler": ("scheduler",),
     "selection and verdicts": ("analysis",),
     "methods and training": ("methods", "training", "metrics.py"),
-    "public interfaces": ("api", "opacus"),
+    "public interfaces": ("api", "opacus", "pate"),
     "study and tables": ("study", "reporting/tables"),
     "reports": ("reporting",),
     "commands": ("cli", "snakemake_support", "signals.py"),
