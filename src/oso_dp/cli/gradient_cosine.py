@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.cli.diagnostic_options import DataFile, PlanFile, Threads
 from oso_dp.errors import OsoError
-from oso_dp.option_types import MAX_AT_ONCE
 
 
 def cosine(
-    plan: Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")],
+    plan: PlanFile,
     cohort: Annotated[str, typer.Option(help="Cohort whose first run is trained.")],
-    data: Annotated[Path, typer.Option(help="Data file, from `oso data`.")],
+    data: DataFile,
     output: Annotated[Path, typer.Option(help="CSV file to write.")],
     steps: Annotated[
         list[int] | None,
@@ -20,7 +20,7 @@ def cosine(
             min=1, help="Step to measure; may be repeated [the paper's: 100, 250, 500, 750, 950]."
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
+    threads: Threads = 1,
 ) -> None:
     """Compare the sanitized gradient with the true one over C, during a run (the paper's Figure 1).
 

@@ -1,29 +1,30 @@
 """`oso diagnose updates`: norms of users' updates during a run, on public data."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from oso_dp.option_types import MAX_AT_ONCE
+from oso_dp.cli.diagnostic_options import (
+    DataFile,
+    InitialLearningRate,
+    PlanFile,
+    SharedOutput,
+    Threads,
+    TrainedCohort,
+)
 
 
 def updates(
-    plan: Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")],
-    cohort: Annotated[str, typer.Option(help="Cohort whose run is trained.")],
-    data: Annotated[Path, typer.Option(help="Data file, from `oso data`.")],
-    output: Annotated[
-        Path, typer.Option(help="CSV file to write; its rows of other runs are kept.")
-    ],
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Initial learning rate of the run [the cohort's first run]."),
-    ] = None,
+    plan: PlanFile,
+    cohort: TrainedCohort,
+    data: DataFile,
+    output: SharedOutput,
+    learning_rate: InitialLearningRate = None,
     quantile: Annotated[
         float | None, typer.Option(help="Quantile of the run [the cohort's first run].")
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps between two measurements.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
+    threads: Threads = 1,
 ) -> None:
     """Record the norms of all users' updates beside C, during a run that protects users.
 

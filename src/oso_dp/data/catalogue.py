@@ -5,6 +5,7 @@ checked against this list. Imports nothing heavy, since the workflow reads it to
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from oso_dp.errors import OsoError
 
@@ -73,38 +74,27 @@ class DatasetSpec:
 # data set's grids. Data sets without printed values take that of the similar one. Fashion-MNIST:
 # as many of the paper's standard deviations as MNIST's margin, relative to the value, since values
 # differ up to fiftyfold between budgets and standard deviations grow with them.
+_DIGITS: dict[str, Any] = {  # MNIST, and what has its form
+    **{"examples": 60_000, "test_examples": 10_000, "input_shape": (1, 28, 28)},
+    **{"metric": "accuracy", "classes": 10, "margin": 1.3},
+}
 _ALL = (
     DatasetSpec(
         name="mnist",
         title="MNIST",
-        examples=60_000,
-        test_examples=10_000,
-        input_shape=(1, 28, 28),
-        metric="accuracy",
-        classes=10,
+        **_DIGITS,
         in_paper=True,
-        margin=1.3,
     ),
     DatasetSpec(
         name="mnist_writers",
         title="MNIST by writer",
-        examples=60_000,
-        test_examples=10_000,
-        input_shape=(1, 28, 28),
-        metric="accuracy",
-        classes=10,
-        margin=1.3,
+        **_DIGITS,
         users=539,
     ),
     DatasetSpec(
         name="mnist_dealt",
         title="MNIST, dealt to 6,000 users",
-        examples=60_000,
-        test_examples=10_000,
-        input_shape=(1, 28, 28),
-        metric="accuracy",
-        classes=10,
-        margin=1.3,
+        **_DIGITS,
         users=6_000,
         note="Users are groups of ten examples that were dealt at random, not people.",
     ),
@@ -123,12 +113,7 @@ _ALL = (
     DatasetSpec(
         name="fashion_mnist_labels",
         title="Fashion-MNIST labels",
-        examples=60_000,
-        test_examples=10_000,
-        input_shape=(1, 28, 28),
-        metric="accuracy",
-        classes=10,
-        margin=1.3,
+        **_DIGITS,
     ),
     DatasetSpec(
         name="ag_news",

@@ -1,0 +1,19 @@
+"""Options that the commands of `oso diagnose` share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oso_dp.option_types import MAX_AT_ONCE
+
+PlanFile = Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")]
+TrainedCohort = Annotated[str, typer.Option(help="Cohort whose run is trained.")]
+DataFile = Annotated[Path, typer.Option(help="Data file, from `oso data`.")]
+SharedOutput = Annotated[
+    Path, typer.Option(help="CSV file to write; its rows of other runs are kept.")
+]
+InitialLearningRate = Annotated[
+    float | None, typer.Option(help="Initial learning rate of the run [the cohort's first run].")
+]
+Threads = Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")]
