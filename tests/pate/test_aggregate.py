@@ -1,6 +1,7 @@
 """Noisy votes: what is released is in the ledger and within the plan, and noise is fresh."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,10 +10,21 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.pate import calibrate_stable
 from oso_dp.errors import OsoError
 from oso_dp.pate import aggregate
-from oso_dp.privacy.rng_sources import Seeded
-from oso_dp.privacy.votes import ARGMAX, THRESHOLD, NoisyVotes, VotePlan
+from oso_dp.privacy.ledger import SumQuery
+from oso_dp.privacy.rng_sources import SOURCES, Seeded
+from oso_dp.privacy.votes import (
+    ARGMAX,
+    INSTABILITY,
+    THRESHOLD,
+    GaussianPlan,
+    LaplacePlan,
+    NoisyVotes,
+    StablePlan,
+    distance_to_instability,
+)
 
 CONFIDENT = {"threshold": 60.0, "selection_noise": 15.0, "answer_noise": 6.0}
 
@@ -30,7 +42,7 @@ def agreeing(queries: int = 200, teachers: int = 100, classes: int = 5) -> np.nd
 def test_epsilon_is_that_of_the_plan_whatever_was_answered() -> None:
     votes = agreeing()
     result = aggregate(votes, delta=1e-5, answers=50, **CONFIDENT)
-    plan = VotePlan(200, 50, 6.0, 60.0, 15.0)
+    plan = GaussianPlan(200, 6.0, 50, 60.0, 15.0)
     assert result.epsilon == compute_epsilon([plan.ledger], 1e-5)
     # A comparison moves by one vote, the counts by two.
     nus = [queries[0].noise_multiplier for queries, _ in plan.ledger.steps]
@@ -38,7 +50,7 @@ def test_epsilon_is_that_of_the_plan_whatever_was_answered() -> None:
     assert (result.labels >= 0).sum() == 50
     released = {queries[0].name: count for queries, count in result.ledger.steps}
     assert released == {THRESHOLD: 200, ARGMAX: 50}
-    few = aggregate(votes[:, ::-1], delta=1e-5, answers=50, **CONFIDENT | {"threshold": 1e6})
+    few = aggregate(votes[:, ::-1], delta=1e-5, answers=50, **CONFIDENT | {"threshold": 185.0})
     assert few.epsilon == result.epsilon
     assert (few.labels == -1).all()
 
@@ -84,8 +96,8 @@ def test_the_data_dependent_epsilon_is_shown_for_public_data_only() -> None:
 def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> None:
     answers = min(answers, queries) if has_threshold else queries
     limits = (5.0, 3.0) if has_threshold else (None, None)
-    plan = VotePlan(queries, answers, 2.0, *limits)
-    voting = NoisyVotes(10, plan, Seeded(), "a")
+    plan = GaussianPlan(queries, 2.0, answers, *limits)
+    voting = plan.start(10, Seeded(), "a")
     planned = {query[0].name: count for query, count in plan.ledger.steps}
     for _ in range(queries):
         voting.answer(np.array([7, 3]))
@@ -95,24 +107,131 @@ def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> N
         voting.answer(np.array([7, 3]))
 
 
-def test_noise_is_normal_and_fresh_for_each_query_and_run() -> None:
-    plan = VotePlan(3000, 3000, 2.0, 0.0, 5.0)
-    seen: dict[str, list[float]] = {THRESHOLD: [], ARGMAX: []}
+@pytest.mark.parametrize("name", SOURCES)
+def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(name, monkeypatch) -> None:
+    """Of every aggregator: what is added to the votes, over its scale."""
+    seen: dict[str, list[float]] = {}
 
-    class Watched(NoisyVotes):
-        def _with_noise(self, name, values, deviation):
-            noisy = super()._with_noise(name, values, deviation)
-            seen[name] += ((noisy - values) / deviation).tolist()
-            return noisy
+    def watched(kind, original):
+        def draw(self, purpose, values, scale):
+            drawn = original(self, purpose, values, scale)
+            exact = values if kind == "norm" else 0.0
+            seen.setdefault(f"{kind}/{purpose}/{scale}", []).extend((drawn - exact) / scale)
+            return drawn
 
-    for run in ("a", "b"):
-        voting = Watched(10, plan, Seeded(), run)
+        return draw
+
+    monkeypatch.setattr(NoisyVotes, "_normal", watched("norm", NoisyVotes._normal))
+    monkeypatch.setattr(NoisyVotes, "_laplace", watched("laplace", NoisyVotes._laplace))
+    plans = [
+        GaussianPlan(1000, 2.0, None, 0.0, 5.0),
+        LaplacePlan(1000, 3.0),
+        StablePlan(1000, 1000, 1.0, 4.0),
+    ]
+    for run, plan in product(("a", "b"), plans):
+        voting = plan.start(10, SOURCES[name](), run)
         for _ in range(plan.queries):
             voting.answer(np.array([9, 1]))
-    numbers = [*seen[THRESHOLD], *seen[ARGMAX]]
-    assert len({round(one, 9) for one in numbers}) == len(numbers)
-    for name, values in seen.items():
-        assert kstest(values, "norm").pvalue > 1e-3, name
+    assert len(seen) == 5
+    numbers = [one for values in seen.values() for one in values]
+    if name == "seeded":  # others are rounded to a grid
+        assert len({round(one, 12) for one in numbers}) == len(numbers)
+    for kind, values in seen.items():
+        assert len(values) > 500
+        assert kstest(values, kind.partition("/")[0]).pvalue > 1e-4, kind
+
+
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=5), st.data())
+def test_the_winner_stays_while_as_many_votes_change_as_its_distance_says(row, data) -> None:
+    votes = np.array(row)
+    distance = distance_to_instability(votes)
+    classes = st.integers(0, len(row) - 1)
+    changed = votes.copy()
+    for change in range(distance + 1):
+        if change and changed.argmax() != votes.argmax():
+            raise AssertionError(f"{votes} -> {changed} after {change} of {distance}")
+        if not changed.any():
+            return
+        old = data.draw(st.sampled_from([*changed.nonzero()[0]]))
+        neighbour = changed.copy()
+        neighbour[old] -= 1
+        neighbour[data.draw(classes)] += 1
+        # One vote moves it by 1 at most.
+        assert abs(distance_to_instability(neighbour) - distance_to_instability(changed)) <= 1
+        changed = neighbour
+
+
+@pytest.mark.parametrize("gap", range(1, 9))
+def test_the_distance_is_the_largest_that_keeps_the_winner(gap) -> None:
+    """Moved one by one from the winner to the other, which comes first where they tie."""
+    votes = np.array([10, 10 + gap])
+    kept = [k for k in range(gap + 1) if (votes + np.array([k, -k])).argmax() == 1]
+    assert distance_to_instability(votes) == max(kept) - (gap == 0)
+
+
+def test_stable_answers_are_the_winners_and_unstable_queries_end_it() -> None:
+    clear, tie = np.array([100, 0, 0]), np.array([34, 33, 33])
+    plan = StablePlan(100, 2, 0.5, 10.0)
+    voting = plan.start(100, Seeded(), "a")
+    assert [voting.answer(clear) for _ in range(40)] == [0] * 40
+    steps = lambda: {query[0].name: count for query, count in voting.ledger.steps}  # noqa: E731
+    assert steps() == {INSTABILITY: 1}
+    assert voting.answer(tie) is None
+    assert steps() == {INSTABILITY: 1}  # the next search has not begun
+    assert voting.answer(clear) == 0
+    assert voting.answer(tie) is None
+    assert steps() == {INSTABILITY: 2}
+    assert [voting.answer(clear) for _ in range(20)] == [None] * 20
+    assert steps() == {INSTABILITY: 2}
+    assert voting.ledger.failure == pytest.approx(43 * plan.failure_of_one)
+    assert voting.ledger.failure <= plan.ledger.failure
+    assert plan.ledger.steps == [((SumQuery(INSTABILITY, 0.25, "pure"),), 2)]
+
+
+@pytest.mark.parametrize("clear_before", [0, 30])
+def test_ties_are_answered_no_more_often_than_the_plan_says(clear_before) -> None:
+    """Also by a threshold that many stable queries have exceeded."""
+    plan = StablePlan(clear_before + 1, 3, 2.0, 8.0)
+    answered, runs = 0, 20_000
+    distant = np.array([60, 40])  # of distance 9: some exceed the threshold, others do not
+    for run in range(runs if not clear_before else runs // 10):
+        voting = plan.start(100, Seeded(), f"run {run}")
+        for _ in range(clear_before):
+            voting.answer(distant)
+        answered += voting.answer(np.array([50, 50])) is not None
+    share = answered / (runs if not clear_before else runs // 10)
+    if not clear_before:  # of one threshold, of which the bound allows three
+        assert share == pytest.approx(plan.failure_of_one / 3, rel=0.1)
+    assert share <= plan.failure_of_one
+
+
+@pytest.mark.parametrize(("epsilon", "unstable"), [(2.0, 1), (8.0, 1), (8.0, 5)])
+def test_stable_noise_is_calibrated(epsilon, unstable) -> None:
+    plan = calibrate_stable(100, unstable, epsilon, 1e-5)
+    assert compute_epsilon([plan.ledger], 1e-5) == pytest.approx(epsilon, rel=1e-6)
+    assert compute_epsilon([plan.ledger], 1e-5) <= epsilon
+    assert plan.ledger.failure * math.exp(epsilon) <= 1e-5 / 2
+
+
+def test_stable_costs_grow_with_the_unstable_queries_not_with_the_answers() -> None:
+    margins = {
+        (queries, unstable): calibrate_stable(queries, unstable, 8.0, 1e-5).margin
+        for queries in (10, 1000)
+        for unstable in (1, 5)
+    }
+    assert margins[1000, 1] < 1.5 * margins[10, 1]
+    assert margins[10, 5] > 4 * margins[10, 1]
+
+
+def test_laplace_labels_are_right_as_often_as_their_noise_says() -> None:
+    votes = np.tile([[60, 40]], (4000, 1))
+    result = aggregate(votes, delta=1e-5, aggregator="laplace", scale=20.0)
+    # P(the second of two wins) of two Laplace counts that are 20 apart.
+    wrong = math.exp(-1) * (1 + 0.5) / 2
+    assert (result.labels == 1).mean() == pytest.approx(wrong, abs=0.03)
+    names = [query.name for queries, _ in result.ledger.steps for query in queries]
+    assert names == ["noisy_votes_lost", "noisy_votes_gained"]
+    assert {count for _, count in result.ledger.steps} == {4000}
 
 
 def test_seeded_labels_repeat_and_system_labels_do_not() -> None:
@@ -135,8 +254,23 @@ def test_seeded_labels_repeat_and_system_labels_do_not() -> None:
         ({"delta": 1.0}, "delta: 1; must be > 0 and < 1"),
         ({"answer_noise": 0.0}, "answer_noise: 0.0; must be a number > 0"),
         ({"answer_noise": math.nan}, "answer_noise: nan; must be a number > 0"),
-        ({"threshold": 3.0}, "threshold, selection_noise: must both be given, or neither"),
-        ({"answers": 1}, "answers: 1; must be queries, 2, without a threshold"),
+        ({"threshold": 3.0}, "selection_noise: missing; aggregator 'confident' needs threshold"),
+        ({"answers": 1}, "answers: not an option of aggregator 'gaussian', which has answer_noise"),
+        ({"aggregator": "gnmax"}, "aggregator: 'gnmax'; must be one of gaussian, confident, lap"),
+        ({"aggregator": "laplace"}, "scale: missing; aggregator 'laplace' needs scale"),
+        ({"aggregator": "laplace", "scale": 1.0}, "answer_noise: not an option of aggregator"),
+        (
+            {"threshold": 17.0, "selection_noise": 1.0},
+            "threshold: 17; must be <= 10 teachers \\+ 6",
+        ),
+        (
+            {"aggregator": "stable", "epsilon": 1.0, "unstable": 2, "answer_noise": None},
+            "unstable: 2; a query's winner would need a lead of .* votes of 10; use more teachers",
+        ),
+        (
+            {"aggregator": "stable", "epsilon": 1.0, "unstable": 0, "answer_noise": None},
+            "unstable: 0; must be an integer >= 1",
+        ),
         ({"answers": 3, "threshold": 1.0, "selection_noise": 1.0}, "answers: 3; must be <= qu"),
         ({"answers": 1.5, "threshold": 1.0, "selection_noise": 1.0}, "answers: 1.5; must be an"),
         ({"threshold": math.inf, "selection_noise": 1.0}, "threshold: inf; must be a finite"),
@@ -151,8 +285,11 @@ def test_what_does_not_fit_is_refused(changes, message) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_votes_of_other_teachers_are_refused() -> None:
-    voting = NoisyVotes(10, VotePlan(2, 2, 1.0), Seeded(), "a")
+@pytest.mark.parametrize(
+    "plan", [GaussianPlan(2, 1.0), LaplacePlan(2, 1.0), StablePlan(2, 1, 0.1, 1)]
+)
+def test_votes_of_other_teachers_are_refused(plan) -> None:
+    voting = plan.start(10, Seeded(), "a")
     with pytest.raises(OsoError, match="must be counts >= 0 that add up to 10 teachers"):
         voting.answer(np.array([6, 5]))
     assert voting.ledger.steps == []

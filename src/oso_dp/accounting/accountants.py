@@ -25,7 +25,8 @@ import numpy as np
 
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import Ledger, composed_event
+from oso_dp.privacy.ledger import GAUSSIAN, LAPLACE, Ledger, composed_event
+from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 
 if TYPE_CHECKING:
@@ -84,12 +85,16 @@ def compute_epsilon(ledgers: Iterable[Ledger], delta: float, accountant: str = "
         accountant: "rdp", "pld" or "prv".
 
     Returns:
-        Epsilon; 0 without releases, inf if a release has no noise.
+        Epsilon; 0 without releases, inf if a release has no noise. Where noise is not Gaussian, by
+        rdp for any accountant.
 
     Raises:
         OsoError: for an unknown accountant, a delta out of range, ledgers of two units, and where
             prv cannot resolve delta or would take minutes.
     """
+    ledgers = list(ledgers)
+    if not all(ledger.is_gaussian for ledger in ledgers):
+        return _rdp_epsilon_of_ledgers(ledgers, delta, accountant)
     releases: Counter[tuple[PoissonSampling, float]] = Counter()
     for ledger in ledgers:
         for nu, count in ledger.releases():
@@ -101,17 +106,11 @@ def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: st
     """As `compute_epsilon`, of step counts by sampling scheme and noise multiplier."""
     if not releases:
         return 0.0
-    units = sorted({sampling.unit.name for sampling, _ in releases})
-    if len(units) > 1:
-        raise OsoError(
-            f"ledgers: protect {' and '.join(units)}; must protect one unit, since their epsilons "
-            "do not add up"
-        )
+    _check_one_unit(sampling for sampling, _ in releases)
     if any(nu == 0 for _, nu in releases):
         return math.inf
     check_delta(delta)
-    if accountant not in ACCOUNTANTS:
-        raise OsoError(f"accountant: {accountant!r}; must be one of {', '.join(ACCOUNTANTS)}")
+    _check_accountant(accountant)
     rdp = _rdp_epsilon(releases, delta)
     if accountant == "rdp":
         return rdp
@@ -119,6 +118,20 @@ def compute_epsilon_of_releases(releases: Releases, delta: float, accountant: st
         return min(rdp, _pld_epsilon(releases, delta)) if rdp <= MAX_EPSILON else rdp
     check_prv(delta, sum(releases.values()), rdp)
     return min(rdp, max(_prv_epsilon(releases, delta), _pld_epsilon(releases, delta)))
+
+
+def _check_one_unit(samplings: Iterable[PoissonSampling]) -> None:
+    units = sorted({sampling.unit.name for sampling in samplings})
+    if len(units) > 1:
+        raise OsoError(
+            f"ledgers: protect {' and '.join(units)}; must protect one unit, since their epsilons "
+            "do not add up"
+        )
+
+
+def _check_accountant(name: str) -> None:
+    if name not in ACCOUNTANTS:
+        raise OsoError(f"accountant: {name!r}; must be one of {', '.join(ACCOUNTANTS)}")
 
 
 def compute_epsilon_of_event(
@@ -229,6 +242,54 @@ def _rdp_epsilon(releases: Releases, delta: float) -> float:
     spent = sum(n * _step_rdp(sampling, nu) for (sampling, nu), n in releases.items())
     with suppress_rdp_warnings():
         return float(compute_epsilon(orders, spent, delta)[0])
+
+
+def _rdp_epsilon_of_ledgers(ledgers: Sequence[Ledger], delta: float, accountant: str) -> float:
+    """Of releases with any noise, which may fail: epsilon at delta - e^epsilon failure.
+
+    Failing changes each data set's distribution by at most `failure`, and the neighbour's counts
+    e^epsilon times.
+    """
+    from oso_dp.privacy.dp_events import compute_epsilon
+
+    _check_one_unit(ledger.sampling for ledger in ledgers)
+    _check_accountant(accountant)
+    check_delta(delta)
+    orders, spent = _rdp_orders(), np.zeros(len(_rdp_orders()))
+    for ledger in ledgers:
+        ledger.check()
+        for queries, count in ledger.steps:
+            gaussian = [one.noise_multiplier for one in queries if one.distribution == GAUSSIAN]
+            others = [one for one in queries if one.distribution != GAUSSIAN]
+            if any(query.noise_multiplier == 0 for query in queries):
+                return math.inf
+            if gaussian:
+                nu = combined_noise_multiplier(gaussian)
+                spent = spent + count * _step_rdp(ledger.sampling, nu)
+            for query in others:
+                spent = spent + count * _query_rdp(query.distribution, query.noise_multiplier)
+    failure = sum(ledger.failure for ledger in ledgers)
+    epsilon = 0.0
+    while epsilon < MAX_EPSILON and failure * math.exp(epsilon) < delta:
+        with suppress_rdp_warnings():
+            needed = compute_epsilon(orders, spent, delta - failure * math.exp(epsilon))[0]
+        if needed <= epsilon:
+            return epsilon
+        epsilon = float(needed) * (1 + 1e-9)  # so that the search ends
+    return epsilon if failure == 0 else math.inf
+
+
+@cache
+def _query_rdp(distribution: str, noise_multiplier: float) -> np.ndarray:
+    """The Rényi divergences of one query that is not Gaussian, one per order."""
+    from oso_dp.privacy.dp_events import RdpAccountant, dp_event, privacy_accountant
+
+    if distribution == LAPLACE:
+        return RdpAccountant().compose(dp_event.LaplaceDpEvent(noise_multiplier)).rdp
+    # Whatever has this epsilon at delta = 0 is no easier to tell apart than a randomized response.
+    response = dp_event.RandomizedResponseDpEvent(2 / (1 + math.exp(1 / noise_multiplier)), 2)
+    relation = privacy_accountant.NeighboringRelation.REPLACE_ONE  # that of the response itself
+    return RdpAccountant(neighboring_relation=relation).compose(response).rdp
 
 
 @cache  # a study's grids share few noise multipliers, and composing adds up

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
-from oso_dp.accounting.accountants import check_delta, suppress_rdp_warnings
+from oso_dp.accounting.accountants import check_delta, compute_epsilon, suppress_rdp_warnings
 from oso_dp.errors import OsoError
+from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
 
 Array = npt.NDArray[np.float64]
 
@@ -131,6 +132,56 @@ def epsilon_of_rdp(rdp: Array, delta: float, orders: Array = ORDERS) -> float:
     check_delta(delta)
     with suppress_rdp_warnings():
         return float(compute_epsilon(list(orders), rdp, delta)[0])
+
+
+def data_dependent_epsilon(
+    votes: npt.NDArray, answered: npt.NDArray[np.bool_], plan: VotePlan, delta: float
+) -> float | None:
+    """Epsilon at delta of every comparison, and of the queries that were answered, from the votes.
+
+    None for a plan whose costs do not depend on the votes.
+    """
+    if isinstance(plan, LaplacePlan):
+        return laplace_epsilon(laplace_moments(votes, plan.scale).sum(axis=0), delta)
+    if not isinstance(plan, GaussianPlan):
+        return None
+    return epsilon_of_rdp(gaussian_plan_rdp(votes, answered, plan), delta)
+
+
+def gaussian_plan_rdp(
+    votes: npt.NDArray,
+    answered: npt.NDArray[np.bool_],
+    plan: GaussianPlan,
+    orders: Array = ORDERS,
+) -> Array:
+    """RDP of every comparison, and of the queries that were answered: [orders]."""
+    rdp = argmax_rdp(votes[answered], plan.answer_noise, orders).sum(axis=0)
+    if plan.threshold is not None and plan.selection_noise is not None:
+        compared = threshold_rdp(votes, plan.threshold, plan.selection_noise, orders)
+        rdp = rdp + compared.sum(axis=0)
+    return np.asarray(rdp)
+
+
+def calibrate_stable(queries: int, unstable: int, epsilon: float, delta: float) -> StablePlan:
+    """The plan with the least noise whose epsilon at delta is at most this.
+
+    Half of delta covers that a query is answered although one example decides it.
+    """
+    check_delta(delta)
+    _check_positive("epsilon", epsilon)
+    failure = delta / 2 * math.exp(-epsilon)
+
+    def plan(noise: float) -> StablePlan:
+        margin = 2 * noise * math.log(max(1.0, 2 / 3 * queries * unstable / failure))
+        return StablePlan(queries, unstable, noise, margin)
+
+    low, high = 1e-3, 1e6
+    plan(high)  # checks the options
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        fits = compute_epsilon([plan(middle).ledger], delta) <= epsilon
+        low, high = (low, middle) if fits else (middle, high)
+    return plan(high)
 
 
 def _gaps(votes: Array) -> Array:

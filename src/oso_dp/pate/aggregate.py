@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -11,14 +13,21 @@ import numpy.typing as npt
 
 from oso_dp.accounting.accountants import check_delta, compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon, format_used_noise_multiplier
-from oso_dp.accounting.pate import argmax_rdp, check_votes, epsilon_of_rdp, threshold_rdp
+from oso_dp.accounting.pate import calibrate_stable, check_votes, data_dependent_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import RANDOMNESS
 from oso_dp.privacy.rng_sources import SOURCES, get_source
-from oso_dp.privacy.votes import NoisyVotes, VotePlan
+from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
 
-_UNANSWERED = -1
+UNANSWERED = -1
+# The options of each aggregator: those it needs, and those it allows.
+AGGREGATORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "gaussian": (("answer_noise",), ()),
+    "confident": (("threshold", "selection_noise", "answer_noise"), ("answers",)),
+    "laplace": (("scale",), ()),
+    "stable": (("epsilon", "unstable"), ()),
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class VotingResult:
         ledger: what was released.
         statement: the guarantee in words.
         data_dependent_epsilon: of what was released, from the votes; a function of private data.
-            None unless the data are public.
+            None unless the data are public, and for the aggregator "stable".
     """
 
     labels: npt.NDArray[np.int64]
@@ -47,15 +56,19 @@ def aggregate(
     votes: Any,
     *,
     delta: float,
-    answer_noise: float,
+    aggregator: str | None = None,
+    answer_noise: float | None = None,
     threshold: float | None = None,
     selection_noise: float | None = None,
     answers: int | None = None,
+    scale: float | None = None,
+    epsilon: float | None = None,
+    unstable: int | None = None,
     randomness: str = "system",
     seed: int | None = None,
     public: bool = False,
 ) -> VotingResult:
-    """Label queries by a noisy vote of teachers: GNMax, or Confident-GNMax with a threshold.
+    """Label queries by a private vote of teachers.
 
     The teachers must have been trained on disjoint parts of the private data, one example in one
     part whatever the other examples are (as by a hash of its id); any models, searched at no cost
@@ -64,12 +77,19 @@ def aggregate(
     Args:
         votes: how many teachers chose each class, for each query: whole numbers [queries, classes].
         delta: the delta of the guarantee; in (0, 1).
-        answer_noise: standard deviation of the Gaussian noise in each count of an answered query.
-        threshold: a query is answered only if its largest count with noise reaches it. Default:
-            all are answered.
-        selection_noise: standard deviation of the noise in that comparison.
-        answers: the most queries that are answered, fixed beforehand; with a threshold. Default:
-            all. Fewer cost less.
+        aggregator: "gaussian" (GNMax), "confident" (Confident-GNMax), "laplace" (LNMax) or "stable"
+            (stable winners, found by the sparse vector technique). Default: "confident" with a
+            threshold, else "gaussian".
+        answer_noise: of gaussian and confident, the standard deviation of the noise in each count
+            of an answered query.
+        threshold: of confident: a query is answered only if its largest count with noise reaches
+            it.
+        selection_noise: of confident, the standard deviation of the noise in that comparison.
+        answers: of confident, the most queries that are answered, fixed beforehand. Default: all.
+            Fewer cost less.
+        scale: of laplace, the scale of the noise in each count.
+        epsilon: of stable, the epsilon that the noise is calibrated to.
+        unstable: of stable, the most queries that are found unstable, after which all end.
         randomness: "system" (a cryptographic generator) or "seeded" (public data only).
         seed: an integer; required for seeded randomness, and only then.
         public: whether the data are public, so that the data-dependent epsilon may be shown.
@@ -87,7 +107,6 @@ def aggregate(
         >>> print(result.statement)
     """
     counts = check_votes(votes)
-    check_delta(delta)
     if len(counts) == 0:
         raise OsoError("votes: no queries; must be at least one")
     if randomness not in SOURCES:
@@ -97,40 +116,66 @@ def aggregate(
     teachers = int(counts[0].sum())
     if teachers < 2:
         raise OsoError(f"votes: of {teachers} teachers; must be of at least two")
-    plan = VotePlan(len(counts), answers or len(counts), answer_noise, threshold, selection_noise)
+    given = {
+        "answer_noise": answer_noise,
+        "threshold": threshold,
+        "selection_noise": selection_noise,
+        "answers": answers,
+        "scale": scale,
+        "epsilon": epsilon,
+        "unstable": unstable,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    if aggregator is None:
+        is_confident = threshold is not None or selection_noise is not None
+        aggregator = "confident" if is_confident else "gaussian"
+    plan = make_plan(aggregator, options, len(counts), delta)
     name = uuid4().hex if seed is None else f"votes {seed}"
-    voting = NoisyVotes(teachers, plan, get_source(randomness), name)
+    voting = plan.start(teachers, get_source(randomness), name)
     found = [voting.answer(row) for row in counts]
-    labels = np.array([_UNANSWERED if one is None else one for one in found], dtype=np.int64)
-    epsilon = compute_epsilon([plan.ledger], delta)
+    labels = np.array([UNANSWERED if one is None else one for one in found], dtype=np.int64)
+    spent = compute_epsilon([plan.ledger], delta)
     return VotingResult(
         labels,
-        epsilon,
+        spent,
         delta,
         voting.ledger,
-        _statement(plan, teachers, voting.answered, epsilon, delta, randomness),
-        _data_dependent_epsilon(counts, labels, plan, delta) if public else None,
+        _statement(plan, teachers, voting.answered, spent, delta, randomness),
+        data_dependent_epsilon(counts, labels != UNANSWERED, plan, delta) if public else None,
     )
 
 
-def _data_dependent_epsilon(
-    votes: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], plan: VotePlan, delta: float
-) -> float:
-    """Of every threshold, and of the queries that were answered."""
-    answered = votes[labels != _UNANSWERED]
-    rdp = argmax_rdp(answered, plan.answer_noise).sum(axis=0)
-    if plan.threshold is not None and plan.selection_noise is not None:
-        rdp = rdp + threshold_rdp(votes, plan.threshold, plan.selection_noise).sum(axis=0)
-    return epsilon_of_rdp(rdp, delta)
+def make_plan(aggregator: str, options: Mapping[str, Any], queries: int, delta: float) -> VotePlan:
+    """What an aggregator may release for so many queries; OsoError for options it does not have."""
+    check_delta(delta)
+    if aggregator not in AGGREGATORS:
+        raise OsoError(f"aggregator: {aggregator!r}; must be one of {', '.join(AGGREGATORS)}")
+    needed, allowed = AGGREGATORS[aggregator]
+    for name in needed:
+        if name not in options:
+            raise OsoError(f"{name}: missing; aggregator {aggregator!r} needs {', '.join(needed)}")
+    for name in options:
+        if name not in (*needed, *allowed):
+            raise OsoError(
+                f"{name}: not an option of aggregator {aggregator!r}, which has "
+                f"{', '.join((*needed, *allowed))}"
+            )
+    if aggregator == "laplace":
+        return LaplacePlan(queries, options["scale"])
+    if aggregator == "stable":
+        return calibrate_stable(queries, options["unstable"], options["epsilon"], delta)
+    return GaussianPlan(
+        queries,
+        options["answer_noise"],
+        options.get("answers"),
+        options.get("threshold"),
+        options.get("selection_noise"),
+    )
 
 
 def _statement(
     plan: VotePlan, teachers: int, answered: int, epsilon: float, delta: float, randomness: str
 ) -> str:
-    sums = f"{format_used_noise_multiplier(plan.answer_noise)} in each count of an answer"
-    if plan.threshold is not None and plan.selection_noise is not None:
-        noise = format_used_noise_multiplier(plan.selection_noise)
-        sums += f", {noise} in the comparison of the largest count with {plan.threshold:g}"
     return "\n".join(
         [
             f"({format_spent_epsilon(epsilon)}, {delta!r})-differential privacy, by rdp "
@@ -138,12 +183,34 @@ def _statement(
             "Protected: one example of the teachers' training data. Neighbours: data sets that "
             "differ by one example added or removed.",
             f"Released: the labels of {answered} of {plan.queries} queries, and which these are. "
-            f"Epsilon counts {plan.answers} answers and all comparisons, since how many there are "
-            "depends on the votes.",
-            f"Noise, as standard deviation: {sums}.",
+            f"Epsilon counts {_counted(plan)}, since how many there are depends on the votes.",
+            f"Noise: {_noise(plan)}.",
             f"Assumed: {teachers} teachers, trained on disjoint parts; the part of an example does "
             "not depend on the others. The inputs of the queries are public.",
             "Not included: what else was released about these data.",
             f"Randomness: {RANDOMNESS[randomness]}",
         ]
     )
+
+
+def _counted(plan: VotePlan) -> str:
+    if isinstance(plan, StablePlan):
+        return f"{plan.unstable} unstable queries"
+    return f"{plan.answers} answers and all comparisons"
+
+
+def _noise(plan: VotePlan) -> str:
+    if isinstance(plan, LaplacePlan):
+        return f"Laplace, of scale {plan.scale:g} in each count"
+    if isinstance(plan, StablePlan):
+        return (
+            f"Laplace, of scale {2 * plan.noise:.4g} in the number of votes that keep the winner, "
+            f"and {plan.noise:.4g} in the {math.ceil(plan.margin)} that are needed"
+        )
+    assert isinstance(plan, GaussianPlan)
+    deviation = format_used_noise_multiplier(plan.answer_noise)
+    text = f"normal, of standard deviation {deviation} in each count of an answer"
+    if plan.threshold is not None and plan.selection_noise is not None:
+        noise = format_used_noise_multiplier(plan.selection_noise)
+        text += f", {noise} in the comparison of the largest count with {plan.threshold:g}"
+    return text

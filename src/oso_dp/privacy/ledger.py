@@ -21,22 +21,38 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 _MIN_NOISE, _MAX_NOISE, _MAX_STEPS = 1e-6, 1e9, 10**9
+# Of a query's noise. PURE: any mechanism whose epsilon at delta = 0 is 1 / noise multiplier.
+GAUSSIAN, LAPLACE, PURE = DISTRIBUTIONS = ("gaussian", "laplace", "pure")
 
 
 @dataclass(frozen=True)
 class SumQuery:
-    """One noisy sum: its name, and the standard deviation of its noise over its sensitivity."""
+    """One noisy sum: its name, and the deviation of its noise over its sensitivity.
+
+    The deviation is the standard deviation of Gaussian noise, and the scale of Laplace noise.
+    """
 
     name: str
     noise_multiplier: float
+    distribution: str = GAUSSIAN
+
+    def to_json(self) -> dict[str, Any]:
+        fields = vars(self).copy()
+        if self.distribution == GAUSSIAN:  # as ledgers were written before
+            del fields["distribution"]
+        return fields
 
 
 @dataclass
 class Ledger:
-    """The steps of one run: each is a sampled batch and the noisy sums over it, with a count."""
+    """The steps of one run: each is a sampled batch and the noisy sums over it, with a count.
+
+    failure: the probability that what was released is not bounded by the steps, which delta covers.
+    """
 
     sampling: PoissonSampling
     steps: list[tuple[tuple[SumQuery, ...], int]] = field(default_factory=list)  # (queries, count)
+    failure: float = 0.0
 
     def record(self, queries: tuple[SumQuery, ...]) -> None:
         """Add one step. The mechanism calls this before it returns the answers."""
@@ -50,8 +66,17 @@ class Ledger:
     def step_count(self) -> int:
         return sum(count for _, count in self.steps)
 
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the noise of each step is Gaussian, as in training."""
+        return self.failure == 0 and all(
+            query.distribution == GAUSSIAN for queries, _ in self.steps for query in queries
+        )
+
     def check(self) -> None:
         """OsoError for values that no mechanism records, for which an accountant may be wrong."""
+        if type(self.failure) is not float or not 0 <= self.failure < 1:
+            raise OsoError(f"ledger: failure {self.failure!r}; must be a number >= 0 and < 1")
         for queries, count in self.steps:
             if type(count) is not int or not 0 < count <= _MAX_STEPS:
                 raise OsoError(
@@ -68,10 +93,25 @@ class Ledger:
                         f"ledger: noise_multiplier {nu!r}; must be 0, or >= {_MIN_NOISE:g} and "
                         f"<= {_MAX_NOISE:g}"
                     )
+                if query.distribution not in DISTRIBUTIONS:
+                    raise OsoError(
+                        f"ledger: distribution {query.distribution!r}; must be one of "
+                        f"{', '.join(DISTRIBUTIONS)}"
+                    )
+                if query.distribution != GAUSSIAN and self.sampling.rate < 1:
+                    raise OsoError(
+                        f"ledger: {query.distribution} noise on sampled batches; its amplification "
+                        "is not supported"
+                    )
 
     def releases(self) -> list[tuple[float, int]]:
-        """Each distinct step as one Gaussian sum (McMahan et al., equation 1): (nu, count)."""
+        """Each distinct step as one Gaussian sum (McMahan et al., equation 1): (nu, count).
+
+        OsoError for a ledger with other noise.
+        """
         self.check()
+        if not self.is_gaussian:
+            raise OsoError("ledger: has noise that is not Gaussian")
         return [
             (combined_noise_multiplier([query.noise_multiplier for query in queries]), count)
             for queries, count in self.steps
@@ -86,10 +126,11 @@ class Ledger:
 
     def to_json(self) -> str:
         steps = [
-            {"count": count, "queries": [vars(query) for query in queries]}
+            {"count": count, "queries": [query.to_json() for query in queries]}
             for queries, count in self.steps
         ]
-        return json.dumps({**self.sampling.to_json(), "steps": steps})
+        failure = {"failure": self.failure} if self.failure else {}
+        return json.dumps({**self.sampling.to_json(), "steps": steps, **failure})
 
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
@@ -101,7 +142,7 @@ class Ledger:
                 (tuple(SumQuery(**query) for query in step["queries"]), step["count"])
                 for step in stored["steps"]
             ]
-            ledger = cls(sampling, steps)
+            ledger = cls(sampling, steps, stored.get("failure", 0.0))
             ledger.check()
         except (ValueError, KeyError, TypeError, ArithmeticError) as error:
             raise OsoError(f"ledger: not readable ({type(error).__name__}: {error})") from error

@@ -1,0 +1,162 @@
+"""PATE's data-dependent privacy, made publishable: its smooth sensitivity, and noise to match.
+
+The data-dependent RDP of noisy votes is a function of private data. It may be published with normal
+noise whose standard deviation is a multiple of its smooth sensitivity (Nissim, Raskhodnikova and
+Smith 2007; for PATE, Papernot et al. 2018, section 4.3).
+
+One vote moves the votes of each query a little along a line: of an answer by sqrt(2) / noise in
+z = -Phi^-1(q / (classes - 1)), where q bounds the probability of another winner, since
+u -> Phi(Phi^-1(u) + c) is concave for c > 0; of a comparison by 1 / noise in z = (largest count -
+threshold) / noise. So the local sensitivities at each distance are the largest drops of a function
+of z over windows of z, which a grid bounds from above.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, logsumexp, ndtri_exp
+
+from oso_dp.accounting.pate import (
+    Array,
+    check_votes,
+    epsilon_of_rdp,
+    gaussian_plan_rdp,
+    gaussian_rdp,
+)
+from oso_dp.errors import OsoError
+from oso_dp.privacy.votes import GaussianPlan
+
+Cost = Callable[[Array], Array]  # of z
+
+_CELLS = 64  # of the grid, for each vote
+
+
+def smooth_sensitivity(
+    votes: npt.NDArray,
+    answered: npt.NDArray[np.bool_],
+    plan: GaussianPlan,
+    order: float,
+    beta: float,
+) -> float:
+    """An upper bound on the beta-smooth sensitivity of the RDP of all queries at this order.
+
+    The largest e^(-beta d) times the local sensitivity at data sets that differ in d examples.
+    """
+    counts = check_votes(votes)
+    teachers = int(counts[0].sum()) if len(counts) else 0
+    total = np.zeros(teachers + 1)
+    if answered.any():
+        total += _answers(counts[answered], plan.answer_noise, order, teachers)
+    if plan.threshold is not None and plan.selection_noise is not None:
+        total += _comparisons(counts, plan.threshold, plan.selection_noise, order, teachers)
+    return float(np.max(np.exp(-beta * np.arange(teachers + 1)) * total))
+
+
+def _answers(counts: Array, noise: float, order: float, teachers: int) -> Array:
+    others = counts.shape[1] - 1
+    step = math.sqrt(2) / noise
+    ascending = np.sort(counts, axis=1)
+    gaps = ascending[:, -1:] - ascending[:, :-1]
+    log_q = logsumexp(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1)
+    places = -ndtri_exp(np.minimum(log_q - math.log(others), math.log(0.5)))
+
+    def cost(z: Array) -> Array:
+        log_q = np.minimum(math.log(others) + log_ndtr(-z), 0.0)
+        return gaussian_rdp(log_q, noise, np.array([order]))[:, 0]
+
+    return _local_sensitivities(places, step, cost, teachers)
+
+
+def _comparisons(
+    counts: Array, threshold: float, noise: float, order: float, teachers: int
+) -> Array:
+    def cost(z: Array) -> Array:
+        return gaussian_rdp(log_ndtr(-np.abs(z)), math.sqrt(2) * noise, np.array([order]))[:, 0]
+
+    return _local_sensitivities((counts.max(axis=1) - threshold) / noise, 1 / noise, cost, teachers)
+
+
+def _local_sensitivities(places: Array, step: float, cost: Cost, teachers: int) -> Array:
+    """The sum of the queries' local sensitivities within distance d = 0, ..., teachers.
+
+    OsoError if the cost does not fall with the distance from 0, on which the grid's bound rests.
+    """
+    cell = step / _CELLS
+    first = math.floor(places.min() / cell) - (teachers + 2) * _CELLS
+    last = math.floor(places.max() / cell) + (teachers + 3) * _CELLS
+    numbers = np.arange(first, last + 1)
+    values = cost(numbers * cell)
+    inside, outside = (numbers <= 0).nonzero()[0], (numbers >= 0).nonzero()[0]
+    if (np.diff(values[inside]) < -1e-12).any() or (np.diff(values[outside]) > 1e-12).any():
+        raise OsoError("order: the cost does not fall with agreement at this order and noise")
+    high = np.maximum(values[:-1], values[1:])
+    low = np.minimum(values[:-1], values[1:])
+    # Of a vote that moves z from a cell to the one `step` above it.
+    drops = np.maximum(high[:-_CELLS] - low[_CELLS:], high[_CELLS:] - low[:-_CELLS])
+    total = np.zeros(teachers + 1)
+    for place in np.floor(places / cell).astype(np.int64) - first:
+        # From what is at most d + 1 votes below to what is at most d above.
+        down = np.maximum.accumulate(drops[place - _CELLS :: -1])[::_CELLS][: teachers + 1]
+        up = np.maximum.accumulate(drops[place - _CELLS :])[_CELLS::_CELLS][: teachers + 1]
+        total += np.maximum(down, up)
+    return total
+
+
+def release_rdp(order: float, beta: float, noise: float) -> float:
+    """RDP at this order of a value with normal noise of `noise` times its smooth sensitivity.
+
+    The divergence of two normal distributions whose standard deviations differ by e^beta at most,
+    and whose means by the smaller smooth sensitivity, at its largest. OsoError where it is not
+    finite.
+    """
+    if not (beta > 0 and order > 1 and noise > 0):
+        raise OsoError(f"order {order:g}, beta {beta:g}, noise {noise:g}; must be > 1, > 0 and > 0")
+    narrow, wide = math.exp(-2 * beta), math.exp(2 * beta)
+    spread = 1 + order * (narrow - 1)
+    if spread <= 0:
+        raise OsoError(
+            f"order: {order:g}; must be < {1 / -math.expm1(-2 * beta):.4g} for beta {beta:g}"
+        )
+
+    def of_spreads(ratio: float, mixed: float) -> float:
+        return math.log(ratio) / 2 + math.log(ratio / mixed) / (2 * (order - 1))
+
+    to_narrow = of_spreads(narrow, spread) + order * narrow / (2 * noise**2 * spread)
+    to_wide = of_spreads(wide, 1 + order * (wide - 1)) + order / (2 * noise**2)
+    return max(to_narrow, to_wide)
+
+
+@dataclass(frozen=True)
+class SanitisedCost:
+    """What may be published in place of the data-dependent epsilon, and how far it scatters.
+
+    Attributes:
+        epsilon: of the RDP at the order, without noise yet, and of its release.
+        deviation: the standard deviation of the noise that its release adds.
+    """
+
+    epsilon: float
+    deviation: float
+
+
+def sanitised_cost(
+    votes: npt.NDArray,
+    answered: npt.NDArray[np.bool_],
+    plan: GaussianPlan,
+    delta: float,
+    order: float = 8,
+    beta: float = 0.02,
+    noise: float = 4,
+) -> SanitisedCost:
+    """The expectation and deviation of the sanitised epsilon at delta; a function of the votes.
+
+    The order and the options of the release must be fixed without the votes.
+    """
+    orders = np.array([float(order)])
+    spent = gaussian_plan_rdp(votes, answered, plan, orders)
+    total = spent + release_rdp(order, beta, noise)
+    sensitivity = smooth_sensitivity(votes, answered, plan, order, beta)
+    return SanitisedCost(epsilon_of_rdp(total, delta, orders), sensitivity * noise)
