@@ -14,6 +14,8 @@ sanitised. Votes are whole counts, [queries, classes].
 """
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ from oso_dp.accounting.accountants import check_delta, compute_epsilon, suppress
 from oso_dp.errors import OsoError
 from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
 
+AnyPlan = TypeVar("AnyPlan", bound=VotePlan)
 Array = npt.NDArray[np.float64]
 
 ORDERS: Array = np.concatenate([np.arange(2, 100, 0.5), np.geomspace(100, 500, 60)])
@@ -162,26 +165,32 @@ def gaussian_plan_rdp(
     return np.asarray(rdp)
 
 
+def calibrate(make: Callable[[float], AnyPlan], epsilon: float, delta: float) -> AnyPlan:
+    """Of the plans that `make` makes, the one with the least noise of epsilon at most this."""
+    check_delta(delta)
+    _check_positive("epsilon", epsilon)
+    low, high = 1e-3, 1e6
+    make(high)  # checks the options
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        fits = compute_epsilon([make(middle).ledger], delta) <= epsilon
+        low, high = (low, middle) if fits else (middle, high)
+    return make(high)
+
+
 def calibrate_stable(queries: int, unstable: int, epsilon: float, delta: float) -> StablePlan:
     """The plan with the least noise whose epsilon at delta is at most this.
 
     Half of delta covers that a query is answered although one example decides it.
     """
     check_delta(delta)
-    _check_positive("epsilon", epsilon)
     failure = delta / 2 * math.exp(-epsilon)
 
-    def plan(noise: float) -> StablePlan:
+    def make(noise: float) -> StablePlan:
         margin = 2 * noise * math.log(max(1.0, 2 / 3 * queries * unstable / failure))
         return StablePlan(queries, unstable, noise, margin)
 
-    low, high = 1e-3, 1e6
-    plan(high)  # checks the options
-    while high / low > 1 + 1e-9:
-        middle = math.sqrt(low * high)
-        fits = compute_epsilon([plan(middle).ledger], delta) <= epsilon
-        low, high = (low, middle) if fits else (middle, high)
-    return plan(high)
+    return calibrate(make, epsilon, delta)
 
 
 def _gaps(votes: Array) -> Array:

@@ -20,6 +20,7 @@ from oso_dp.cli.collect import collect
 from oso_dp.cli.data import data
 from oso_dp.cli.epsilon import epsilon
 from oso_dp.cli.gradient_cosine import cosine
+from oso_dp.cli.pate import account_students, collect_students, label, published, student, votes
 from oso_dp.cli.plan import plan
 from oso_dp.cli.publish import publish
 from oso_dp.cli.report import report
@@ -41,6 +42,13 @@ app = typer.Typer(
 diagnose = typer.Typer(
     name="diagnose",
     help="Compare sanitized with true gradients or updates during a run, on public data.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+pate = typer.Typer(
+    name="pate",
+    help="Private aggregation of teacher ensembles, a study of its own (config/pate.yaml).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -95,4 +103,11 @@ app.add_typer(diagnose)
 diagnose.command()(_with_types(cosine))
 diagnose.command()(_with_types(signs))
 diagnose.command()(_with_types(updates))
+app.add_typer(pate)
+pate.command()(_with_types(votes))
+pate.command()(_with_types(label))
+pate.command()(_with_types(student))
+pate.command("collect")(_with_types(collect_students))
+pate.command("account")(_with_types(account_students))
+pate.command()(_with_types(published))
 app.command(hidden=True)(_with_types(publish))  # for the workflow

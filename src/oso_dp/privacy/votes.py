@@ -66,8 +66,16 @@ class VotePlan(ABC):
         """The most queries that are answered."""
 
     @abstractmethod
+    def check(self, teachers: int) -> None:
+        """OsoError if so many teachers would hardly get an answer."""
+
     def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
-        """Answers about the votes of so many teachers, within this plan."""
+        """Answers about the votes of so many teachers, within this plan; checked."""
+        self.check(teachers)
+        return self._start(teachers, randomness, run_id)
+
+    @abstractmethod
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes: ...
 
 
 class NoisyVotes(ABC):
@@ -162,13 +170,15 @@ class GaussianPlan(VotePlan):
         planned.steps.append((_gaussian_answer(self.answer_noise), self.answers))
         return planned
 
-    def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def check(self, teachers: int) -> None:
         reach = teachers + 6 * (self.selection_noise or 0)
         if self.threshold is not None and self.threshold > reach:
             raise OsoError(
                 f"threshold: {self.threshold:g}; must be <= {teachers} teachers + 6 times "
                 "selection_noise, or nothing is answered"
             )
+
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
         return _GaussianVotes(self, teachers, randomness, run_id)
 
 
@@ -222,7 +232,10 @@ class LaplacePlan(VotePlan):
     def ledger(self) -> Ledger:
         return Ledger(PoissonSampling(1.0), [(_laplace_answer(self.scale), self.queries)])
 
-    def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def check(self, teachers: int) -> None:
+        pass  # answers every query
+
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
         return _LaplaceVotes(self, teachers, randomness, run_id)
 
 
@@ -289,13 +302,15 @@ class StablePlan(VotePlan):
         steps = [(_instability(self.noise), self.unstable)]
         return Ledger(PoissonSampling(1.0), steps, min(_FAILS, self.queries * self.failure_of_one))
 
-    def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def check(self, teachers: int) -> None:
         if self.margin > teachers / 2:
             raise OsoError(
                 f"unstable: {self.unstable}; a query's winner would need a lead of "
                 f"{2 * self.margin:.0f} votes of {teachers}; use more teachers, a larger epsilon "
                 "or fewer unstable queries"
             )
+
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
         return _StableVotes(self, teachers, randomness, run_id)
 
 

@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from reprlib import Repr
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -98,11 +98,14 @@ Epsilon = Annotated[Real, Field(gt=0, le=1000)]
 Interval = tuple[Real, Real]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class LocalSection(_Section):
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+class LocalSection(Section):
     """What a user computes in a step, where a user is the unit of privacy: SGD on their rows."""
 
     epochs: Annotated[Integer, Field(ge=1, le=MAX_EPOCHS)] = 1
@@ -115,7 +118,7 @@ class LocalSection(_Section):
     )
 
 
-class DatasetSection(_Section):
+class DatasetSection(Section):
     """One data set of the study."""
 
     model: Annotated[str, AfterValidator(_model), Field(json_schema_extra={"enum": [*_MODELS]})]
@@ -152,7 +155,7 @@ class DatasetSection(_Section):
         return {name: value for name, value in given if value not in (None, "all")}
 
 
-class GridSection(_Section):
+class GridSection(Section):
     """Ranges of the searched hyperparameters, as the paper states them."""
 
     log10_learning_rate: Interval = (-2.5, 1.5)
@@ -170,7 +173,7 @@ class GridSection(_Section):
         return self
 
 
-class StudyConfig(_Section):
+class StudyConfig(Section):
     """A study: data sets, methods, search and resources."""
 
     name: str = Field(
@@ -348,7 +351,7 @@ class StudyConfig(_Section):
 
 
 @cache
-def method_options_model(name: str) -> type[_Section]:
+def method_options_model(name: str) -> type[Section]:
     """The model that validates a method's options: their declared types and limits."""
     method = find_method(name)
     types = get_type_hints(method.Options)
@@ -360,7 +363,7 @@ def method_options_model(name: str) -> type[_Section]:
         )
         for one in fields(method.Options)
     }
-    return create_model(name, __base__=_Section, **declared)
+    return create_model(name, __base__=Section, **declared)
 
 
 def _check_fits(info: DatasetSpec, model: str) -> None:
@@ -387,19 +390,26 @@ def _check_unique(name: str, values: list[Any]) -> None:
         raise ValueError(f"{name}: {values}; each value may appear only once")
 
 
+def validate(
+    section: type[AnySection], values: Any, source: str, sources: Mapping[str, str]
+) -> AnySection:
+    """The values as a section; OsoError as by `parse_config`."""
+    if not isinstance(values, dict):
+        raise OsoError(f"{source}: must be a mapping of keys to values (see config/README.md)")
+    try:
+        return section.model_validate(values)
+    except ValidationError as error:
+        first = next(iter(error.errors(include_url=False)[0]["loc"]), None)
+        raise OsoError(f"{sources.get(str(first), source)}: {_first_line(error)}") from None
+
+
 def parse_config(values: Any, source: str, sources: Mapping[str, str] | None = None) -> StudyConfig:
     """Check a configuration; OsoError names the source, the key and what is allowed.
 
     sources: for top-level keys that come from another source than `source`, that source.
     """
     of = {} if sources is None else sources
-    if not isinstance(values, dict):
-        raise OsoError(f"{source}: must be a mapping of keys to values (see config/README.md)")
-    try:
-        config = StudyConfig.model_validate(values)
-    except ValidationError as error:
-        first = next(iter(error.errors(include_url=False)[0]["loc"]), None)
-        raise OsoError(f"{of.get(str(first), source)}: {_first_line(error)}") from None
+    config = validate(StudyConfig, values, source, of)
     try:
         for name in config.methods:
             config.method(name)

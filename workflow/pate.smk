@@ -1,0 +1,141 @@
+"""The workflow of a study of PATE: `snakemake --snakefile workflow/pate.smk --cores 2`.
+
+Votes in shards of the teachers; labels and students for each aggregator and epsilon; one table.
+"""
+
+import sys
+from pathlib import Path
+
+from snakemake.utils import min_version
+
+from oso_dp.errors import OsoError
+from oso_dp.exit_codes import error_line
+from oso_dp.pate.config import parse_pate_config
+
+min_version("9.0")
+
+if not workflow.configfiles:
+
+    configfile: "config/pate.yaml"
+
+
+try:
+    CONFIG_FILE = str(workflow.configfiles[0])
+    STUDY = parse_pate_config(dict(config), CONFIG_FILE)
+except OsoError as error:
+    sys.exit(error_line(error))
+
+BUILD = Path("build") / STUDY.name
+VOTED = "{dataset}.{teachers}.seed{seed}"
+ANSWERED = VOTED + ".{aggregator}.eps{epsilon}"
+
+shell.prefix(
+    "set -euo pipefail; "
+    f"export PATH={Path(sys.executable).parent}:$PATH; "
+    + (f"export OSO_DATA_DIR='{STUDY.data_dir}'; " if STUDY.data_dir else "")
+)
+
+
+wildcard_constraints:
+    dataset="[a-z_0-9]+",
+    aggregator="[a-z]+",
+
+
+rule all:
+    default_target: True
+    input:
+        BUILD / "collected.txt",
+
+
+rule data:
+    output:
+        "build/data/{dataset}.npz",
+    log:
+        "build/data/{dataset}.log",
+    localrule: True
+    shell:
+        "oso data {wildcards.dataset} --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"
+
+
+rule votes:
+    """Train a shard of the teachers."""
+    input:
+        config=ancient(CONFIG_FILE),
+        data=ancient("build/data/{dataset}.npz"),
+    output:
+        BUILD / "votes" / f"{VOTED}.shard{{shard}}.npz",
+    log:
+        BUILD / "logs" / f"votes.{VOTED}.shard{{shard}}.log",
+    resources:
+        mem_mb=2000,
+        runtime=120,
+    shell:
+        "oso pate votes {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
+        " --seed {wildcards.seed} --shard {wildcards.shard} --data {input.data:q} --output {output:q}"
+        " > {log:q} 2> >(tee -a {log:q} >&2)"
+
+
+rule label:
+    """Answer the queries privately."""
+    input:
+        config=ancient(CONFIG_FILE),
+        data=ancient("build/data/{dataset}.npz"),
+        votes=[
+            BUILD / "votes" / f"{VOTED}.shard{shard}.npz" for shard in range(STUDY.teachers.shards)
+        ],
+    output:
+        BUILD / "labels" / f"{ANSWERED}.npz",
+    log:
+        BUILD / "logs" / f"label.{ANSWERED}.log",
+    params:
+        votes=lambda wildcards, input: [f"--votes={path}" for path in input.votes],
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        "oso pate label {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
+        " --seed {wildcards.seed} --data {input.data:q} {params.votes:q}"
+        " --aggregator {wildcards.aggregator} --epsilon {wildcards.epsilon} --output {output:q}"
+        " > {log:q} 2> >(tee -a {log:q} >&2)"
+
+
+rule student:
+    """Train students on the labels."""
+    input:
+        config=ancient(CONFIG_FILE),
+        data=ancient("build/data/{dataset}.npz"),
+        labels=BUILD / "labels" / f"{ANSWERED}.npz",
+    output:
+        BUILD / "students" / f"{ANSWERED}.parquet",
+    log:
+        BUILD / "logs" / f"student.{ANSWERED}.log",
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    shell:
+        "oso pate student {input.config:q} --data {input.data:q} --labels {input.labels:q}"
+        " --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"
+
+
+rule collect:
+    input:
+        [
+            BUILD
+            / "students"
+            / f"{dataset}.{teachers}.seed{seed}.{name}.eps{epsilon:g}.parquet"
+            for dataset in STUDY.datasets
+            for teachers in STUDY.teachers.count
+            for seed in STUDY.seeds
+            for name, aggregator in STUDY.aggregators.named.items()
+            for epsilon in aggregator.epsilons or STUDY.epsilons
+        ],
+    output:
+        BUILD / "collected.txt",
+    log:
+        BUILD / "logs" / "collect.log",
+    localrule: True
+    params:
+        results=STUDY.results,
+    shell:
+        "( oso pate collect {input:q} --results {params.results:q} > {output:q}"
+        " && oso pate account {params.results:q} ) > {log:q} 2> >(tee -a {log:q} >&2)"
