@@ -20,7 +20,7 @@ Positive = Annotated[Real, Field(gt=0, le=1e6)]
 
 
 class PateDataset(Section):
-    """A data set. Of its test examples, the even ones are the pool and the odd ones test students."""
+    """A data set. Of its test examples, the even ones are the pool, the odd ones test students."""
 
     model: str
 

@@ -38,8 +38,9 @@ def train_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(name))
         network = build_model(model)
-        batches = -(-len(targets) // training.batch_size)
-        steps = training.epochs * batches
+        if not len(targets):
+            return network.eval()
+        steps = training.epochs * -(-len(targets) // training.batch_size)
         optimizer = torch.optim.SGD(network.parameters(), training.learning_rate, momentum=0.9)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: 1 - done / steps)
         for _ in range(training.epochs):

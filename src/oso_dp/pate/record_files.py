@@ -27,7 +27,7 @@ def read_record(path: Path, kind: str) -> tuple[dict[str, npt.NDArray], dict[str
     """The arrays and the facts; OsoError for a file that is missing, damaged or of another kind."""
     check_regular(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
             facts = parse_json(file["facts"].item())
             arrays = {name: file[name] for name in file.files if name != "facts"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ class Ballot:
     """
 
     votes: npt.NDArray[np.int64]
-    facts: dict[str, object]
+    facts: dict[str, Any]
 
 
 def vote(
@@ -76,7 +77,7 @@ def vote(
 
 def _facts(
     config: PateConfig, dataset: str, teachers: int, seed: int, arrays: Arrays
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """All that decides the votes."""
     training = config.teachers.model_dump(exclude={"count", "shards"})
     section = config.dataset(dataset)
@@ -95,8 +96,8 @@ def read_votes(
     teachers: int,
     seed: int,
     arrays: Arrays,
-) -> npt.NDArray[np.int64]:
-    """The votes of all teachers, from the files of their shards.
+) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+    """The votes of all teachers, from the files of their shards, and what decides them.
 
     OsoError for votes of another study, data set, number of teachers, seed or data, and where a
     teacher is missing or votes twice.
@@ -115,7 +116,7 @@ def read_votes(
             f"{_names(paths)}: votes of {len(set(seen))} teachers, {len(seen)} in all; must be one "
             f"vote of each of {teachers}"
         )
-    return total
+    return total, expected
 
 
 def _names(paths: Iterable[Path]) -> str:

@@ -57,7 +57,8 @@ _SCHEMA = pa.schema(
     metadata={"oso_pate_version": "1"},
 )
 COLUMNS = _SCHEMA.names
-KEY = COLUMNS[: COLUMNS.index("options") + 1] + ["epsilon", "delta", "seed", "learning"]
+_DECIDING = COLUMNS[: COLUMNS.index("plan")]
+KEY = [*_DECIDING, "epsilon", "delta", "seed", "learning"]
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]] | pd.DataFrame) -> None:
