@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -20,6 +21,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
 )
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judge_claims
+from oso_dp.analysis.side_measurements import UPDATE_NORM_COLUMNS, WHOLE
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.tables.claims import (
     claims_count,
@@ -192,30 +194,105 @@ def test_every_claim_has_a_name_of_its_own_and_a_line_per_data_set(paper_store, 
     assert "by the paper's numbers" not in questions.printed
 
 
-def test_claims_about_users_are_judged_where_users_were_trained(store, study) -> None:
-    rows = {"dataset": "mnist_writers", "unit": "user", "local": "epochs=1", "k": 1, "epsilon": 8.0}
-    for seed in range(3):
-        store.add(**rows, method="online", seed=seed, values=(0.9 + 0.001 * seed,))
-        store.add(
-            **rows, method="fixed_threshold", threshold=1.0, seed=seed, values=(0.8 + 0.001 * seed,)
-        )
-        for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
-            store.add(
-                **rows,
-                method="fixed_quantile",
-                quantile=quantile,
-                seed=seed,
-                noise_multiplier=4.0,
-                query_noise_multiplier=5.0,
-                values=(0.95 + 0.001 * seed,),
-            )
+_USERS = {
+    "dataset": "mnist_writers",
+    "unit": "user",
+    "local": "epochs=1",
+    "k": 1,
+    "epsilon": 8.0,
+}
+
+
+def user_verdicts(study, store) -> dict[str, str]:
     data = judge_claims(study(store))
     users = data[data["claim"].str.startswith("U")].set_index("claim")
     assert set(users["dataset"]) == {"mnist_writers"}
-    assert users["verdict_best"].to_dict() == {"U1": HOLDS, "U2": FAILS, "U3": FAILS}
-    assert users.loc["U3", "advantage"] == pytest.approx(1 / 0.6 - 1)
+    return users["verdict_best"].to_dict()
+
+
+@pytest.mark.parametrize(
+    ("median", "others", "verdict"),
+    [(0.85, 0.95, HOLDS), (0.795, 0.2, HOLDS), (0.7, 0.95, FAILS)],
+)
+def test_claims_about_users_are_judged_where_users_were_trained(
+    store, study, median, others, verdict
+) -> None:
+    """U1 by the median alone, whatever other quantiles reach, and with the margin."""
+    noise = {"noise_multiplier": 4.0, "query_noise_multiplier": 5.0}
+    for seed in range(3):
+        spread = 0.001 * seed
+        store.add(**_USERS, method="online", seed=seed, values=(0.9 + spread,))
+        point = {"threshold": 1.0, "seed": seed}
+        store.add(**_USERS, method="fixed_threshold", **point, values=(0.8 + spread,))
+        for quantile in (0.1, 0.3, 0.5, 0.7, 0.9):
+            value = median if quantile == 0.5 else others
+            point = {"quantile": quantile, "seed": seed, **noise}
+            store.add(**_USERS, method="fixed_quantile", **point, values=(value + spread,))
+    data = judge_claims(study(store))
+    users = data[data["claim"].str.startswith("U")].set_index("claim")
+    assert set(users["dataset"]) == {"mnist_writers"}
+    best = max(median, others)
+    online = HOLDS if best <= 0.9 else FAILS
+    assert users["verdict_best"].to_dict() == {"U1": verdict, "U2": online, "U4": FAILS}
+    assert users.loc["U4", "advantage"] == pytest.approx(1 / 0.6 - 1)
     tables = claims_tables(data)
     assert [table.name for table in tables] == ["claims", "questions", "user_level_claims"]
+
+
+@pytest.mark.parametrize(("falling", "verdict"), [(0.82, HOLDS), (0.8, UNDECIDED), (0.79, FAILS)])
+def test_a_falling_threshold_is_compared_with_a_fixed_one(store, study, falling, verdict) -> None:
+    for seed in range(4):
+        for method, value in (("fixed_threshold", 0.8), ("fixed_threshold_falling", falling)):
+            point = {"threshold": 1.0, "seed": seed, "grid_runs": 1}
+            store.add(**_USERS | point, method=method, values=(value + 0.0003 * (seed % 3),))
+    assert user_verdicts(study, store)["U6"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("small_steps", "verdict"),
+    [((0.7, 0.8), HOLDS), ((0.8, 0.7), FAILS), ((0.7999, 0.8), UNDECIDED)],
+)
+def test_the_best_threshold_may_depend_on_local_training(
+    store, study, small_steps, verdict
+) -> None:
+    for local, values in (("learning_rate=0.1", (0.85, 0.75)), ("learning_rate=0.01", small_steps)):
+        for threshold, value in zip((0.1, 1.0), values, strict=True):
+            for seed in range(3):
+                point = {"threshold": threshold, "local": local, "seed": seed, "grid_runs": 2}
+                store.add(
+                    **_USERS | point, method="fixed_threshold", values=(value + 0.001 * seed,)
+                )
+    assert user_verdicts(study, store)["U5"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("geometric", "linear", "verdict"),
+    [(1.2, 95.0, HOLDS), (3.0, 95.0, FAILS), (1.0, 1.0, FAILS), (0.5, 95.0, FAILS)],
+)
+def test_the_quantile_is_found_by_the_geometric_update_alone(
+    store, study, geometric, linear, verdict
+) -> None:
+    store.add(**_USERS, method="online")
+    rows = [
+        {
+            **dict.fromkeys(UPDATE_NORM_COLUMNS, 1.0),
+            "dataset": "mnist_writers",
+            "method": method,
+            "layer": WHOLE,
+            "quantile": 0.5,
+            "run_id": method,
+            "step": step,
+            "threshold": 100.0 if step == 1 else end,
+        }
+        for method, end in (("fixed_quantile", geometric), ("fixed_quantile_linear", linear))
+        for step in (1, 26, 51, 96)
+    ]
+    made = replace(study(store), update_norms=pd.DataFrame(rows))
+    data = judge_claims(made)
+    assert data.set_index("claim").loc["U3", "verdict_best"] == verdict
+    near = made.update_norms.assign(threshold=made.update_norms["threshold"].clip(upper=40))
+    data = judge_claims(replace(made, update_norms=near, _tables={}))
+    assert "U3" not in data["claim"].tolist()  # it did not begin far away
 
 
 @pytest.mark.parametrize(("apart", "verdict"), [(0.001, HOLDS), (0.05, UNDECIDED)])

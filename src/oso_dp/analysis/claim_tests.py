@@ -71,7 +71,7 @@ PAPER_POINT_COLUMNS = ["at_paper_mean", "at_paper_std", "at_paper_seeds"]
 class ClaimData:
     """The data of a claim test: cells (printed unit) with `CELLS`, ours also with `RUNS`; our runs.
 
-    runs, step_times, cosine, untuned: None where unknown or not applicable.
+    The other fields: None where unknown or not applicable.
     """
 
     cells: pd.DataFrame
@@ -79,6 +79,8 @@ class ClaimData:
     step_times: pd.DataFrame | None = None
     cosine: pd.DataFrame | None = None  # see `side_measurements.read_cosine`
     untuned: pd.DataFrame | None = None  # see `untuned_runs.win_ranges`
+    values: pd.DataFrame | None = None  # of every variant, see `ResultSet.values`
+    update_norms: pd.DataFrame | None = None  # see `side_measurements.read_update_norms`
 
     def require_rows(self, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
         """The cells of a method that were run, at the pairs of k and epsilon in `design`."""

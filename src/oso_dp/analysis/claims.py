@@ -37,6 +37,11 @@ from oso_dp.analysis.claim_tests import (
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.untuned_runs import win_ranges, wins_over_decades
+from oso_dp.analysis.user_level_claims import (
+    best_threshold_varies,
+    finds_the_quantile,
+    median_without_search,
+)
 from oso_dp.analysis.verdicts import Difference, Sample, difference, judge_cells
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 
@@ -302,24 +307,51 @@ CLAIMS = (
     ),
     Claim(
         "U1",
-        "At user level Online is at least as good as FixedThreshold under the same budget.",
-        "C1 at user level",
+        "Clipping at the median of the norms, without a search of C, is at least as good as the "
+        "best fixed C.",
+        "Andrew et al. 2021",
         USER_DATASETS,
-        compare_methods("online", "at least as good as", "fixed_threshold"),
+        median_without_search,
     ),
     Claim(
         "U2",
-        "At user level Online is at least as good as FixedQuantile under the same budget.",
-        "C2 at user level",
+        "At user level Online is at least as good as FixedThreshold and FixedQuantile under the "
+        "same budget.",
+        "C1 and C2 at user level",
         USER_DATASETS,
-        compare_methods("online", "at least as good as", "fixed_quantile"),
+        all_of(
+            compare_methods("online", "at least as good as", "fixed_threshold"),
+            compare_methods("online", "at least as good as", "fixed_quantile"),
+        ),
     ),
     Claim(
         "U3",
+        "The geometric update finds the median from two decades above it within 50 steps; the "
+        "linear one does not.",
+        "Andrew et al. 2021",
+        USER_DATASETS,
+        finds_the_quantile(),
+    ),
+    Claim(
+        "U4",
         "The count of unclipped updates costs at most 2 % more noise on the gradient.",
         "Andrew et al. 2021, for large cohorts",
         USER_DATASETS,
         compare_gradient_noise("fixed_quantile", at_most=0.02),
+    ),
+    Claim(
+        "U5",
+        "The best fixed C depends on the local training.",
+        "Thakkar et al. 2019",
+        USER_DATASETS,
+        best_threshold_varies("local"),
+    ),
+    Claim(
+        "U6",
+        "A C that falls over the steps is better than a fixed one.",
+        "cited by Thakkar et al. 2019",
+        USER_DATASETS,
+        compare_methods("fixed_threshold_falling", "better than", "fixed_threshold"),
     ),
 )
 
@@ -344,7 +376,15 @@ def judge_claims(study: ResultSet) -> pd.DataFrame:
     frames = [judge_cells(study, dataset, k) for dataset, k in [*_designed_cells(), *ran]]
     cells = pd.concat(frames)
     ours = cells[[*CELLS, *RUNS, *PAPER_POINT_COLUMNS]]
-    best = ClaimData(ours, study.main_runs, study.step_times, study.cosine, win_ranges(study))
+    best = ClaimData(
+        ours,
+        study.main_runs,
+        study.step_times,
+        study.cosine,
+        win_ranges(study),
+        study.values[study.values["search_accounting"] == COMPOSITION],
+        study.update_norms,
+    )
     sources = {"best": best}
     sources |= {rule: ClaimData(_judge_by_rule(cells, rule)) for rule in ("last", "cross")}
     stopped = {"best": ClaimData(_make_random_stopping_cells(study))}
