@@ -3,11 +3,15 @@
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 import torch
+from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp import compute_epsilon as rdp_epsilon
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
@@ -360,3 +364,107 @@ def test_only_numbers_without_a_seed_are_said_to_protect() -> None:
         assert ("cannot be repeated" in said) == ("cryptographic" in said) == fresh
         assert ("the seed reveals the noise" in said) == (not fresh)
         assert ("For public data only" in said) == (not fresh)
+
+
+FULL = PoissonSampling(1.0)
+LAPLACE_STEP = (SumQuery("a", 5.0, "laplace"), SumQuery("b", 5.0, "laplace"))
+PURE_STEP = (SumQuery("c", 4.0, "pure"),)
+
+
+def test_other_noise_is_written_and_read() -> None:
+    ledger = Ledger(FULL, [(LAPLACE_STEP, 7), (PURE_STEP, 3), (ONE, 2)], 1e-7)
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    assert not ledger.is_gaussian
+    plain = Ledger(FULL, [(ONE, 2)])
+    assert plain.is_gaussian
+    assert "distribution" not in plain.to_json()
+    assert "failure" not in plain.to_json()
+
+
+@pytest.mark.parametrize(
+    ("ledger", "message"),
+    [
+        (Ledger(PoissonSampling(0.5), [(PURE_STEP, 1)]), "pure noise on sampled batches"),
+        (Ledger(PoissonSampling(0.5), [(LAPLACE_STEP, 1)]), "laplace noise on sampled batches"),
+        (Ledger(FULL, [((SumQuery("a", 1.0, "cauchy"),), 1)]), "distribution 'cauchy'; must be"),
+        (Ledger(FULL, [(ONE, 1)], 1.0), "failure 1.0; must be a number >= 0 and < 1"),
+        (Ledger(FULL, [(ONE, 1)], -0.1), "failure -0.1; must be a number >= 0 and < 1"),
+        (Ledger(FULL, [(ONE, 1)], "0"), "failure '0'; must be a number"),
+        (Ledger(FULL, [(PURE_STEP, 0)]), "count 0; must be an integer >= 1"),
+    ],
+)
+def test_a_ledger_that_cannot_be_priced_is_refused(ledger, message) -> None:
+    for use in (ledger.check, lambda: compute_epsilon([ledger], 1e-5)):
+        with pytest.raises(OsoError, match=message):
+            use()
+
+
+def test_other_noise_has_no_gaussian_releases() -> None:
+    for ledger in (Ledger(FULL, [(PURE_STEP, 1)]), Ledger(FULL, [(ONE, 1)], 1e-9)):
+        with pytest.raises(OsoError, match="has noise that is not Gaussian"):
+            ledger.releases()
+
+
+@pytest.mark.parametrize("scale", [0.5, 5.0, 50.0])
+def test_laplace_noise_costs_its_divergence(scale) -> None:
+    """Held against the sum of dp_accounting's events, and against its tighter PLD."""
+    ledger = Ledger(FULL, [((SumQuery("a", scale, "laplace"), SumQuery("b", scale, "laplace")), 9)])
+    event = dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(scale), 18)
+    found = compute_epsilon([ledger], 1e-5)
+    assert found == pytest.approx(RdpAccountant().compose(event).get_epsilon(1e-5), rel=1e-8)
+    assert found >= PLDAccountant().compose(event).get_epsilon(1e-5) * (1 - 1e-6)
+    assert found <= 18 / scale * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_pure_mechanism_costs_what_a_randomized_response_does(epsilon, count) -> None:
+    """By the closed form of its divergence; never more than the sum of epsilons, never less than
+    the exact composition (Kairouz, Oh and Viswanath 2015)."""
+    ledger = Ledger(FULL, [((SumQuery("c", 1 / epsilon, "pure"),), count)])
+    found = compute_epsilon([ledger], 1e-5)
+    orders = np.array(RdpAccountant().orders)
+    true, false = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
+    rdp = np.logaddexp(
+        orders * math.log(true) + (1 - orders) * math.log(false),
+        orders * math.log(false) + (1 - orders) * math.log(true),
+    ) / (orders - 1)
+    expected, _ = rdp_epsilon(orders, count * rdp, 1e-5)
+    assert found == pytest.approx(expected, rel=1e-6)
+    # The probability that i of the responses are false, on either data set.
+    i = np.arange(count + 1)
+    here, there = binom.pmf(i, count, false), binom.pmf(i, count, true)
+    exact = float(np.maximum(0, here - math.exp(found) * there).sum())
+    assert exact <= 1e-5 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("failure", [1e-9, 1e-7, 5e-7])
+def test_delta_covers_a_failure_on_either_data_set(failure) -> None:
+    ledger = Ledger(FULL, [((SumQuery("a", 2.0),), 1)], failure)
+    epsilon = compute_epsilon([ledger], 1e-5)
+    assert failure * math.exp(epsilon) < 1e-5
+    left = 1e-5 - failure * math.exp(epsilon)
+    without = compute_epsilon([Ledger(FULL, ledger.steps)], left)
+    assert epsilon == pytest.approx(without, rel=1e-6)
+    assert epsilon >= without
+    assert epsilon > compute_epsilon([Ledger(FULL, ledger.steps)], 1e-5)
+
+
+def test_failures_of_ledgers_add_up_until_delta_cannot_cover_them() -> None:
+    one, two = (Ledger(FULL, [(PURE_STEP, 3)], 1e-6) for _ in range(2))
+    both = compute_epsilon([one, two], 1e-5)
+    assert both == pytest.approx(compute_epsilon([Ledger(FULL, [(PURE_STEP, 6)], 2e-6)], 1e-5))
+    assert compute_epsilon([one, Ledger(FULL, [(PURE_STEP, 3)], 9e-6)], 1e-5) == math.inf
+    assert compute_epsilon([Ledger(FULL, [((SumQuery("a", 0.0, "pure"),), 1)])], 1e-5) == math.inf
+
+
+def test_gaussian_and_other_noise_are_priced_together() -> None:
+    """Also a training on sampled batches, whose steps cost no more for it."""
+    training = Ledger(PoissonSampling(0.1), [(ONE, 50)])
+    nothing = Ledger(FULL, [((SumQuery("c", 1e6, "pure"),), 1)])
+    alone = compute_epsilon([training], 1e-5)
+    assert compute_epsilon([training, nothing], 1e-5) == pytest.approx(alone, rel=1e-6)
+    assert compute_epsilon([training, Ledger(FULL, [(PURE_STEP, 5)])], 1e-5) > alone + 0.1
+    users = Ledger(PoissonSampling(1.0, USER), [(PURE_STEP, 1)])
+    with pytest.raises(OsoError, match="protect example and user; must protect one unit"):
+        compute_epsilon([training, users], 1e-5)
