@@ -7,16 +7,20 @@ from oso_dp.analysis.result_set import ResultSet, read_paper_plan
 from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE,
+    PATE_PUBLISHED,
     SIGNS,
     STEP_TIMES,
     UPDATE_NORMS,
     read_cosine,
+    read_pate_published,
     read_signs,
     read_step_times,
     read_update_norms,
     read_vocabulary_coverage,
 )
 from oso_dp.errors import OsoError
+from oso_dp.results.pate_rows import FILE as PATE
+from oso_dp.results.pate_rows import read_rows as read_pate
 from oso_dp.results.read import read_results
 
 
@@ -48,4 +52,6 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
         read_signs(results / SIGNS),
         read_vocabulary_coverage(results),
         read_update_norms(results / UPDATE_NORMS),
+        read_pate(results / PATE),
+        read_pate_published(results / PATE_PUBLISHED),
     )

@@ -152,6 +152,8 @@ class ResultSet:
     signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `side_measurements.read_signs`
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # see above
     update_norms: pd.DataFrame = field(default_factory=pd.DataFrame)  # see above
+    pate: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `results.pate_rows`
+    pate_published: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `analysis.pate`
     _tables: dict[Hashable, Any] = field(default_factory=dict)
 
     def cache_table(self, name: Hashable, compute: Callable[[], Result]) -> Result:

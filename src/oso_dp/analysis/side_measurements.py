@@ -102,6 +102,22 @@ def read_update_norms(path: Path) -> pd.DataFrame:
     return _read(path, columns, needed, numbers, "update norms", "`oso diagnose updates`")
 
 
+PATE_PUBLISHED = "pate_published.csv"  # in a results folder
+PATE_PUBLISHED_COLUMNS = [
+    *("quantity", "source", "printed", "ours", "tolerance", "agrees", "remark"),
+]
+
+
+def read_pate_published(path: Path) -> pd.DataFrame:
+    """The table, columns `PATE_PUBLISHED_COLUMNS`; empty where there is no file.
+
+    Raises OsoError for a malformed file.
+    """
+    columns = PATE_PUBLISHED_COLUMNS
+    numbers = ["printed", "ours", "tolerance"]
+    return _read(path, columns, columns[:-1], numbers, "published costs", "`oso pate published`")
+
+
 STEP_TIMES = "step_times.csv"  # in a results folder
 STEP_TIME_COLUMNS = [
     *("dataset", "model", "device", "precision", "method", "rival"),

@@ -122,16 +122,19 @@ def published(
     votes: Annotated[
         Path, typer.Option(help="Folder with the authors' votes, mnist_250_teachers.npy.")
     ],
+    data: Annotated[Path, typer.Option(help="MNIST's data file (.npz), for its test labels.")],
     output: Annotated[Path, typer.Option(help="Table (.csv) to write.")],
 ) -> None:
-    """Recompute the costs that the papers of PATE print, from their authors' votes."""
-    from oso_dp.analysis.pate import PUBLISHED_COLUMNS, recompute_published
+    """Recompute what the papers of PATE print, from their authors' votes."""
+    from oso_dp.analysis.pate import recompute_published
+    from oso_dp.analysis.side_measurements import PATE_PUBLISHED_COLUMNS
     from oso_dp.cli.printing import print_table
+    from oso_dp.data.validation import load_prepared
     from oso_dp.files import atomic_write
     from oso_dp.output_paths import check_output, is_table
 
-    check_output(output, "a table of published costs", is_table(PUBLISHED_COLUMNS))
-    table = recompute_published(votes)
+    check_output(output, "a table of published costs", is_table(PATE_PUBLISHED_COLUMNS), [data])
+    table = recompute_published(votes, load_prepared(data, "mnist", {}).test_targets)
     with atomic_write(output) as file:
         file.write(table.to_csv(index=False).encode())
     print_table(table.columns, table.itertuples(index=False))
