@@ -10,9 +10,9 @@ from scipy.integrate import quad
 
 from oso_dp.accounting.pate import epsilon_of_rdp, gaussian_plan_rdp
 from oso_dp.accounting.smooth_sensitivity import (
-    release_rdp,
-    sanitised_cost,
-    smooth_sensitivity,
+    compute_release_rdp,
+    compute_sanitized_cost,
+    compute_smooth_sensitivity,
 )
 from oso_dp.errors import OsoError
 from oso_dp.privacy.votes import GaussianPlan
@@ -55,18 +55,20 @@ def neighbours(votes: np.ndarray):
     beta=st.sampled_from([0.01, 0.1, 1.0]),
 )
 def test_it_bounds_every_change_and_is_smooth(votes, answered, plan, order, beta) -> None:
-    here = smooth_sensitivity(votes, answered, plan, order, beta)
+    here = compute_smooth_sensitivity(votes, answered, plan, order, beta)
     exact = cost(votes, answered, plan, order)
     for changed in neighbours(votes):
         assert abs(cost(changed, answered, plan, order) - exact) <= here + 1e-12
-        there = smooth_sensitivity(changed, answered, plan, order, beta)
+        there = compute_smooth_sensitivity(changed, answered, plan, order, beta)
         assert there <= math.exp(beta) * here * (1 + 1e-9) + 1e-12
 
 
 def test_votes_far_from_any_change_are_insensitive_and_doubtful_ones_are_not() -> None:
     plan = GaussianPlan(1, 5.0)
     sizes = [
-        smooth_sensitivity(np.array([[first, 250 - first]]), np.array([True]), plan, 8.0, 0.1)
+        compute_smooth_sensitivity(
+            np.array([[first, 250 - first]]), np.array([True]), plan, 8.0, 0.1
+        )
         for first in (250, 180, 150, 140)
     ]
     assert sizes == sorted(sizes)
@@ -93,7 +95,7 @@ def divergence(order: float, apart: float, deviations: tuple[float, float]) -> f
 def test_the_release_costs_the_largest_divergence_that_smoothness_allows(
     order, beta, noise
 ) -> None:
-    bound = release_rdp(order, beta, noise)
+    bound = compute_release_rdp(order, beta, noise)
     exact = []
     for ratio in np.exp(np.linspace(-beta, beta, 9)):
         for apart in (0.0, 0.5, 1.0):
@@ -113,7 +115,11 @@ def test_the_published_bound_of_a_release_is_below_the_divergence() -> None:
 
 
 def test_noise_that_scatters_more_costs_less() -> None:
-    assert release_rdp(8, 0.02, 8.0) < release_rdp(8, 0.02, 4.0) < release_rdp(8, 0.03, 4.0)
+    assert (
+        compute_release_rdp(8, 0.02, 8.0)
+        < compute_release_rdp(8, 0.02, 4.0)
+        < compute_release_rdp(8, 0.03, 4.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,21 +133,23 @@ def test_noise_that_scatters_more_costs_less() -> None:
 )
 def test_what_has_no_finite_cost_is_refused(options, message) -> None:
     with pytest.raises(OsoError, match=message):
-        release_rdp(*options)
+        compute_release_rdp(*options)
 
 
-def test_the_sanitised_epsilon_is_that_of_the_votes_and_of_its_release() -> None:
+def test_the_sanitized_epsilon_is_that_of_the_votes_and_of_its_release() -> None:
     votes = np.array([[18, 1, 1], [9, 8, 3]])
     answered, plan = np.array([True, False]), PLANS[2]
-    found = sanitised_cost(votes, answered, plan, 1e-3, order=4, beta=0.05, noise=3)
-    total = cost(votes, answered, plan, 4.0) + release_rdp(4, 0.05, 3)
+    found = compute_sanitized_cost(votes, answered, plan, 1e-3, order=4, beta=0.05, noise=3)
+    total = cost(votes, answered, plan, 4.0) + compute_release_rdp(4, 0.05, 3)
     assert found.epsilon == epsilon_of_rdp(np.array([total]), 1e-3, np.array([4.0]))
-    assert found.deviation == 3 * smooth_sensitivity(votes, answered, plan, 4.0, 0.05)
+    assert found.deviation == 3 * compute_smooth_sensitivity(votes, answered, plan, 4.0, 0.05)
 
 
-def test_published_votes_are_cheaper_without_their_sanitised_cost(shared) -> None:
+def test_published_votes_are_cheaper_without_their_sanitized_cost(shared) -> None:
     """Of the authors' votes: with two deviations it is above the exact data-independent 2.53."""
     votes = np.load(shared / "data/pate_votes/mnist_250_teachers.npy", allow_pickle=False)[:640]
     noisy = votes.max(axis=1) + np.random.default_rng(0).normal(0, 150, 640)
-    found = sanitised_cost(votes, noisy > 200, GaussianPlan(640, 40.0, None, 200.0, 150.0), 1e-5)
+    found = compute_sanitized_cost(
+        votes, noisy > 200, GaussianPlan(640, 40.0, None, 200.0, 150.0), 1e-5
+    )
     assert found.epsilon + 2 * found.deviation == pytest.approx(2.85, abs=0.05)

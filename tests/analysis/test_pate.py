@@ -10,9 +10,9 @@ import pytest
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED
 from oso_dp.analysis.pate import (
     compare_students,
-    epsilons_by_way,
     judge_pate_claims,
     recompute_published,
+    summarize_epsilons,
 )
 from oso_dp.analysis.side_measurements import read_pate_published
 from oso_dp.data.idx import parse_idx
@@ -123,7 +123,7 @@ def test_costs_are_means_over_seeds_whatever_the_student(study, store) -> None:
         for seed in range(2)
         for learning in ("supervised", "pseudo_labels")
     ]
-    (row,) = epsilons_by_way(pd.DataFrame(rows)).to_dict("records")
+    (row,) = summarize_epsilons(pd.DataFrame(rows)).to_dict("records")
     assert row["epsilon_data_dependent"] == 1.5
     assert row["queries"] == 640
 

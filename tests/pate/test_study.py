@@ -17,7 +17,7 @@ from oso_dp.pate.config import load_pate_config, parse_pate_config
 from oso_dp.pate.labels import label_pool, read_labels, write_labels
 from oso_dp.pate.networks import NetworkTraining, _shifted, train_network
 from oso_dp.pate.partition import assign_parts, check_no_shared_rows
-from oso_dp.pate.students import student_rows
+from oso_dp.pate.students import train_students
 from oso_dp.pate.teachers import POOL, TEST, read_votes, vote, write_votes
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.results.pate_rows import FILE, KEY, collect_rows, read_rows, write_rows
@@ -188,10 +188,10 @@ def test_labels_cost_their_epsilon_and_no_more(config, arrays, voted, aggregator
     assert facts["epsilon_rdp"] <= epsilon
     assert compute_epsilon([Ledger.from_json(facts["ledger"])], 1e-5) <= facts["epsilon_rdp"]
     if aggregator == "laplace":
-        assert facts["epsilon_exact"] is None is facts["epsilon_sanitised"]
+        assert facts["epsilon_exact"] is None is facts["epsilon_sanitized"]
     else:
         assert facts["epsilon_exact"] <= facts["epsilon_rdp"]
-        assert facts["sanitised_deviation"] > 0
+        assert facts["sanitized_deviation"] > 0
 
 
 def test_labels_come_from_votes_alone(config, arrays, voted) -> None:
@@ -225,7 +225,7 @@ def test_another_labelling_has_other_noise(config, arrays, voted) -> None:
 
 def test_a_student_learns_from_labels_of_the_pool(config, arrays, voted) -> None:
     labels, facts = label_pool(config, "gaussian", 50, *voted, arrays)
-    found = student_rows(config, labels, facts, arrays)
+    found = train_students(config, labels, facts, arrays)
     assert [row["learning"] for row in found] == ["supervised", "pseudo_labels"]
     assert {row["test_examples"] for row in found} == {30}
     # Neither the training examples nor the pool's labels are read.
@@ -234,13 +234,13 @@ def test_a_student_learns_from_labels_of_the_pool(config, arrays, voted) -> None
         train_inputs=arrays.train_inputs * 0,
         test_targets=np.where(np.arange(60) % 2, arrays.test_targets, 0),
     )
-    again = student_rows(config, labels, {**facts, "data": blind.digest}, blind)
+    again = train_students(config, labels, {**facts, "data": blind.digest}, blind)
     for row, same in zip(found, again, strict=True):
         assert row["student_accuracy"] == same["student_accuracy"]
     with pytest.raises(OsoError, match="labels: of data"):
-        student_rows(config, labels, facts, blind)
+        train_students(config, labels, facts, blind)
     with pytest.raises(OsoError, match="labels: none was answered"):
-        student_rows(config, np.full(30, -1), facts, arrays)
+        train_students(config, np.full(30, -1), facts, arrays)
 
 
 def test_rows_are_stored_once_and_accounted_for(config, arrays, voted, tmp_path) -> None:
@@ -252,7 +252,7 @@ def test_rows_are_stored_once_and_accounted_for(config, arrays, voted, tmp_path)
         assert (read == labels).all()
         assert same == facts
         parts.append(tmp_path / f"{epsilon}.parquet")
-        write_rows(parts[-1], student_rows(config, read, same, arrays))
+        write_rows(parts[-1], train_students(config, read, same, arrays))
     assert collect_rows(parts, tmp_path / "store") == 4
     assert collect_rows(parts[:1], tmp_path / "store") == 4
     stored = read_rows(tmp_path / "store" / FILE)

@@ -10,7 +10,7 @@ one vote, so the cost of a query is far below its worst case.
   and 10.
 
 A data-dependent epsilon is itself a function of private data: publish it only of public data, or
-sanitised. Votes are whole counts, [queries, classes].
+sanitized. Votes are whole counts, [queries, classes].
 """
 
 import math
@@ -137,7 +137,7 @@ def epsilon_of_rdp(rdp: Array, delta: float, orders: Array = ORDERS) -> float:
         return float(compute_epsilon(list(orders), rdp, delta)[0])
 
 
-def data_dependent_epsilon(
+def compute_data_dependent_epsilon(
     votes: npt.NDArray, answered: npt.NDArray[np.bool_], plan: VotePlan, delta: float
 ) -> float | None:
     """Epsilon at delta of every comparison, and of the queries that were answered, from the votes.

@@ -34,7 +34,7 @@ Cost = Callable[[Array], Array]  # of z
 _CELLS = 64  # of the grid, for each vote
 
 
-def smooth_sensitivity(
+def compute_smooth_sensitivity(
     votes: npt.NDArray,
     answered: npt.NDArray[np.bool_],
     plan: GaussianPlan,
@@ -49,13 +49,13 @@ def smooth_sensitivity(
     teachers = int(counts[0].sum()) if len(counts) else 0
     total = np.zeros(teachers + 1)
     if answered.any():
-        total += _answers(counts[answered], plan.answer_noise, order, teachers)
+        total += _bound_answers(counts[answered], plan.answer_noise, order, teachers)
     if plan.threshold is not None and plan.selection_noise is not None:
-        total += _comparisons(counts, plan.threshold, plan.selection_noise, order, teachers)
+        total += _bound_comparisons(counts, plan.threshold, plan.selection_noise, order, teachers)
     return float(np.max(np.exp(-beta * np.arange(teachers + 1)) * total))
 
 
-def _answers(counts: Array, noise: float, order: float, teachers: int) -> Array:
+def _bound_answers(counts: Array, noise: float, order: float, teachers: int) -> Array:
     others = counts.shape[1] - 1
     step = math.sqrt(2) / noise
     ascending = np.sort(counts, axis=1)
@@ -67,19 +67,21 @@ def _answers(counts: Array, noise: float, order: float, teachers: int) -> Array:
         log_q = np.minimum(math.log(others) + log_ndtr(-z), 0.0)
         return gaussian_rdp(log_q, noise, np.array([order]))[:, 0]
 
-    return _local_sensitivities(places, step, cost, teachers)
+    return _sum_local_sensitivities(places, step, cost, teachers)
 
 
-def _comparisons(
+def _bound_comparisons(
     counts: Array, threshold: float, noise: float, order: float, teachers: int
 ) -> Array:
     def cost(z: Array) -> Array:
         return gaussian_rdp(log_ndtr(-np.abs(z)), math.sqrt(2) * noise, np.array([order]))[:, 0]
 
-    return _local_sensitivities((counts.max(axis=1) - threshold) / noise, 1 / noise, cost, teachers)
+    return _sum_local_sensitivities(
+        (counts.max(axis=1) - threshold) / noise, 1 / noise, cost, teachers
+    )
 
 
-def _local_sensitivities(places: Array, step: float, cost: Cost, teachers: int) -> Array:
+def _sum_local_sensitivities(places: Array, step: float, cost: Cost, teachers: int) -> Array:
     """The sum of the queries' local sensitivities within distance d = 0, ..., teachers.
 
     OsoError if the cost does not fall with the distance from 0, on which the grid's bound rests.
@@ -105,7 +107,7 @@ def _local_sensitivities(places: Array, step: float, cost: Cost, teachers: int) 
     return total
 
 
-def release_rdp(order: float, beta: float, noise: float) -> float:
+def compute_release_rdp(order: float, beta: float, noise: float) -> float:
     """RDP at this order of a value with normal noise of `noise` times its smooth sensitivity.
 
     The divergence of two normal distributions whose standard deviations differ by e^beta at most,
@@ -130,7 +132,7 @@ def release_rdp(order: float, beta: float, noise: float) -> float:
 
 
 @dataclass(frozen=True)
-class SanitisedCost:
+class SanitizedCost:
     """What may be published in place of the data-dependent epsilon, and how far it scatters.
 
     Attributes:
@@ -142,7 +144,7 @@ class SanitisedCost:
     deviation: float
 
 
-def sanitised_cost(
+def compute_sanitized_cost(
     votes: npt.NDArray,
     answered: npt.NDArray[np.bool_],
     plan: GaussianPlan,
@@ -150,13 +152,13 @@ def sanitised_cost(
     order: float = 8,
     beta: float = 0.02,
     noise: float = 4,
-) -> SanitisedCost:
-    """The expectation and deviation of the sanitised epsilon at delta; a function of the votes.
+) -> SanitizedCost:
+    """The expectation and deviation of the sanitized epsilon at delta; a function of the votes.
 
     The order and the options of the release must be fixed without the votes.
     """
     orders = np.array([float(order)])
     spent = gaussian_plan_rdp(votes, answered, plan, orders)
-    total = spent + release_rdp(order, beta, noise)
-    sensitivity = smooth_sensitivity(votes, answered, plan, order, beta)
-    return SanitisedCost(epsilon_of_rdp(total, delta, orders), sensitivity * noise)
+    total = spent + compute_release_rdp(order, beta, noise)
+    sensitivity = compute_smooth_sensitivity(votes, answered, plan, order, beta)
+    return SanitizedCost(epsilon_of_rdp(total, delta, orders), sensitivity * noise)

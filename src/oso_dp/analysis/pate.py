@@ -179,7 +179,7 @@ _COMPARED = ["dataset", "epsilon", "approach", "learning"]
 _TEST_SPLIT = "test_odd"  # as the students' test examples
 
 
-def epsilons_by_way(rows: pd.DataFrame) -> pd.DataFrame:
+def summarize_epsilons(rows: pd.DataFrame) -> pd.DataFrame:
     """Epsilon of each labelling four ways, the means over seeds; with accuracies."""
     once = rows.drop_duplicates(_LABELS)
     keys = ["dataset", "teachers", "aggregator", "epsilon"]
@@ -188,8 +188,8 @@ def epsilons_by_way(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 _MEANS = [
-    *("epsilon_rdp", "epsilon_exact", "epsilon_data_dependent", "epsilon_sanitised"),
-    *("sanitised_deviation", "answered", "label_accuracy"),
+    *("epsilon_rdp", "epsilon_exact", "epsilon_data_dependent", "epsilon_sanitized"),
+    *("sanitized_deviation", "answered", "label_accuracy"),
     *("teacher_accuracy", "ensemble_accuracy"),
 ]
 

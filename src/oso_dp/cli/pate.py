@@ -80,7 +80,7 @@ def student(
     from oso_dp.output_paths import check_output
     from oso_dp.pate.config import load_pate_config
     from oso_dp.pate.labels import read_labels
-    from oso_dp.pate.students import student_rows
+    from oso_dp.pate.students import train_students
     from oso_dp.pate.teachers import load_dataset
     from oso_dp.results.pate_rows import is_table, write_rows
 
@@ -89,7 +89,7 @@ def student(
     found, facts = read_labels(labels)
     arrays = load_dataset(study, facts["dataset"], data)
     torch.set_num_threads(threads)
-    rows = student_rows(study, found, facts, arrays)
+    rows = train_students(study, found, facts, arrays)
     write_rows(output, rows)
     for row in rows:
         print(f"{row['dataset']}, {row['learning']}: {row['student_accuracy']:.2%}")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from oso_dp.accounting.accountants import check_delta, compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon, format_used_noise_multiplier
-from oso_dp.accounting.pate import calibrate_stable, check_votes, data_dependent_epsilon
+from oso_dp.accounting.pate import calibrate_stable, check_votes, compute_data_dependent_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import RANDOMNESS
@@ -141,7 +141,9 @@ def aggregate(
         delta,
         voting.ledger,
         _statement(plan, teachers, voting.answered, spent, delta, randomness),
-        data_dependent_epsilon(counts, labels != UNANSWERED, plan, delta) if public else None,
+        compute_data_dependent_epsilon(counts, labels != UNANSWERED, plan, delta)
+        if public
+        else None,
     )
 
 

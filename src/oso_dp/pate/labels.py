@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.accounting.accountants import compute_epsilon
-from oso_dp.accounting.pate import data_dependent_epsilon
-from oso_dp.accounting.smooth_sensitivity import sanitised_cost
+from oso_dp.accounting.pate import compute_data_dependent_epsilon
+from oso_dp.accounting.smooth_sensitivity import compute_sanitized_cost
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.pate.aggregate import UNANSWERED
@@ -80,15 +80,15 @@ def _costs(
     costs: dict[str, float | None] = {
         "epsilon_rdp": compute_epsilon([plan.ledger], delta),
         "epsilon_exact": None,
-        "epsilon_data_dependent": data_dependent_epsilon(votes, answered, plan, delta),
-        "epsilon_sanitised": None,
-        "sanitised_deviation": None,
+        "epsilon_data_dependent": compute_data_dependent_epsilon(votes, answered, plan, delta),
+        "epsilon_sanitized": None,
+        "sanitized_deviation": None,
     }
     if isinstance(plan, GaussianPlan):
         costs["epsilon_exact"] = compute_epsilon([plan.ledger], delta, "pld")
-        sanitised = sanitised_cost(votes, answered, plan, delta)
-        costs["epsilon_sanitised"] = sanitised.epsilon
-        costs["sanitised_deviation"] = sanitised.deviation
+        sanitized = compute_sanitized_cost(votes, answered, plan, delta)
+        costs["epsilon_sanitized"] = sanitized.epsilon
+        costs["sanitized_deviation"] = sanitized.deviation
     return costs
 
 

@@ -20,7 +20,7 @@ from oso_dp.pate.teachers import POOL, TEST
 from oso_dp.training.provenance import commit, device_name
 
 
-def student_rows(
+def train_students(
     config: PateConfig, labels: npt.NDArray[np.int64], facts: dict[str, Any], arrays: Arrays
 ) -> list[dict[str, Any]]:
     """A row for each way of learning: the facts of the labels, and the student's accuracy.

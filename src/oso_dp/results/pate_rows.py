@@ -39,8 +39,8 @@ _SCHEMA = pa.schema(
         ("epsilon_rdp", pa.float64()),  # of the plan; independent of the votes, as the next
         ("epsilon_exact", pa.float64()),
         ("epsilon_data_dependent", pa.float64()),  # of what was released
-        ("epsilon_sanitised", pa.float64()),  # its expectation, with its release
-        ("sanitised_deviation", pa.float64()),
+        ("epsilon_sanitized", pa.float64()),  # its expectation, with its release
+        ("sanitized_deviation", pa.float64()),
         ("answered", pa.int64()),
         ("label_accuracy", pa.float64()),  # of the answers
         ("teacher_accuracy", pa.float64()),  # mean, on the pool

@@ -1,7 +1,7 @@
 """PATE: students beside gradient methods, costs four ways, published costs and claims."""
 
 from oso_dp import labels
-from oso_dp.analysis.pate import compare_students, epsilons_by_way, judge_pate_claims
+from oso_dp.analysis.pate import compare_students, judge_pate_claims, summarize_epsilons
 from oso_dp.reporting.table import (
     DATASET,
     EPSILON,
@@ -19,7 +19,7 @@ def tables(context: ReportContext) -> list[Table]:
     found = []
     if len(study.pate):
         found.append(_STUDENTS.fill(compare_students(study)))
-        found.append(_EPSILONS.fill(epsilons_by_way(study.pate)))
+        found.append(_EPSILONS.fill(summarize_epsilons(study.pate)))
         found.append(_CLAIMS.fill(judge_pate_claims(study)))
     if len(study.pate_published):
         found.append(_PUBLISHED.fill(study.pate_published))
@@ -50,8 +50,8 @@ _EPSILONS = TableSpec(
         Column(("epsilon", "RDP"), "epsilon_rdp", number(".2f")),
         Column(("epsilon", "exact"), "epsilon_exact", number(".2f")),
         Column(("epsilon", "from the votes"), "epsilon_data_dependent", number(".2f")),
-        Column(("epsilon", "sanitised"), "epsilon_sanitised", number(".2f")),
-        Column(("epsilon", "± of its RDP"), "sanitised_deviation", number(".2f")),
+        Column(("epsilon", "sanitized"), "epsilon_sanitized", number(".2f")),
+        Column(("epsilon", "± of its RDP"), "sanitized_deviation", number(".2f")),
         Column(("labels", "asked"), "queries"),
         Column(("labels", "answered"), "answered", number(".0f")),
         Column(("labels", "right"), lambda row: 100 * row["label_accuracy"], number(".1f")),
@@ -61,8 +61,8 @@ _EPSILONS = TableSpec(
     (
         "RDP and exact: of everything that was planned, whatever the votes are. From the votes: of "
         "what was released; a function of the private data, shown since these are public. "
-        "Sanitised: what may be published of it, at order 8; noise of this standard deviation is "
-        "still to be added to its RDP. Laplace noise: from the votes by moments, not sanitised.",
+        "Sanitized: what may be published of it, at order 8; noise of this standard deviation is "
+        "still to be added to its RDP. Laplace noise: from the votes by moments, not sanitized.",
     ),
 )
 _PUBLISHED = TableSpec(
