@@ -58,7 +58,11 @@ def _slug(name: str) -> str:
 def _show(rows: Sequence[Row], stem: Path) -> None:
     """Print and keep the table and the estimate; draw, where there is something to draw with."""
     head = f"Training steps of one batch of {rows[0].batch_size} on {rows[0].device}"
-    text = f"{head}\n\n{text_table(rows)}\n\n{text_estimate(rows)}\n"
+    text = f"{head}\n\n{text_table(rows)}\n"
+    try:
+        text += f"\n{text_estimate(rows)}\n"
+    except ModuleNotFoundError as error:
+        _say(f"no estimate: {error.name} is not installed (make it elsewhere with --read)")
     print(text)
     with atomic_write(stem.with_suffix(".txt")) as file:
         file.write(text.encode())

@@ -10,9 +10,6 @@ from competitors import PEERS, is_ours
 from rows import MEASURED, Row, aligned
 from workloads import WORKLOADS
 
-from oso_dp.study.config import load_config
-from oso_dp.study.expand import make_cohorts
-
 _CONFIG = Path(__file__).parents[1] / "config" / "paper.yaml"
 _LIKE = "mnist"  # the data set whose grids, seeds and number of budgets every other one has
 
@@ -30,6 +27,9 @@ class Load:
 @cache
 def private_loads() -> tuple[Load, ...]:
     """The paper's study: every grid, budget and seed of the private methods, as configured."""
+    from oso_dp.study.config import load_config  # needs packages that a GPU machine may lack
+    from oso_dp.study.expand import make_cohorts
+
     config = load_config(_CONFIG)
     every = make_cohorts(config)
     loads = []

@@ -1,8 +1,12 @@
-"""Train the study's most valuable runs on a GPU that is available for some minutes.
+"""Test, measure and train the study's most valuable runs on a GPU that is available for minutes.
 
     python benchmarks/on_gpu.py --pack --data-dir DIR     locally: packs build/gpu/
-    python benchmarks/on_gpu.py --rows --output OUT       on the GPU machine; can resume
+    python benchmarks/on_gpu.py --measure --output OUT    on the GPU machine: first call
+    python benchmarks/on_gpu.py --rows --output OUT       further calls; can resume
     tar -xf OUT/rows.tar && oso collect rows/* --store results       locally
+
+`--measure` takes 1.5 minutes for the GPU tests, 3 for step times beside plain SGD and Opacus, half a
+minute for a profile, and trains rows in what is left of --minutes. OUT then has log.txt, the bench's three files, profile.csv, traces.tar.gz and rows.tar.
 
 The machine needs Python 3.11 or newer with torch, numpy, pandas and pyarrow, this repository's
 tracked files, and build/gpu/. Runs are trained in the order of config/priorities.toml, as in any
@@ -13,12 +17,14 @@ its GPU.
 import argparse
 import lzma
 import os
+import signal
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -26,6 +32,14 @@ sys.path.insert(0, str(ROOT / "src"))
 PLANS = ("paper/best_points", "paper", "ablations/controls", "ablations/ag_news_subset_controls")
 # In the order of their value: what exceeds the limit is left out from the end.
 DATASETS = ("mnist", "fashion_mnist", "ag_news_partial", "glyphs")
+# For --measure, where the machine lacks them; without what these need themselves.
+WHEELS = (
+    *("pytest", "iniconfig", "pluggy", "packaging", "pygments", "hypothesis", "sortedcontainers"),
+    *("opacus", "opt-einsum"),
+)
+SECONDS = {"tests": 90, "bench": 180, "profile": 30}  # at most, of --measure
+TESTS = {"cuda": ["-m", "gpu", "-x"], "cpu": ["tests/privacy/test_ledger.py"]}
+PRECISIONS = {"cuda": ["float32", "tf32", "bfloat16"], "cpu": ["float32"]}
 MIB = 2**20
 SECONDS_TO_PACK_ROWS = 15
 
@@ -42,9 +56,16 @@ def pack(options: argparse.Namespace) -> None:
         plan.parent.mkdir(parents=True, exist_ok=True)
         call = [sys.executable, "-m", "oso_dp", "plan", "--config", config, "--output", plan]
         subprocess.run(call, cwd=ROOT, env=_environment(), check=True)
+    if options.wheels:
+        lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
+        pinned = [one for one in lock if one.partition("==")[0] in WHEELS]
+        call = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+        folder = options.folder / "wheels"
+        subprocess.run([*call, "--dest", folder, *pinned], check=True)
     tracked = _git("ls-files", "-z").split("\0")
     size = sum((ROOT / name).lstat().st_size for name in tracked if (ROOT / name).exists())
-    size += sum(path.stat().st_size for path in (options.folder / "plans").rglob("*.json"))
+    travels = [*options.folder.rglob("*.json"), *options.folder.rglob("*.whl")]
+    size += sum(path.stat().st_size for path in travels)
     for dataset in _datasets(options.folder, options.plans):
         files = _compressed(dataset, options.data_dir)
         size += sum(map(len, files.values()))
@@ -56,6 +77,55 @@ def pack(options: argparse.Namespace) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         print(f"{dataset}: {size / MIB:.1f} MiB so far, of at most {options.limit_mib}", flush=True)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Tests, step times and a profile, each within its seconds; then rows until the end."""
+    began = time.monotonic()
+    options.output.mkdir(parents=True, exist_ok=True)
+    device = options.device or "cuda"
+    python = [sys.executable]
+    output = str(options.output)
+    site = options.work / "site"
+    install = [*python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", site]
+    wheels = [*(options.folder / "wheels").glob("*.whl")]
+    if wheels:
+        subprocess.run([*install, *wheels], check=True)
+    environment = _environment(site)
+    calls = {
+        "tests": [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[device]],
+        "bench": [
+            *(*python, "benchmarks", "--device", device, "--output", output),
+            *("--seconds", str(options.step_seconds), "--runs", "1", "8", "64"),
+            *("--precisions", *PRECISIONS[device]),
+            *("--competitors", "sgd", "opacus_hooks", "opacus_ghost", "online"),
+            *("--models", *options.models),
+        ],
+        "profile": [
+            *(*python, "benchmarks/profile_steps.py", output, "--device", device),
+            *("--models", *options.models),
+        ],
+    }
+    for name, limit in SECONDS.items():
+        with open(options.output / "log.txt", "a", encoding="utf-8") as log:
+            ended = _call(calls[name], limit * options.time_scale, log, environment)
+            print(f"{name}: {ended}, {time.monotonic() - began:.0f} s in all", flush=True)
+            print(f"{name}: {ended}", file=log, flush=True)
+    options.minutes -= (time.monotonic() - began) / 60
+    rows(options)
+
+
+def _call(call: list[str], seconds: float, log: TextIO, environment: dict[str, str]) -> str:
+    """Run a command for so many seconds at most; how it ended."""
+    process = subprocess.Popen(
+        call, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+    )
+    try:
+        return f"status {process.wait(seconds)}"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"stopped after {seconds:.0f} s"
 
 
 def rows(options: argparse.Namespace) -> None:
@@ -147,8 +217,8 @@ def _compressed(dataset: str, data_dir: Path | None) -> dict[str, bytes]:
     return {f"{name}.xz": lzma.compress(content, preset=9) for name, content in found.items()}
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+def _environment(*site: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", *site)))}
 
 
 def _git(*arguments: str) -> str:
@@ -162,6 +232,7 @@ def _options() -> argparse.Namespace:
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--pack", action="store_true", help="at home: write what travels")
+    action.add_argument("--measure", action="store_true", help="on the machine: first call")
     action.add_argument("--rows", action="store_true", help="on the machine: train")
     parser.add_argument(
         "--plans", nargs="+", default=PLANS, metavar="NAME", help="config/NAME.yaml"
@@ -170,6 +241,7 @@ def _options() -> argparse.Namespace:
     pack_options = parser.add_argument_group("--pack")
     pack_options.add_argument("--data-dir", type=Path, help="folder with the official data files")
     pack_options.add_argument("--limit-mib", type=float, default=64, help="tracked files included")
+    pack_options.add_argument("--wheels", action="store_true", help="also what --measure needs")
     row_options = parser.add_argument_group("--rows")
     row_options.add_argument("--output", type=Path, help="folder for rows.tar")
     row_options.add_argument(
@@ -179,9 +251,14 @@ def _options() -> argparse.Namespace:
     row_options.add_argument("--processes", type=int, default=10)
     row_options.add_argument("--parallel-runs", type=int, default=8)
     row_options.add_argument("--device", choices=("cpu", "cuda"))
+    measure_options = parser.add_argument_group("--measure")
+    models = ["cnn", "autoencoder", "bag_of_words"]
+    measure_options.add_argument("--models", nargs="+", default=models)
+    measure_options.add_argument("--step-seconds", type=float, default=1.5, help="for each peer")
+    measure_options.add_argument("--time-scale", type=float, default=1.0, help="of the time limits")
     options = parser.parse_args()
-    if options.rows and options.output is None:
-        parser.error("--rows needs --output")
+    if not options.pack and options.output is None:
+        parser.error("--measure and --rows need --output")
     for name in ("folder", "work", "output", "data_dir"):
         path = getattr(options, name)
         setattr(options, name, path if path is None else path.absolute())
@@ -190,4 +267,4 @@ def _options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     chosen = _options()
-    pack(chosen) if chosen.pack else rows(chosen)
+    (pack if chosen.pack else measure if chosen.measure else rows)(chosen)
