@@ -5,8 +5,9 @@
     python benchmarks/on_gpu.py --rows --output OUT       further calls; can resume
     tar -xf OUT/rows.tar && oso collect rows/* --store results       locally
 
-`--measure` takes 1.5 minutes for the GPU tests, 3 for step times beside plain SGD and Opacus, half a
-minute for a profile, and trains rows in what is left of --minutes. OUT then has log.txt, the bench's three files, profile.csv, traces.tar.gz and rows.tar.
+`--measure` takes 1.5 minutes for the GPU tests, 3 for step times beside plain SGD and Opacus, half
+a minute for a profile, and trains rows in what is left of --minutes. OUT then has log.txt, the
+bench's three files, profile.csv, traces.tar.gz and rows.tar.
 
 The machine needs Python 3.11 or newer with torch, numpy, pandas and pyarrow, this repository's
 tracked files, and build/gpu/. Runs are trained in the order of config/priorities.toml, as in any

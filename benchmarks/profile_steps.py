@@ -39,8 +39,9 @@ def profile_model(model: str, runs: int, device: str, steps: int, trace: Path) -
         competitor.step()
     competitor.finish()
     seconds = (time.perf_counter() - began) / steps
-    activity = ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU
-    with profile(activities=[ProfilerActivity.CPU, activity]) as profiler:
+    activities = [ProfilerActivity.CPU]
+    activities += [ProfilerActivity.CUDA] if device == "cuda" else []
+    with profile(activities=activities) as profiler:
         for _ in range(steps):
             competitor.step()
         competitor.finish()

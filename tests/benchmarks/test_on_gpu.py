@@ -1,5 +1,7 @@
 """The GPU command, on a stand-in device: what it packs is trained, and the second call goes on."""
 
+import importlib
+import os
 import subprocess
 import sys
 import tarfile
@@ -54,6 +56,56 @@ def test_rows_on_cpu_train_the_plan(on_gpu, tmp_path) -> None:
     assert set(runs["run_id"]) == {run.run_id for c in plan.cohorts for run in c.runs}
     head = (on_gpu.clone / "build/gpu/commit").read_text().strip()
     assert set(runs["commit"]) == {head}
+
+
+@pytest.mark.nightly
+def test_measure_on_cpu_tests_times_profiles_and_trains(on_gpu, tmp_path) -> None:
+    assert on_gpu("--pack").returncode == 0
+    out = tmp_path / "out"
+    arguments = (
+        "--device",
+        "cpu",
+        "--processes",
+        "2",
+        "--minutes",
+        "9",
+        "--models",
+        "bag_of_words",
+    )
+    measured = on_gpu(
+        "--measure", "--output", str(out), "--step-seconds", "0.2", "--time-scale", "2", *arguments
+    )
+    log = (out / "log.txt").read_text()
+    assert measured.returncode == 0, measured.stdout + measured.stderr + log
+    assert "tests: status 0" in log
+    assert "bench: status 0" in log
+    assert {"cpu.csv", "profile.csv", "traces.tar.gz", "rows.tar"} <= {
+        p.name for p in out.iterdir()
+    }
+    assert len([*out.iterdir()]) <= 8  # that come back
+
+
+def test_a_call_ends_within_its_seconds(tmp_path, on_gpu_module) -> None:
+    call = [sys.executable, "-c", "import time; print('began', flush=True); time.sleep(60)"]
+    with open(tmp_path / "log", "w") as log:
+        assert on_gpu_module._call(call, 2, log, dict(os.environ)) == "stopped after 2 s"
+        assert on_gpu_module._call([sys.executable, "-c", "exit(3)"], 9, log, {}) == "status 3"
+    assert (tmp_path / "log").read_text() == "began\n"
+
+
+@pytest.fixture
+def on_gpu_module(repo, monkeypatch):
+    monkeypatch.syspath_prepend(str(repo / "benchmarks"))
+    return importlib.import_module("on_gpu")
+
+
+@pytest.mark.parametrize(
+    ("spans", "length"),
+    [([], 0), ([(0, 2), (1, 3)], 3), ([(5, 6), (0, 2)], 3), ([(0, 9), (1, 2), (3, 4)], 9)],
+)
+def test_busy_time_is_the_length_of_a_union(repo, monkeypatch, spans, length) -> None:
+    monkeypatch.syspath_prepend(str(repo / "benchmarks"))
+    assert importlib.import_module("profile_steps").merged_length(spans) == length
 
 
 def test_pack_of_changed_code_is_refused(on_gpu, tmp_path) -> None:
