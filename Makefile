@@ -79,8 +79,9 @@ lint: $(READY) ## Check style, types, the workflow and the import layers
 	$(IN_VENV) ruff format --check .
 	$(IN_VENV) mypy src
 	$(IN_VENV) lint-imports --no-logo
-	$(IN_VENV) snakefmt --check Snakefile workflow/rules
+	$(IN_VENV) snakefmt --check Snakefile workflow/rules workflow/pate.smk
 	$(IN_VENV) snakemake --lint
+	$(IN_VENV) snakemake --lint --snakefile workflow/pate.smk
 
 planted-faults: $(READY) ## Plant each curated fault in the code and check that a test catches it
 	$(IN_VENV) ONE_IN=$(ONE_IN) pytest --numprocesses $(CORES) --dist worksteal -m planted_fault \

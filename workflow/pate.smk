@@ -3,6 +3,7 @@
 Votes in shards of the teachers; labels and students for each aggregator and epsilon; one table.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -20,14 +21,17 @@ if not workflow.configfiles:
 
 
 try:
-    CONFIG_FILE = str(workflow.configfiles[0])
-    STUDY = parse_pate_config(dict(config), CONFIG_FILE)
+    STUDY = parse_pate_config(dict(config), ", ".join(map(str, workflow.configfiles)))
 except OsoError as error:
     sys.exit(error_line(error))
 
+
+container: "build/oso.sif"
+
+
 BUILD = Path("build") / STUDY.name
 VOTED = "{dataset}.{teachers}.seed{seed}"
-ANSWERED = VOTED + ".{aggregator}.eps{epsilon}"
+ANSWERED = f"{VOTED}.{{aggregator}}.eps{{epsilon}}"
 
 shell.prefix(
     "set -euo pipefail; "
@@ -47,12 +51,29 @@ rule all:
         BUILD / "collected.txt",
 
 
+rule config:
+    """The configuration of this call, with the values of --config."""
+    output:
+        BUILD / "config.json",
+    log:
+        BUILD / "logs" / "config.log",
+    localrule: True
+    conda:
+        "../environment.yml"
+    params:
+        config=json.dumps(config, sort_keys=True),
+    shell:
+        "echo {params.config:q} > {output:q} 2> {log:q}"
+
+
 rule data:
     output:
         "build/data/{dataset}.npz",
     log:
         "build/data/{dataset}.log",
     localrule: True
+    conda:
+        "../environment.yml"
     shell:
         "oso data {wildcards.dataset} --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"
 
@@ -60,15 +81,19 @@ rule data:
 rule votes:
     """Train a shard of the teachers."""
     input:
-        config=ancient(CONFIG_FILE),
+        config=ancient(BUILD / "config.json"),
         data=ancient("build/data/{dataset}.npz"),
     output:
         BUILD / "votes" / f"{VOTED}.shard{{shard}}.npz",
     log:
         BUILD / "logs" / f"votes.{VOTED}.shard{{shard}}.log",
+    conda:
+        "../environment.yml"
     resources:
         mem_mb=2000,
         runtime=120,
+    params:
+        decided_by=json.dumps(STUDY.teachers.model_dump(exclude={"count"})),  # a change trains anew
     shell:
         "oso pate votes {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
         " --seed {wildcards.seed} --shard {wildcards.shard} --data {input.data:q} --output {output:q}"
@@ -78,7 +103,7 @@ rule votes:
 rule label:
     """Answer the queries privately."""
     input:
-        config=ancient(CONFIG_FILE),
+        config=ancient(BUILD / "config.json"),
         data=ancient("build/data/{dataset}.npz"),
         votes=[
             BUILD / "votes" / f"{VOTED}.shard{shard}.npz" for shard in range(STUDY.teachers.shards)
@@ -87,11 +112,13 @@ rule label:
         BUILD / "labels" / f"{ANSWERED}.npz",
     log:
         BUILD / "logs" / f"label.{ANSWERED}.log",
-    params:
-        votes=lambda wildcards, input: [f"--votes={path}" for path in input.votes],
+    conda:
+        "../environment.yml"
     resources:
         mem_mb=2000,
         runtime=30,
+    params:
+        votes=lambda wildcards, input: [f"--votes={path}" for path in input.votes],
     shell:
         "oso pate label {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
         " --seed {wildcards.seed} --data {input.data:q} {params.votes:q}"
@@ -102,16 +129,20 @@ rule label:
 rule student:
     """Train students on the labels."""
     input:
-        config=ancient(CONFIG_FILE),
+        config=ancient(BUILD / "config.json"),
         data=ancient("build/data/{dataset}.npz"),
         labels=BUILD / "labels" / f"{ANSWERED}.npz",
     output:
         BUILD / "students" / f"{ANSWERED}.parquet",
     log:
         BUILD / "logs" / f"student.{ANSWERED}.log",
+    conda:
+        "../environment.yml"
     resources:
         mem_mb=2000,
         runtime=60,
+    params:
+        decided_by=json.dumps(STUDY.student.model_dump()),
     shell:
         "oso pate student {input.config:q} --data {input.data:q} --labels {input.labels:q}"
         " --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"
@@ -120,9 +151,7 @@ rule student:
 rule collect:
     input:
         [
-            BUILD
-            / "students"
-            / f"{dataset}.{teachers}.seed{seed}.{name}.eps{epsilon:g}.parquet"
+            BUILD / "students" / f"{dataset}.{teachers}.seed{seed}.{name}.eps{epsilon:g}.parquet"
             for dataset in STUDY.datasets
             for teachers in STUDY.teachers.count
             for seed in STUDY.seeds
@@ -134,6 +163,8 @@ rule collect:
     log:
         BUILD / "logs" / "collect.log",
     localrule: True
+    conda:
+        "../environment.yml"
     params:
         results=STUDY.results,
     shell:

@@ -1,0 +1,53 @@
+"""The workflow of PATE: what it plans, and that a whole study runs and is accounted for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oso_dp.analysis.pate import account_rows, check_pate_budgets
+from oso_dp.results.pate_rows import FILE, read_rows
+
+
+@pytest.fixture
+def run_pate(repo, tmp_path):
+    """Call the workflow in a folder of its own, with the smallest study."""
+    config = repo / "config/ci/pate.yaml"
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        smk = ("--snakefile", str(repo / "workflow/pate.smk"), "--configfile", str(config))
+        call = [Path(sys.executable).with_name("snakemake"), *smk, "--cores", "2", *arguments]
+        return subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+
+    return run
+
+
+def test_a_dry_run_lists_each_shard_and_labelling(run_pate) -> None:
+    planned = run_pate("--dry-run")
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    counts = {
+        line.split()[0]: int(line.split()[1])
+        for line in planned.stdout.splitlines()
+        if line.startswith(("votes ", "label ", "student ", "data "))
+    }
+    assert counts == {"data": 1, "votes": 2, "label": 2, "student": 2}
+
+
+def test_a_configuration_that_does_not_fit_is_one_line(run_pate) -> None:
+    refused = run_pate("--dry-run", "--config", "delta=2")
+    assert refused.returncode != 0
+    lines = [line for line in refused.stderr.splitlines() if "delta" in line]
+    assert len(lines) == 1
+    assert "delta: 2; must be less than 1" in lines[0]
+
+
+@pytest.mark.nightly
+def test_a_whole_study_is_stored_and_accounted_for(run_pate, tmp_path) -> None:
+    done = run_pate()
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read_rows(tmp_path / "build/pate_smoke/results" / FILE)
+    assert len(rows) == 4
+    check_pate_budgets(account_rows(rows))
+    again = run_pate()
+    assert "Nothing to be done" in again.stdout + again.stderr
