@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -69,23 +70,26 @@ class VotePlan(ABC):
     def check(self, teachers: int) -> None:
         """OsoError if so many teachers would hardly get an answer."""
 
-    def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes[Any]:
         """Answers about the votes of so many teachers, within this plan; checked."""
         self.check(teachers)
         return self._start(teachers, randomness, run_id)
 
     @abstractmethod
-    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes: ...
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes[Any]: ...
 
 
-class NoisyVotes(ABC):
+AnyPlan = TypeVar("AnyPlan", bound=VotePlan)
+
+
+class NoisyVotes(ABC, Generic[AnyPlan]):
     """Answers queries about the votes of so many teachers, within a plan.
 
     `ledger` has what was released; `answered` counts the answers.
     """
 
-    def __init__(self, teachers: int, queries: int, randomness: RandomSource, run_id: str) -> None:
-        self.teachers, self.queries, self.run_id = teachers, queries, run_id
+    def __init__(self, plan: AnyPlan, teachers: int, randomness: RandomSource, run_id: str) -> None:
+        self.plan, self.teachers, self.run_id = plan, teachers, run_id
         sampling = PoissonSampling(1.0)
         self.random_numbers = BatchRNG(randomness, sampling, 1, torch.device("cpu"))
         self.ledger = Ledger(sampling)
@@ -98,8 +102,8 @@ class NoisyVotes(ABC):
         Raises:
             ValueError: beyond the planned queries.
         """
-        if self.asked >= self.queries:
-            raise ValueError(f"queries: {self.queries} were asked, as planned")
+        if self.asked >= self.plan.queries:
+            raise ValueError(f"queries: {self.plan.queries} were asked, as planned")
         votes = np.asarray(counts, dtype=np.float64)
         if votes.ndim != 1 or (votes < 0).any() or votes.sum() != self.teachers:
             raise OsoError(f"votes: must be counts >= 0 that add up to {self.teachers} teachers")
@@ -178,17 +182,11 @@ class GaussianPlan(VotePlan):
                 "selection_noise, or nothing is answered"
             )
 
-    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes[Any]:
         return _GaussianVotes(self, teachers, randomness, run_id)
 
 
-class _GaussianVotes(NoisyVotes):
-    def __init__(
-        self, plan: GaussianPlan, teachers: int, randomness: RandomSource, run_id: str
-    ) -> None:
-        super().__init__(teachers, plan.queries, randomness, run_id)
-        self.plan = plan
-
+class _GaussianVotes(NoisyVotes[GaussianPlan]):
     def _answer(self, votes: Counts) -> int | None:
         plan = self.plan
         if plan.threshold is not None and plan.selection_noise is not None:
@@ -235,17 +233,11 @@ class LaplacePlan(VotePlan):
     def check(self, teachers: int) -> None:
         pass  # answers every query
 
-    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes[Any]:
         return _LaplaceVotes(self, teachers, randomness, run_id)
 
 
-class _LaplaceVotes(NoisyVotes):
-    def __init__(
-        self, plan: LaplacePlan, teachers: int, randomness: RandomSource, run_id: str
-    ) -> None:
-        super().__init__(teachers, plan.queries, randomness, run_id)
-        self.plan = plan
-
+class _LaplaceVotes(NoisyVotes[LaplacePlan]):
     def _answer(self, votes: Counts) -> int | None:
         self.ledger.record(_laplace_answer(self.plan.scale))
         return int((votes + self._laplace(ARGMAX, len(votes), self.plan.scale)).argmax())
@@ -310,20 +302,15 @@ class StablePlan(VotePlan):
                 "or fewer unstable queries"
             )
 
-    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes:
+    def _start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes[Any]:
         return _StableVotes(self, teachers, randomness, run_id)
 
 
-class _StableVotes(NoisyVotes):
+class _StableVotes(NoisyVotes[StablePlan]):
     """Its ledger has a search for an unstable query from when the search begins."""
 
-    def __init__(
-        self, plan: StablePlan, teachers: int, randomness: RandomSource, run_id: str
-    ) -> None:
-        super().__init__(teachers, plan.queries, randomness, run_id)
-        self.plan = plan
-        self.unstable = 0
-        self._threshold: float | None = None  # of the search that goes on
+    unstable = 0  # found so far
+    _threshold: float | None = None  # of the search that goes on
 
     def _answer(self, votes: Counts) -> int | None:
         plan = self.plan
