@@ -91,7 +91,7 @@ def device(request, monkeypatch) -> torch.device:
     for module in (layer_gradients, engine, linear):
         monkeypatch.setattr(module, "is_async_device", lambda values: True)
     always = property(lambda self: True, lambda self, value: None)
-    monkeypatch.setattr(BatchRNG, "_on_device", always, raising=False)
+    monkeypatch.setattr(BatchRNG, "is_on_accelerator", always, raising=False)
     return torch.device("cpu")
 
 

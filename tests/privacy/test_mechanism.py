@@ -419,11 +419,13 @@ def test_examples_beyond_what_a_float32_counts_to_are_drawn_alike(bits: int) -> 
 
 @pytest.mark.parametrize("microbatch_size", [None, 40])
 def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) -> None:
-    """With and without, for two runs at once, also after one has ended."""
-    taken: dict[bool, list] = {}
-    for ahead in (False, True):
+    """With and without, for two runs at once, also after one has ended, and on an accelerator."""
+    taken: dict[str, list] = {}
+    for how in ("not", "for a loader", "on an accelerator"):
+        ahead = how == "for a loader"
         mechanism = Mechanism(["a", "b"], 200, 100, 1.0, microbatch_size=microbatch_size)
-        asked, batches = [], taken.setdefault(ahead, [])
+        mechanism.random_numbers.is_on_accelerator = how == "on an accelerator"
+        asked, batches = [], taken.setdefault(how, [])
 
         def gradients(runs, indices, batches=batches) -> Given:
             batches.append(indices.tolist())
@@ -439,12 +441,14 @@ def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) 
             if ahead and step in (2, 3):  # afterwards one run's batch is another one
                 assert asked[number - 1].tolist() == batches[before]
         assert len(asked) == (4 if ahead else 0)
-    assert taken[False] == taken[True]
+    assert taken["not"] == taken["for a loader"] == taken["on an accelerator"]
 
 
-def test_a_batch_that_is_drawn_ahead_is_used_once() -> None:
+@pytest.mark.parametrize("is_on_accelerator", [False, True])
+def test_a_batch_that_is_drawn_ahead_is_used_once(is_on_accelerator) -> None:
     """With the system's entropy: two steps of one batch would cost more than the ledger says."""
     mechanism = Mechanism(["a"], 1000, 500, 1.0, randomness=SystemEntropy())
+    mechanism.random_numbers.is_on_accelerator = is_on_accelerator
     taken, asked = [], []
 
     def gradients(runs, indices) -> Given:
@@ -453,6 +457,11 @@ def test_a_batch_that_is_drawn_ahead_is_used_once() -> None:
 
     for step in range(1, 8):
         query = [ClippedGradient(1.0, torch.ones(1))]
-        mechanism.release(slice(0, 1), step, query, gradients, asked.append)
+        prefetch = None if is_on_accelerator else asked.append
+        mechanism.release(slice(0, 1), step, query, gradients, prefetch)
     assert len(set(taken)) == 7
+    if is_on_accelerator:
+        drawn = mechanism._ahead[2][0].indices[0].tolist()
+        assert tuple(drawn) not in taken
+        return
     assert [tuple(one[0].tolist()) for one in asked[:-1]] == taken[1:]

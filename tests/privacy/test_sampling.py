@@ -134,7 +134,7 @@ RUNS = ["a", "b", "c"]
 @pytest.fixture(params=["host", "there"])
 def draws(request) -> BatchRNG:
     draws = BatchRNG(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu"))
-    draws._on_device = request.param == "there"  # the tensor code runs on any device
+    draws.is_on_accelerator = request.param == "there"  # the tensor code runs on any device
     return draws
 
 
@@ -144,7 +144,7 @@ def test_batches_are_the_same_on_any_device(step: int) -> None:
     host, there = (
         BatchRNG(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu")) for _ in "ab"
     )
-    there._on_device = True
+    there.is_on_accelerator = True
     for a, b in zip(host.batches(RUNS, step), there.batches(RUNS, step), strict=True):
         assert torch.equal(a, b)
 
@@ -167,7 +167,7 @@ def test_noise_together_is_each_runs_own(draws: BatchRNG) -> None:
 
 def deviates(draws: BatchRNG, run_id: str, purpose: str, step: int, size: int) -> Tensor:
     """The stream's own numbers, float64 [size]."""
-    if draws._on_device:
+    if draws.is_on_accelerator:
         return philox.normals([run_id], purpose, step, size, draws.device)[0]
     return torch.from_numpy(seeded_normals([run_id], purpose, step, (size,))[0])
 

@@ -188,7 +188,7 @@ STEPS = [
 def draws(request, monkeypatch) -> BatchRNG:
     randomness = SystemEntropy() if request.param == "system" else Seeded()
     made = BatchRNG(randomness, PoissonSampling(0.5), MANY, torch.device("cpu"))
-    made._on_device = request.param == "accelerator"  # the tensor code runs on any device
+    made.is_on_accelerator = request.param == "accelerator"  # the tensor code runs on any device
     # The system's numbers before they are rounded: afterwards some are equal.
     monkeypatch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
     return made

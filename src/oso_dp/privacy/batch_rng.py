@@ -69,7 +69,7 @@ class BatchRNG:
     ) -> None:
         self.randomness, self.sampling, self.records = randomness, sampling, records
         self.device, self.group = device, group or ProcessGroup()
-        self._on_device = device.type != "cpu"
+        self.is_on_accelerator = device.type != "cpu"
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         """Indices, int64 [R, B], and which of them are present, bool [R, B]; the rest is padding.
@@ -84,7 +84,14 @@ class BatchRNG:
         present = np.zeros((len(drawn), width), dtype=bool)
         for row, batch in enumerate(drawn):
             indices[row, : len(batch)], present[row, : len(batch)] = batch, True
-        return torch.from_numpy(indices).to(self.device), torch.from_numpy(present).to(self.device)
+        return self._to_device(indices), self._to_device(present)
+
+    def _to_device(self, values: np.ndarray) -> Tensor:
+        """On an accelerator a copy for which neither the host nor running kernels wait."""
+        held = torch.from_numpy(values)
+        if self.device.type == "cuda":
+            return held.pin_memory().to(self.device, non_blocking=True)
+        return held.to(self.device)
 
     def batches_by_width(self, run_ids: Sequence[str], step: int) -> list[Batches]:
         """As `batches`, grouped by width: on a CPU each batch has the width it has without others.
@@ -141,7 +148,7 @@ class BatchRNG:
         run_ids = [self.group.stream_name(run_id) for run_id in run_ids]
         share = self.group.noise_scale
         noise = [NoiseSpec(spec.purpose, spec.deviation * share) for spec in noise]
-        if isinstance(self.randomness, Seeded) and not self._on_device:
+        if isinstance(self.randomness, Seeded) and not self.is_on_accelerator:
             return self._add_seeded_on_host(self.randomness, run_ids, step, totals, noise)
         noised = self.randomness.add_noise(
             run_ids,

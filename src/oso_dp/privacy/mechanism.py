@@ -131,6 +131,10 @@ class Mechanism:
             self._ahead = tuple(self.run_ids[runs]), step + 1, ahead
             prefetch(ahead[0].indices[:, self._microbatches(ahead[0].indices)[0]])
         totals = self._totals(runs, batches, queries, gradients_of)
+        is_all = len(members) == len(self.run_ids)
+        if self.random_numbers.is_on_accelerator and is_all and self._ahead is None:
+            # While the device is still computing these sums.
+            self._ahead = tuple(self.run_ids[runs]), step + 1, self._draw_batches(runs, step + 1)
         noised = self._add_noise(totals, queries, runs, step)
         noised = self.random_numbers.group.all_reduce(noised)
         return {
