@@ -103,7 +103,7 @@ def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> N
         voting.answer(np.array([7, 3]))
         for query, count in voting.ledger.steps:
             assert count <= planned[query[0].name]
-    with pytest.raises(ValueError, match="were asked, as planned"):
+    with pytest.raises(ValueError, match="were asked; must be <= the plan"):
         voting.answer(np.array([7, 3]))
 
 

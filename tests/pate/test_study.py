@@ -262,7 +262,7 @@ def test_rows_are_stored_once_and_accounted_for(config, arrays, voted, tmp_path)
     check_pate_budgets(accounts)
     for name in ("planned", "released"):
         spent = accounts.assign(**{name: 60.0})
-        with pytest.raises(OsoError, match=f"epsilon 60 {name}; must be <= "):
+        with pytest.raises(OsoError, match=f"{name} epsilon 60; must be <= "):
             check_pate_budgets(spent)
 
 

@@ -1,14 +1,14 @@
 """PATE's data-dependent privacy, made publishable: its smooth sensitivity, and noise to match.
 
-The data-dependent RDP of noisy votes is a function of private data. It may be published with normal
-noise whose standard deviation is a multiple of its smooth sensitivity (Nissim, Raskhodnikova and
-Smith 2007; for PATE, Papernot et al. 2018, section 4.3).
+The data-dependent RDP of noisy votes is a function of private data. It may be published with
+Gaussian noise whose standard deviation is a multiple of its smooth sensitivity (Nissim et al.
+2007; for PATE, Papernot et al. 2018, section 4.3).
 
-One vote moves the votes of each query a little along a line: of an answer by sqrt(2) / noise in
-z = -Phi^-1(q / (classes - 1)), where q bounds the probability of another winner, since
-u -> Phi(Phi^-1(u) + c) is concave for c > 0; of a comparison by 1 / noise in z = (largest count -
-threshold) / noise. So the local sensitivities at each distance are the largest drops of a function
-of z over windows of z, which a grid bounds from above.
+One example changes one vote of each query. This moves z = -Phi^-1(q / (classes - 1)) of an answer
+by at most sqrt(2) / noise, where q bounds the probability of another winner, since
+u -> Phi(Phi^-1(u) + c) is concave for c > 0; and z = (largest count - threshold) / noise of a
+comparison by at most 1 / noise. So the local sensitivities at each distance are the largest drops
+of a function of z over windows of z, which a grid bounds from above.
 """
 
 import math
@@ -108,11 +108,11 @@ def _sum_local_sensitivities(places: Array, step: float, cost: Cost, teachers: i
 
 
 def compute_release_rdp(order: float, beta: float, noise: float) -> float:
-    """RDP at this order of a value with normal noise of `noise` times its smooth sensitivity.
+    """RDP at this order of a value with Gaussian noise of `noise` times its smooth sensitivity.
 
-    The divergence of two normal distributions whose standard deviations differ by e^beta at most,
-    and whose means by the smaller smooth sensitivity, at its largest. OsoError where it is not
-    finite.
+    An upper bound on the Rényi divergence of two Gaussians whose standard deviations differ by a
+    factor of at most e^beta, and whose means by at most the smaller smooth sensitivity. OsoError
+    where it is not finite.
     """
     if not (beta > 0 and order > 1 and noise > 0):
         raise OsoError(f"order {order:g}, beta {beta:g}, noise {noise:g}; must be > 1, > 0 and > 0")
@@ -133,11 +133,13 @@ def compute_release_rdp(order: float, beta: float, noise: float) -> float:
 
 @dataclass(frozen=True)
 class SanitizedCost:
-    """What may be published in place of the data-dependent epsilon, and how far it scatters.
+    """The sanitized epsilon before its noise is added; both fields are functions of private data.
+
+    Publish only the RDP at the order plus a Gaussian number of this deviation, and its release.
 
     Attributes:
-        epsilon: of the RDP at the order, without noise yet, and of its release.
-        deviation: the standard deviation of the noise that its release adds.
+        epsilon: of the RDP at the order, without noise, and of its release.
+        deviation: the standard deviation of the noise that its RDP needs.
     """
 
     epsilon: float
@@ -155,7 +157,15 @@ def compute_sanitized_cost(
 ) -> SanitizedCost:
     """The expectation and deviation of the sanitized epsilon at delta; a function of the votes.
 
-    The order and the options of the release must be fixed without the votes.
+    Args:
+        votes: [queries, classes].
+        answered: which queries were answered, [queries].
+        plan: of the votes.
+        delta: of the guarantee.
+        order: of the RDP, fixed without the votes, as are the next two.
+        beta: of the smooth sensitivity.
+        noise: in units of the smooth sensitivity. The defaults had the smallest sum of the cost and
+            two deviations, of a few, on the votes that Papernot et al. published.
     """
     orders = np.array([float(order)])
     spent = gaussian_plan_rdp(votes, answered, plan, orders)

@@ -326,7 +326,7 @@ CLAIMS = (
     ),
     Claim(
         "U3",
-        "The geometric update finds the median from two decades above it within 50 steps; the "
+        "The geometric update finds the median from 50 times above it within 50 steps; the "
         "linear one does not.",
         "Andrew et al. 2021",
         USER_DATASETS,

@@ -54,12 +54,12 @@ def account_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def check_pate_budgets(accounts: pd.DataFrame) -> None:
     """OsoError if what was planned exceeds a budget, or what was released the plan."""
     for row in accounts.to_dict("records"):
-        name = ", ".join(str(row[label]) for label in _LABELS)
+        name = ", ".join(f"{label}={row[label]}" for label in _LABELS)
         for spent, budget in (("planned", "epsilon"), ("released", "planned")):
             if not row[spent] <= row[budget] * (1 + ROUNDING):
                 raise OsoError(
-                    f"pate.parquet: {name}: epsilon {row[spent]:.5g} {spent}; must be <= "
-                    f"{row[budget]:.5g} ({budget})"
+                    f"pate.parquet: {name}: {spent} epsilon {row[spent]:.5g}; must be <= "
+                    f"{row[budget]:.5g}, {'the budget' if budget == 'epsilon' else 'the plan'}"
                 )
 
 
@@ -68,9 +68,9 @@ _DELTA = 1e-5
 # Quantities that claims are about.
 _RIGHT = "LNMax, scale 20: labels that are right, in %"
 _LNMAX = "LNMax, scale 20: epsilon of 100 queries"
-_INDEPENDENT = "the same, independent of the votes"
+_INDEPENDENT = "LNMax, scale 20: data-independent epsilon of 100 queries"
 _CONFIDENT = "Confident-GNMax: answered of 640"
-_THEIRS = "its epsilon, by their conversion"
+_THEIRS = "Confident-GNMax: epsilon, by their conversion"
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ def recompute_published(folder: Path, truth: npt.NDArray[np.int64]) -> pd.DataFr
             f"expected over the noise, {subset}",
         ),
         _Published(
-            "the same, by today's conversion",
+            "Confident-GNMax: epsilon, by the conversion of Canonne et al. 2020",
             second,
             1.97,
             epsilon_of_rdp(total, _DELTA),
             0.05,
-            "a conversion of 2020 is tighter",
+            "tighter than their conversion",
         ),
     ]
     return pd.DataFrame([row.row() for row in rows], columns=PATE_PUBLISHED_COLUMNS)
@@ -206,7 +206,11 @@ _PRINTED_STUDENT = 98.0  # MNIST, epsilon 2.04 (Papernot et al. 2017), semi-supe
 
 
 def judge_pate_claims(study: ResultSet) -> pd.DataFrame:
-    """Verdicts on PATE, by the rule of `claim_tests`; one row for each claim and data set."""
+    """Verdicts on PATE; one row for each claim and data set.
+
+    A1 to A3 by the tolerances of `recompute_published`, A4 by the mean over seeds, A5 by all
+    labellings, A6 by calibrated plans, A7 by `claim_tests.classify`.
+    """
     rows, compared = study.pate, compare_students(study)
     found = [
         (name, says, "mnist", *_published_claim(study.pate_published, quantities))
@@ -218,19 +222,29 @@ def judge_pate_claims(study: ResultSet) -> pd.DataFrame:
             found.append(("A4", _A4, dataset, *_student_claim(there)))
         found.append(("A5", _A5, dataset, *_dependent_claim(here)))
         found.append(("A7", _A7, dataset, *_peers_claim(there)))
-    found.append(("A6", _A6, "mnist", *_stable_claim()))
+    found.append(("A6", _A6, labels.DASH, *_stable_claim()))
     return pd.DataFrame(sorted(found), columns=PATE_CLAIM_COLUMNS)
 
 
 # Claims about the authors' votes, with the quantities of `recompute_published` that decide them.
 _OF_PUBLISHED = (
     ("A1", "LNMax labels 93.18 % right.", (_RIGHT,)),
-    ("A2", "100 queries cost 2.04 from the votes, 5.80 without them.", (_LNMAX, _INDEPENDENT)),
+    (
+        "A2",
+        "LNMax, 100 queries: data-dependent epsilon 2.04, data-independent 5.80.",
+        (_LNMAX, _INDEPENDENT),
+    ),
     ("A3", "Confident-GNMax answers 286 of 640 queries at 1.97.", (_CONFIDENT, _THEIRS)),
 )
-_A4 = f"A student of private labels reaches {_PRINTED_STUDENT} % at epsilon 2."
-_A5 = "The epsilon that depends on the votes is below the exact one that does not."
-_A6 = "The cost of stable winners grows with the unstable queries alone."
+_A4 = f"A student trained on private labels reaches {_PRINTED_STUDENT} % at epsilon <= 2.04."
+_A5 = (
+    "The data-dependent epsilon (RDP) of GNMax and Confident-GNMax is below the data-independent "
+    "one (PLD)."
+)
+_A6 = (
+    "At equal epsilon, the lead that a stable winner needs grows with the unstable queries, and "
+    "hardly with all queries."
+)
 _A7 = "At equal epsilon the best student is at least as good as the best gradient method."
 
 
@@ -238,7 +252,7 @@ def _published_claim(table: pd.DataFrame, quantities: Sequence[str]) -> tuple[st
     if table.empty:
         return NOT_RUN, "`oso pate published` was not run"
     rows = table.set_index("quantity").loc[list(quantities)]
-    texts = [f"{row['printed']:g}: ours {row['ours']:.4g}" for _, row in rows.iterrows()]
+    texts = [f"printed {row['printed']:g}, ours {row['ours']:.4g}" for _, row in rows.iterrows()]
     return HOLDS if rows["agrees"].all() else FAILS, "; ".join(texts)
 
 
@@ -249,8 +263,8 @@ def _stable_claim() -> tuple[str, str]:
         for queries, unstable in ((100, 1), (10_000, 1), (100, 10))
     )
     text = (
-        f"margin {many / few:.2f} times for 100 times the queries, {unstable / few:.1f} times for "
-        "10 times the unstable ones"
+        f"{many / few:.2f} times the lead for 100 times the queries, {unstable / few:.1f} times "
+        "for 10 times the unstable ones"
     )
     return HOLDS if many < 2 * few and unstable > 5 * few else FAILS, text
 
@@ -258,7 +272,7 @@ def _stable_claim() -> tuple[str, str]:
 def _student_claim(compared: pd.DataFrame) -> tuple[str, str]:
     students = compared[compared["approach"].str.startswith("PATE") & (compared["epsilon"] <= 2.04)]
     if students.empty:
-        return NOT_RUN, ""
+        return NOT_RUN, "no students at epsilon <= 2.04"
     best = students.loc[students["mean"].idxmax()]
     verdict = HOLDS if 100 * best["mean"] >= _PRINTED_STUDENT else FAILS
     return verdict, f"{_named(best)}: {100 * best['mean']:.2f} %, {best['seeds']} seeds"
@@ -267,7 +281,7 @@ def _student_claim(compared: pd.DataFrame) -> tuple[str, str]:
 def _dependent_claim(rows: pd.DataFrame) -> tuple[str, str]:
     rows = rows.dropna(subset=["epsilon_exact", "epsilon_data_dependent"]).drop_duplicates(_LABELS)
     if rows.empty:
-        return NOT_RUN, ""
+        return NOT_RUN, "no labels with Gaussian noise"
     ratio = rows["epsilon_data_dependent"] / rows["epsilon_exact"]
     verdict = HOLDS if (ratio < 1).all() else FAILS if (ratio >= 1).all() else UNDECIDED
     return verdict, f"{ratio.min():.2f} to {ratio.max():.2f} times, {len(ratio)} labellings"
@@ -285,7 +299,7 @@ def _peers_claim(compared: pd.DataFrame) -> tuple[str, str]:
         lead = labels.format_signed(100 * (one["mean"] - other["mean"]))
         texts.append(f"ε {epsilon:g}: {_named(one)} {lead} % over {other['approach']}")
     if not pairs:
-        return NOT_RUN, ""
+        return NOT_RUN, "no epsilon with students and gradient methods"
     advantage = difference(pairs)
     assert advantage is not None  # two seeds or more
     verdict = classify(advantage, -margin_of(str(compared["dataset"].iloc[0])), math.inf)

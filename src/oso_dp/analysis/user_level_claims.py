@@ -48,7 +48,8 @@ def median_without_search(evidence: ClaimData, dataset: str) -> ClaimResult:
     assert advantage is not None  # two seeds or more
     margin = margin_of(dataset)
     text = (
-        f"{_signed(advantage.mean)} % [{_signed(advantage.low)}, {_signed(advantage.high)}], "
+        f"FixedQuantile at γ = 0.5 over FixedThreshold {_signed(advantage.mean)} % "
+        f"[{_signed(advantage.low)}, {_signed(advantage.high)}], "
         f"M = {margin:.2f}, {len(known)} grids"
     )
     numbers = {"advantage": advantage.mean, "low": advantage.low, "high": advantage.high}
@@ -73,7 +74,7 @@ def finds_the_quantile(start: float = 50, rounds: int = 50, within: float = 1.5)
     """Make the test that the geometric update finds a far quantile, and the linear one does not.
 
     Args:
-        start: C begins at least so many times above the quantile.
+        start: the least ratio of C to the quantile at the first step.
         rounds: steps until C is compared with it.
         within: the factor within which C has found it.
     """
@@ -117,6 +118,7 @@ def best_threshold_varies(column: str) -> ClaimTest:
     """Make the test that FixedThreshold's best C differs between values of a column.
 
     At each value of the column, the best C of that value must be better than that of the others.
+    Judges the first grid (k, epsilon) with two values of the column or more.
     """
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:

@@ -8,7 +8,7 @@ import typer
 ConfigFile = Annotated[Path, typer.Argument(help="Configuration, such as config/pate.yaml.")]
 Dataset = Annotated[str, typer.Option(help="Data set of the configuration.")]
 TeacherCount = Annotated[int, typer.Option(help="Number of teachers.")]
-Seed = Annotated[int, typer.Option(help="Seed of the configuration.")]
+Seed = Annotated[int, typer.Option(help="One of the configuration's seeds.")]
 DataFile = Annotated[Path, typer.Option(help="Data file (.npz) that `oso data` wrote.")]
 
 
@@ -19,7 +19,9 @@ def votes(
     seed: Seed,
     data: DataFile,
     output: Annotated[Path, typer.Option(help="File of votes (.npz) to write.")],
-    shard: Annotated[int, typer.Option(min=0, help="Of the configuration's shards.")] = 0,
+    shard: Annotated[
+        int, typer.Option(min=0, help="Index of the shard, from 0 to teachers.shards - 1.")
+    ] = 0,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
 ) -> None:
     """Train a shard of the teachers, each on its part of the training data; write their votes."""
@@ -48,7 +50,7 @@ def label(
     epsilon: Annotated[float, typer.Option(help="Epsilon of the configuration.")],
     output: Annotated[Path, typer.Option(help="File of labels (.npz) to write.")],
 ) -> None:
-    """Label the pool's first inputs by a private vote, and compute what it costs."""
+    """Answer the aggregator's queries on the pool by a private vote; compute epsilon."""
     from oso_dp.output_paths import check_output
     from oso_dp.pate.config import load_pate_config
     from oso_dp.pate.labels import KIND, label_pool, write_labels
@@ -70,7 +72,7 @@ def label(
 def student(
     config: ConfigFile,
     data: DataFile,
-    labels: Annotated[Path, typer.Option(help="File of labels.")],
+    labels: Annotated[Path, typer.Option(help="File (.npz) that `oso pate label` wrote.")],
     output: Annotated[Path, typer.Option(help="Table (.parquet) of the students to write.")],
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
 ) -> None:
@@ -99,7 +101,7 @@ def collect_students(
     parts: Annotated[list[Path], typer.Argument(help="Tables of students.")],
     results: Annotated[Path, typer.Option(help="Folder of pate.parquet.")],
 ) -> None:
-    """Add tables of students to the results folder."""
+    """Add tables of students to the results folder; replace rows with the same key."""
     from oso_dp.results.pate_rows import FILE, collect_rows
 
     print(f"{results / FILE}: {collect_rows(parts, results)} rows")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +37,11 @@ class VotingResult:
         labels: int64 [queries]; -1 where a query was not answered.
         epsilon: of all releases that were planned, at `delta`.
         delta: the delta of the guarantee.
-        ledger: what was released.
+        ledger: the releases that were made. Do not publish an epsilon computed from it, since their
+            number depends on the votes; `epsilon` covers the plan.
         statement: the guarantee in words.
         data_dependent_epsilon: of what was released, from the votes; a function of private data.
-            None unless the data are public, and for the aggregator "stable".
+            None if `public` is False, or for the aggregator "stable".
     """
 
     labels: npt.NDArray[np.int64]
@@ -71,8 +71,8 @@ def aggregate(
     """Label queries by a private vote of teachers.
 
     The teachers must have been trained on disjoint parts of the private data, one example in one
-    part whatever the other examples are (as by a hash of its id); any models, searched at no cost
-    within their part. The inputs that are labelled must be public.
+    part whatever the other examples are (as by a hash of its id); any models, tuned
+    without privacy cost within their part. The inputs that are labelled must be public.
 
     Args:
         votes: how many teachers chose each class, for each query: whole numbers [queries, classes].
@@ -98,8 +98,8 @@ def aggregate(
         The labels, with epsilon and statement.
 
     Raises:
-        OsoError: for votes that are no counts of the same number of teachers, and for options that
-            are not allowed.
+        OsoError: for votes that are not integer counts >= 0 with equal row sums, and for options
+            that are not allowed.
 
     Example:
         >>> result = aggregate(votes, delta=1e-5, threshold=200, selection_noise=150,
@@ -148,7 +148,7 @@ def aggregate(
 
 
 def make_plan(aggregator: str, options: Mapping[str, Any], queries: int, delta: float) -> VotePlan:
-    """What an aggregator may release for so many queries; OsoError for options it does not have."""
+    """The plan of an aggregator for these queries; OsoError for missing or unknown options."""
     check_delta(delta)
     if aggregator not in AGGREGATORS:
         raise OsoError(f"aggregator: {aggregator!r}; must be one of {', '.join(AGGREGATORS)}")
@@ -185,7 +185,7 @@ def _statement(
             "Protected: one example of the teachers' training data. Neighbours: data sets that "
             "differ by one example added or removed.",
             f"Released: the labels of {answered} of {plan.queries} queries, and which these are. "
-            f"Epsilon counts {_counted(plan)}, since how many there are depends on the votes.",
+            f"Epsilon counts {_counted(plan)}.",
             f"Noise: {_noise(plan)}.",
             f"Assumed: {teachers} teachers, trained on disjoint parts; the part of an example does "
             "not depend on the others. The inputs of the queries are public.",
@@ -196,9 +196,12 @@ def _statement(
 
 
 def _counted(plan: VotePlan) -> str:
+    number = "because the number of answers depends on the votes"
     if isinstance(plan, StablePlan):
-        return f"{plan.unstable} unstable queries"
-    return f"{plan.answers} answers and all comparisons"
+        return f"{plan.unstable} unstable queries, {number}"
+    if isinstance(plan, GaussianPlan) and plan.threshold is not None:
+        return f"{plan.answers} answers and {plan.queries} comparisons, {number}"
+    return f"all {plan.queries} answers"
 
 
 def _noise(plan: VotePlan) -> str:
@@ -206,12 +209,12 @@ def _noise(plan: VotePlan) -> str:
         return f"Laplace, of scale {plan.scale:g} in each count"
     if isinstance(plan, StablePlan):
         return (
-            f"Laplace, of scale {2 * plan.noise:.4g} in the number of votes that keep the winner, "
-            f"and {plan.noise:.4g} in the {math.ceil(plan.margin)} that are needed"
+            f"Laplace, of scale {2 * plan.noise:.4g} in the distance to instability, and "
+            f"{plan.noise:.4g} in the threshold {plan.margin:.4g} that it must exceed"
         )
     assert isinstance(plan, GaussianPlan)
     deviation = format_used_noise_multiplier(plan.answer_noise)
-    text = f"normal, of standard deviation {deviation} in each count of an answer"
+    text = f"Gaussian, of standard deviation {deviation} in each count of an answer"
     if plan.threshold is not None and plan.selection_noise is not None:
         noise = format_used_noise_multiplier(plan.selection_noise)
         text += f", {noise} in the comparison of the largest count with {plan.threshold:g}"

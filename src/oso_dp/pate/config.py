@@ -1,4 +1,4 @@
-"""The configuration of a study of PATE (config/pate.yaml), and what it says of each run."""
+"""The configuration of a study of PATE (config/pate.yaml), and the plans that it defines."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +20,7 @@ Positive = Annotated[Real, Field(gt=0, le=1e6)]
 
 
 class PateDataset(Section):
-    """A data set. Of its test examples, the even ones are the pool, the odd ones test students."""
+    """A data set. Its test examples with even index are the pool; the others test students."""
 
     model: str
 
@@ -83,7 +83,7 @@ class GaussianAggregator(Aggregator):
 
 class ConfidentAggregator(Aggregator):
     answers: Count
-    threshold: Annotated[Real, Field(gt=0, le=1)] = Field(description="Share of the teachers.")
+    threshold: Annotated[Real, Field(gt=0, le=1)] = Field(description="Fraction of the teachers.")
     selection_noise: Positive = Field(description="In units of the noise of an answer.")
 
     @model_validator(mode="after")

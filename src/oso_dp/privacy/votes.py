@@ -1,4 +1,4 @@
-"""Noisy votes of teachers on queries (PATE), by one of three aggregators.
+"""Noisy votes of teachers on queries (PATE), by one of four aggregators.
 
 K teachers are trained on disjoint parts of the data and vote on each query. An example is in one
 part, so it changes one teacher's votes: of a query two counts by 1 each, the largest count by 1 at
@@ -9,7 +9,7 @@ answer.
   largest count with noise reaches it (Confident-GNMax; Papernot et al. 2018).
 - `LaplacePlan`: the winner of counts with Laplace noise (LNMax; Papernot et al. 2017).
 - `StablePlan`: the winner itself where it is stable, which the sparse vector technique decides;
-  only queries that are found unstable are paid for (Bassily, Thakkar and Thakurta 2018).
+  only unstable queries cost privacy (Bassily, Thakkar and Thakurta 2018).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from oso_dp.privacy.rng_sources import RandomSource
 from oso_dp.privacy.sampling import PoissonSampling
 
 THRESHOLD, ARGMAX, INSTABILITY = "vote_threshold", "noisy_votes", "instability"
-# How far one example moves the largest count, the vector of counts in 2-norm, and the number of
-# votes that must change before the winner does.
-_OF_LARGEST, _OF_COUNTS, _OF_DISTANCE = 1.0, math.sqrt(2), 1.0
+# In one example: of the largest count, of the vector of counts in 2-norm, and of the number of
+# votes that may change before the winner does.
+_LARGEST_COUNT_SENSITIVITY, _COUNTS_SENSITIVITY, _DISTANCE_SENSITIVITY = 1.0, math.sqrt(2), 1.0
 
-_FAILS = 1 - 2**-20  # a failure that no delta covers
+_MAX_FAILURE = 1 - 2**-20  # which no delta covers
 
 Counts = npt.NDArray[np.float64]
 
@@ -68,10 +68,10 @@ class VotePlan(ABC):
 
     @abstractmethod
     def check(self, teachers: int) -> None:
-        """OsoError if so many teachers would hardly get an answer."""
+        """OsoError if hardly any query would be answered with this number of teachers."""
 
     def start(self, teachers: int, randomness: RandomSource, run_id: str) -> NoisyVotes[Any]:
-        """Answers about the votes of so many teachers, within this plan; checked."""
+        """What answers queries about the votes of this number of teachers, within this plan."""
         self.check(teachers)
         return self._start(teachers, randomness, run_id)
 
@@ -83,7 +83,7 @@ AnyPlan = TypeVar("AnyPlan", bound=VotePlan)
 
 
 class NoisyVotes(ABC, Generic[AnyPlan]):
-    """Answers queries about the votes of so many teachers, within a plan.
+    """Answers queries about the votes of K teachers, within a plan.
 
     `ledger` has what was released; `answered` counts the answers.
     """
@@ -100,10 +100,13 @@ class NoisyVotes(ABC, Generic[AnyPlan]):
         query is not answered.
 
         Raises:
-            ValueError: beyond the planned queries.
+            OsoError: for counts that are negative or do not add up to K.
+            ValueError: after the planned queries.
         """
         if self.asked >= self.plan.queries:
-            raise ValueError(f"queries: {self.plan.queries} were asked, as planned")
+            raise ValueError(
+                f"queries: {self.plan.queries} were asked; must be <= that, the plan's"
+            )
         votes = np.asarray(counts, dtype=np.float64)
         if votes.ndim != 1 or (votes < 0).any() or votes.sum() != self.teachers:
             raise OsoError(f"votes: must be counts >= 0 that add up to {self.teachers} teachers")
@@ -117,7 +120,7 @@ class NoisyVotes(ABC, Generic[AnyPlan]):
         """The label of these valid counts; None if there is none."""
 
     def _normal(self, name: str, values: Counts, deviation: float) -> Counts:
-        """The values with normal noise of this query and purpose alone."""
+        """The values with Gaussian noise of this query and purpose alone."""
         noise = NoiseSpec(f"noise/{name}/{deviation:.7g}", torch.tensor([deviation]).double())
         exact = [torch.from_numpy(values)[None]]
         (noisy,) = self.random_numbers.add_noise([self.run_id], self.asked, exact, [noise])
@@ -201,11 +204,11 @@ class _GaussianVotes(NoisyVotes[GaussianPlan]):
 
 
 def _comparison(noise: float) -> tuple[SumQuery, ...]:
-    return (SumQuery(THRESHOLD, noise / _OF_LARGEST),)
+    return (SumQuery(THRESHOLD, noise / _LARGEST_COUNT_SENSITIVITY),)
 
 
 def _gaussian_answer(noise: float) -> tuple[SumQuery, ...]:
-    return (SumQuery(ARGMAX, noise / _OF_COUNTS),)
+    return (SumQuery(ARGMAX, noise / _COUNTS_SENSITIVITY),)
 
 
 @dataclass(frozen=True)
@@ -292,7 +295,9 @@ class StablePlan(VotePlan):
     @property
     def ledger(self) -> Ledger:
         steps = [(_instability(self.noise), self.unstable)]
-        return Ledger(PoissonSampling(1.0), steps, min(_FAILS, self.queries * self.failure_of_one))
+        return Ledger(
+            PoissonSampling(1.0), steps, min(_MAX_FAILURE, self.queries * self.failure_of_one)
+        )
 
     def check(self, teachers: int) -> None:
         if self.margin > teachers / 2:
@@ -319,7 +324,7 @@ class _StableVotes(NoisyVotes[StablePlan]):
         if self._threshold is None:
             self.ledger.record(_instability(plan.noise))
             self._threshold = plan.margin + self._laplace("threshold", 1, plan.noise)[0]
-        self.ledger.failure = min(_FAILS, self.ledger.failure + plan.failure_of_one)
+        self.ledger.failure = min(_MAX_FAILURE, self.ledger.failure + plan.failure_of_one)
         noise = self._laplace(INSTABILITY, 1, 2 * plan.noise)[0]
         if distance_to_instability(votes) + noise > self._threshold:
             return int(votes.argmax())
@@ -336,7 +341,7 @@ def distance_to_instability(votes: Counts) -> int:
 
 def _instability(noise: float) -> tuple[SumQuery, ...]:
     """A search: epsilon = 1 / noise for its threshold, and 2 / (2 * noise) for its queries."""
-    return (SumQuery(INSTABILITY, noise / (2 * _OF_DISTANCE), PURE),)
+    return (SumQuery(INSTABILITY, noise / (2 * _DISTANCE_SENSITIVITY), PURE),)
 
 
 def _check_count(name: str, value: object) -> None:

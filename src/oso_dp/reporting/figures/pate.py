@@ -44,7 +44,7 @@ def figures(study: ResultSet) -> Iterator[FigureSpec]:
         dodge=(0.05, 0.0),
     )
     caption = (
-        "Accuracy on the odd test examples: students of private labels, and gradient methods on "
-        "the same network without a search. Bars are standard deviations over seeds."
+        "Accuracy on the test examples with odd index: students of private labels, and untuned "
+        "gradient methods on the same network. Bars are standard deviations over seeds."
     )
     yield FigureSpec("pate_students", "", None, "pate", caption, chart.draw)
