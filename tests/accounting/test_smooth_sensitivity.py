@@ -22,6 +22,10 @@ PLANS = [
     GaussianPlan(2, 6.0),
     GaussianPlan(2, 3.0, None, 14.0, 4.0),
     GaussianPlan(2, 5.0, None, 20.0, 2.0),
+    # Noise so large that twenty votes reach no sensitive place.
+    GaussianPlan(2, 15.0),
+    GaussianPlan(2, 20.0),
+    GaussianPlan(2, 1e3, None, 20.0, 12.0),
 ]
 rows = st.lists(st.integers(0, 2), min_size=20, max_size=20).map(
     lambda chosen: np.bincount(chosen, minlength=3)
@@ -61,6 +65,19 @@ def test_it_bounds_every_change_and_is_smooth(votes, answered, plan, order, beta
         assert abs(cost(changed, answered, plan, order) - exact) <= here + 1e-12
         there = compute_smooth_sensitivity(changed, answered, plan, order, beta)
         assert there <= math.exp(beta) * here * (1 + 1e-9) + 1e-12
+
+
+def test_unanimous_votes_are_as_smooth_as_others() -> None:
+    plan, answered = GaussianPlan(1, 20.0), np.array([True])
+    for gone in range(8):
+        here, there = (
+            compute_smooth_sensitivity(
+                np.array([[20 - moved, moved, 0]]), answered, plan, 8.0, 0.02
+            )
+            for moved in (gone, gone + 1)
+        )
+        assert here <= math.exp(0.02) * there * (1 + 1e-9)
+        assert there <= math.exp(0.02) * here * (1 + 1e-9)
 
 
 def test_votes_far_from_any_change_are_insensitive_and_doubtful_ones_are_not() -> None:

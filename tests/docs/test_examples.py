@@ -1,6 +1,7 @@
 """The examples of the pages run, and what they say is true."""
 
 import inspect
+import math
 import re
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_teachers_votes_give_private_labels(repo, capsys) -> None:
     assert 15 < answered.sum() <= 40
     assert (labels == names["targets"][1500:1600])[answered].mean() > 0.5
     assert "labels of" in capsys.readouterr().out
-    assert f"costs epsilon {names['result'].epsilon:.1f}" in page
+    assert f"Epsilon is {math.ceil(100 * names['result'].epsilon) / 100:.2f}" in page
 
 
 @pytest.fixture(scope="module")

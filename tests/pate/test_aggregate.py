@@ -1,7 +1,10 @@
 """Noisy votes: what is released is in the ledger and within the plan, and noise is fresh."""
 
 import math
+import sys
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -48,8 +51,9 @@ def test_epsilon_is_that_of_the_plan_whatever_was_answered() -> None:
     nus = [queries[0].noise_multiplier for queries, _ in plan.ledger.steps]
     assert nus == [15.0, pytest.approx(6.0 / math.sqrt(2))]
     assert (result.labels >= 0).sum() == 50
-    released = {queries[0].name: count for queries, count in result.ledger.steps}
-    assert released == {THRESHOLD: 200, ARGMAX: 50}
+    assert result.ledger == plan.ledger
+    charged = {queries[0].name: count for queries, count in result.ledger.steps}
+    assert charged == {THRESHOLD: 200, ARGMAX: 50}
     few = aggregate(votes[:, ::-1], delta=1e-5, answers=50, **CONFIDENT | {"threshold": 185.0})
     assert few.epsilon == result.epsilon
     assert (few.labels == -1).all()
@@ -108,8 +112,11 @@ def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> N
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(name, monkeypatch) -> None:
-    """Of every aggregator: what is added to the votes, over its scale."""
+@pytest.mark.parametrize("row", [[9, 1], [10, 0]])
+def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(
+    name, row, monkeypatch
+) -> None:
+    """Of every aggregator: what is added to the votes, over its scale; also to unanimous votes."""
     seen: dict[str, list[float]] = {}
 
     def watched(kind, original):
@@ -131,8 +138,14 @@ def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(name, mo
     for run, plan in product(("a", "b"), plans):
         voting = plan.start(10, SOURCES[name](), run)
         for _ in range(plan.queries):
-            voting.answer(np.array([9, 1]))
-    assert len(seen) == 5
+            voting.answer(np.array(row))
+    assert set(seen) == {
+        *("norm/vote_threshold/5.0", "norm/noisy_votes/2.0", "laplace/noisy_votes/3.0"),
+        *("laplace/threshold/1.0", "laplace/instability/2.0"),
+    }
+    assert len(seen["laplace/instability/2.0"]) == len(seen["norm/vote_threshold/5.0"]) == 2000
+    # A threshold serves until a query is found unstable.
+    assert len(seen["laplace/threshold/1.0"]) < 1700
     numbers = [one for values in seen.values() for one in values]
     if name == "seeded":  # others are rounded to a grid
         assert len({round(one, 12) for one in numbers}) == len(numbers)
@@ -221,6 +234,53 @@ def test_stable_costs_grow_with_the_unstable_queries_not_with_the_answers() -> N
     }
     assert margins[1000, 1] < 1.5 * margins[10, 1]
     assert margins[10, 5] > 4 * margins[10, 1]
+
+
+@pytest.mark.parametrize("unstable", [1, 3])
+def test_stable_labels_cost_their_epsilon_with_their_failure(unstable) -> None:
+    votes = np.tile([[1000, 0]], (50, 1))
+    options = {"delta": 1e-5, "aggregator": "stable", "epsilon": 8.0, "unstable": unstable}
+    result = aggregate(votes, **options)
+    assert (result.labels == 0).mean() > 0.9
+    assert result.epsilon == pytest.approx(8.0, rel=1e-6)
+    assert result.epsilon == compute_epsilon([result.ledger], 1e-5)
+    without = compute_epsilon([replace(result.ledger, failure=0.0)], 1e-5)
+    assert without < result.epsilon
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"answer_noise": 6.0},
+        CONFIDENT,
+        {"aggregator": "laplace", "scale": 6.0},
+        {"aggregator": "stable", "epsilon": 100.0, "unstable": 1},
+    ],
+)
+def test_the_ledger_is_the_plans_and_nothing_else_of_the_votes_is_shown(options) -> None:
+    votes = agreeing()
+    results = [aggregate(each, delta=1e-5, **options) for each in (votes, votes[::-1] * 1)]
+    assert results[0].ledger == results[1].ledger
+    assert results[0].epsilon == compute_epsilon([results[0].ledger], 1e-5)
+    assert [one.data_dependent_epsilon for one in results] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "options", [{"answer_noise": 30.0}, {"aggregator": "laplace", "scale": 20.0}]
+)
+def test_the_systems_noise_depends_on_no_name(options, monkeypatch) -> None:
+    module = sys.modules["oso_dp.pate.aggregate"]
+    monkeypatch.setattr(module, "uuid4", lambda: SimpleNamespace(hex="same"))
+    votes = np.tile([[34, 33, 33]], (200, 1))
+    first, second = (aggregate(votes, delta=1e-5, **options).labels for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_laplace_noise_of_another_scale_is_another() -> None:
+    votes = np.tile([[34, 33, 33]], (200, 1))
+    options = {"delta": 1e-5, "aggregator": "laplace", "randomness": "seeded", "seed": 1}
+    first, second = (aggregate(votes, **options, scale=scale).labels for scale in (1e6, 2e6))
+    assert (first == second).mean() < 0.6
 
 
 def test_laplace_labels_are_right_as_often_as_their_noise_says() -> None:

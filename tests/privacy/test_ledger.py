@@ -438,12 +438,21 @@ def test_a_pure_mechanism_costs_what_a_randomized_response_does(epsilon, count) 
     assert exact <= 1e-5 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("noise", [1e-3, 1.0, 1e3, 1e7, 1e9])
+def test_a_pure_mechanism_of_any_noise_has_a_cost(noise) -> None:
+    """Between nothing and its epsilon, also where the closed form cancels or overflows."""
+    ledger = Ledger(FULL, [((SumQuery("c", noise, "pure"),), 1)])
+    assert 0 <= compute_epsilon([ledger], 1e-12) <= 1 / noise + 0.02  # by the largest order
+    many = Ledger(FULL, [((SumQuery("c", noise, "pure"),), 10**9)])
+    assert compute_epsilon([many], 1e-12) > 0
+
+
 @pytest.mark.parametrize("failure", [1e-9, 1e-7, 5e-7])
 def test_delta_covers_a_failure_on_either_data_set(failure) -> None:
     ledger = Ledger(FULL, [((SumQuery("a", 2.0),), 1)], failure)
     epsilon = compute_epsilon([ledger], 1e-5)
-    assert failure * math.exp(epsilon) < 1e-5
-    left = 1e-5 - failure * math.exp(epsilon)
+    left = 1e-5 - failure * (1 + math.exp(epsilon))
+    assert left > 0
     without = compute_epsilon([Ledger(FULL, ledger.steps)], left)
     assert epsilon == pytest.approx(without, rel=1e-6)
     assert epsilon >= without

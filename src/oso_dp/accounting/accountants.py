@@ -245,7 +245,7 @@ def _rdp_epsilon(releases: Releases, delta: float) -> float:
 
 
 def _rdp_epsilon_of_ledgers(ledgers: Sequence[Ledger], delta: float, accountant: str) -> float:
-    """Of releases with any noise, which may fail: epsilon at delta - e^epsilon failure.
+    """Of releases with any noise, which may fail: epsilon at delta - (1 + e^epsilon) failure.
 
     Failing changes each data set's distribution by at most `failure`, and the neighbour's counts
     e^epsilon times.
@@ -270,9 +270,9 @@ def _rdp_epsilon_of_ledgers(ledgers: Sequence[Ledger], delta: float, accountant:
                 spent = spent + count * _query_rdp(query.distribution, query.noise_multiplier)
     failure = sum(ledger.failure for ledger in ledgers)
     epsilon = 0.0
-    while epsilon < MAX_EPSILON and failure * math.exp(epsilon) < delta:
+    while epsilon < MAX_EPSILON and (covered := failure * (1 + math.exp(epsilon))) < delta:
         with suppress_rdp_warnings():
-            needed = compute_epsilon(orders, spent, delta - failure * math.exp(epsilon))[0]
+            needed = compute_epsilon(orders, spent, delta - covered)[0]
         if needed <= epsilon:
             return epsilon
         epsilon = float(needed) * (1 + 1e-9)  # so that the search ends
@@ -286,10 +286,16 @@ def _query_rdp(distribution: str, noise_multiplier: float) -> np.ndarray:
 
     if distribution == LAPLACE:
         return RdpAccountant().compose(dp_event.LaplaceDpEvent(noise_multiplier)).rdp
+    epsilon, orders = 1 / noise_multiplier, np.array(_rdp_orders())
+    # Of any mechanism with this epsilon at delta = 0 (Bun and Steinke 2016).
+    bound = np.minimum(epsilon, orders * epsilon**2 / 2)
+    if not 1e-3 < epsilon < 500:  # where the next cancels, or overflows
+        return bound
     # Whatever has this epsilon at delta = 0 is no easier to tell apart than a randomized response.
-    response = dp_event.RandomizedResponseDpEvent(2 / (1 + math.exp(1 / noise_multiplier)), 2)
+    response = dp_event.RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2)
     relation = privacy_accountant.NeighboringRelation.REPLACE_ONE  # that of the response itself
-    return RdpAccountant(neighboring_relation=relation).compose(response).rdp
+    accountant = RdpAccountant(neighboring_relation=relation).compose(response)
+    return np.minimum(bound, np.maximum(accountant.rdp, 0.0))
 
 
 @cache  # a study's grids share few noise multipliers, and composing adds up

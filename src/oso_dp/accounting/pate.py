@@ -21,10 +21,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
-from oso_dp.accounting.accountants import check_delta, compute_epsilon, suppress_rdp_warnings
+from oso_dp.accounting.accountants import (
+    MAX_EPSILON,
+    check_delta,
+    compute_epsilon,
+    suppress_rdp_warnings,
+)
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
 
+_MOST_NOISE = 1e6
 AnyPlan = TypeVar("AnyPlan", bound=VotePlan)
 Array = npt.NDArray[np.float64]
 
@@ -169,13 +176,16 @@ def calibrate(make: Callable[[float], AnyPlan], epsilon: float, delta: float) ->
     """Of the plans that `make` makes, the one with the least noise of epsilon at most this."""
     check_delta(delta)
     _check_positive("epsilon", epsilon)
-    low, high = 1e-3, 1e6
+    low, high = 1e-3, _MOST_NOISE
     make(high)  # checks the options
     while high / low > 1 + 1e-9:
         middle = math.sqrt(low * high)
         fits = compute_epsilon([make(middle).ledger], delta) <= epsilon
         low, high = (low, middle) if fits else (middle, high)
-    return make(high)
+    found = make(high)
+    if compute_epsilon([found.ledger], delta) > epsilon * (1 + ROUNDING):
+        raise OsoError(f"epsilon: {epsilon:g}; no noise up to {_MOST_NOISE:g} reaches it")
+    return found
 
 
 def calibrate_stable(queries: int, unstable: int, epsilon: float, delta: float) -> StablePlan:
@@ -184,7 +194,9 @@ def calibrate_stable(queries: int, unstable: int, epsilon: float, delta: float) 
     Half of delta covers that a query is answered although one example decides it.
     """
     check_delta(delta)
-    failure = delta / 2 * math.exp(-epsilon)
+    if not 0 < epsilon <= MAX_EPSILON:
+        raise OsoError(f"epsilon: {epsilon!r}; must be > 0 and <= {MAX_EPSILON:g}")
+    failure = delta / 2 / (1 + math.exp(epsilon))
 
     def make(noise: float) -> StablePlan:
         margin = 2 * noise * math.log(max(1.0, 2 / 3 * queries * unstable / failure))

@@ -61,13 +61,13 @@ def _bound_answers(counts: Array, noise: float, order: float, teachers: int) -> 
     ascending = np.sort(counts, axis=1)
     gaps = ascending[:, -1:] - ascending[:, :-1]
     log_q = logsumexp(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1)
-    places = -ndtri_exp(np.minimum(log_q - math.log(others), math.log(0.5)))
+    places: Array = -ndtri_exp(np.minimum(log_q - math.log(others), math.log(0.5)))
 
     def cost(z: Array) -> Array:
         log_q = np.minimum(math.log(others) + log_ndtr(-z), 0.0)
         return gaussian_rdp(log_q, noise, np.array([order]))[:, 0]
 
-    return _sum_local_sensitivities(places, step, cost, teachers)
+    return _sum_local_sensitivities(places, step, cost, teachers, (0.0, teachers * step / 2))
 
 
 def _bound_comparisons(
@@ -76,21 +76,26 @@ def _bound_comparisons(
     def cost(z: Array) -> Array:
         return gaussian_rdp(log_ndtr(-np.abs(z)), math.sqrt(2) * noise, np.array([order]))[:, 0]
 
-    return _sum_local_sensitivities(
-        (counts.max(axis=1) - threshold) / noise, 1 / noise, cost, teachers
-    )
+    # The largest count is at least that of an even vote.
+    least = -(-teachers // counts.shape[1])
+    ends = ((least - threshold) / noise, (teachers - threshold) / noise)
+    places: Array = (counts.max(axis=1) - threshold) / noise
+    return _sum_local_sensitivities(np.asarray(places), 1 / noise, cost, teachers, ends)
 
 
-def _sum_local_sensitivities(places: Array, step: float, cost: Cost, teachers: int) -> Array:
+def _sum_local_sensitivities(
+    places: Array, step: float, cost: Cost, teachers: int, ends: tuple[float, float]
+) -> Array:
     """The sum of the queries' local sensitivities within distance d = 0, ..., teachers.
 
-    OsoError if the cost does not fall with the distance from 0, on which the grid's bound rests.
+    ends: of the places that votes can have. At d = teachers each window covers them, so that all
+    data sets have the same sum there, and the smooth sensitivity needs no larger d. OsoError if
+    the cost does not fall with the distance from 0, on which the grid's bound rests.
     """
     cell = step / _CELLS
-    first = math.floor(places.min() / cell) - (teachers + 2) * _CELLS
-    last = math.floor(places.max() / cell) + (teachers + 3) * _CELLS
-    numbers = np.arange(first, last + 1)
-    values = cost(numbers * cell)
+    first, last = math.floor(ends[0] / cell), math.floor(ends[1] / cell)
+    numbers = np.arange(first, last + _CELLS + 2)
+    values = cost((numbers * cell).astype(np.float64))
     inside, outside = (numbers <= 0).nonzero()[0], (numbers >= 0).nonzero()[0]
     if (np.diff(values[inside]) < -1e-12).any() or (np.diff(values[outside]) > 1e-12).any():
         raise OsoError("order: the cost does not fall with agreement at this order and noise")
@@ -98,12 +103,14 @@ def _sum_local_sensitivities(places: Array, step: float, cost: Cost, teachers: i
     low = np.minimum(values[:-1], values[1:])
     # Of a vote that moves z from a cell to the one `step` above it.
     drops = np.maximum(high[:-_CELLS] - low[_CELLS:], high[_CELLS:] - low[:-_CELLS])
+    distances = np.arange(teachers + 1) * _CELLS
     total = np.zeros(teachers + 1)
-    for place in np.floor(places / cell).astype(np.int64) - first:
-        # From what is at most d + 1 votes below to what is at most d above.
-        down = np.maximum.accumulate(drops[place - _CELLS :: -1])[::_CELLS][: teachers + 1]
-        up = np.maximum.accumulate(drops[place - _CELLS :])[_CELLS::_CELLS][: teachers + 1]
-        total += np.maximum(down, up)
+    for place in np.clip(np.floor(places / cell).astype(np.int64) - first, 0, len(drops) - 1):
+        # From what is at most d + 1 votes below to what is at most d above, within the ends.
+        down = np.maximum.accumulate(drops[place::-1])
+        up = np.maximum.accumulate(drops[place:])
+        below = down[np.minimum(distances + _CELLS, len(down) - 1)]
+        total += np.maximum(below, up[np.minimum(distances, len(up) - 1)])
     return total
 
 

@@ -37,8 +37,8 @@ class VotingResult:
         labels: int64 [queries]; -1 where a query was not answered.
         epsilon: of all releases that were planned, at `delta`.
         delta: the delta of the guarantee.
-        ledger: the releases that were made. Do not publish an epsilon computed from it, since their
-            number depends on the votes; `epsilon` covers the plan.
+        ledger: of the plan, from which `epsilon` is computed; also to add up with other ledgers on
+            these data.
         statement: the guarantee in words.
         data_dependent_epsilon: of what was released, from the votes; a function of private data.
             None if `public` is False, or for the aggregator "stable".
@@ -139,7 +139,7 @@ def aggregate(
         labels,
         spent,
         delta,
-        voting.ledger,
+        plan.ledger,
         _statement(plan, teachers, voting.answered, spent, delta, randomness),
         compute_data_dependent_epsilon(counts, labels != UNANSWERED, plan, delta)
         if public
@@ -206,7 +206,7 @@ def _counted(plan: VotePlan) -> str:
 
 def _noise(plan: VotePlan) -> str:
     if isinstance(plan, LaplacePlan):
-        return f"Laplace, of scale {plan.scale:g} in each count"
+        return f"Laplace, of scale {format_used_noise_multiplier(plan.scale)} in each count"
     if isinstance(plan, StablePlan):
         return (
             f"Laplace, of scale {2 * plan.noise:.4g} in the distance to instability, and "

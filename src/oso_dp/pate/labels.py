@@ -45,7 +45,8 @@ def label_pool(
     teachers = int(facts["teachers"])
     plan = section.plan(teachers, epsilon, config.delta)
     name = ", ".join(f"{key} {value}" for key, value in facts.items())
-    voting = plan.start(teachers, Seeded(), f"{name}, {aggregator}, epsilon {epsilon:g}")
+    chosen = f"{aggregator}, {section.described}, epsilon {epsilon:g}, delta {config.delta:g}"
+    voting = plan.start(teachers, Seeded(), f"{name}, {chosen}")
     asked = votes[: section.queries]
     answers = [voting.answer(row) for row in asked]
     found = np.array([UNANSWERED if one is None else one for one in answers], dtype=np.int64)

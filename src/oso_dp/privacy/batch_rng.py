@@ -130,7 +130,9 @@ class BatchRNG:
 
         Of 53 random bits each: a number is at most 37.4 times the scale.
         """
-        words = self._words(run_id, f"laplace/{purpose}", step)(2 * count) >> np.uint64(11)
+        words = self._words(run_id, f"laplace/{purpose}/{scale:.7g}", step)(2 * count) >> np.uint64(
+            11
+        )
         exponential = -np.log((words + 0.5) * 2.0**-53)
         return np.asarray(scale * (exponential[:count] - exponential[count:]))
 

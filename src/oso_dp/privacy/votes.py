@@ -104,9 +104,7 @@ class NoisyVotes(ABC, Generic[AnyPlan]):
             ValueError: after the planned queries.
         """
         if self.asked >= self.plan.queries:
-            raise ValueError(
-                f"queries: {self.plan.queries} were asked; must be <= that, the plan's"
-            )
+            raise ValueError(f"queries: {self.plan.queries} were asked; must be <= the plan's")
         votes = np.asarray(counts, dtype=np.float64)
         if votes.ndim != 1 or (votes < 0).any() or votes.sum() != self.teachers:
             raise OsoError(f"votes: must be counts >= 0 that add up to {self.teachers} teachers")
@@ -121,9 +119,11 @@ class NoisyVotes(ABC, Generic[AnyPlan]):
 
     def _normal(self, name: str, values: Counts, deviation: float) -> Counts:
         """The values with Gaussian noise of this query and purpose alone."""
-        noise = NoiseSpec(f"noise/{name}/{deviation:.7g}", torch.tensor([deviation]).double())
-        exact = [torch.from_numpy(values)[None]]
-        (noisy,) = self.random_numbers.add_noise([self.run_id], self.asked, exact, [noise])
+        noise = NoiseSpec(
+            f"noise/{name}/{deviation:.7g}", torch.tensor([deviation], dtype=torch.float64)
+        )
+        totals = [torch.from_numpy(values)[None]]
+        (noisy,) = self.random_numbers.add_noise([self.run_id], self.asked, totals, [noise])
         return noisy[0].numpy()
 
     def _laplace(self, name: str, count: int, scale: float) -> Counts:
