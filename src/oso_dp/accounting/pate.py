@@ -13,9 +13,11 @@ A data-dependent epsilon is itself a function of private data: publish it only o
 sanitized. Votes are whole counts, [queries, classes].
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +31,12 @@ from oso_dp.accounting.accountants import (
 )
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
-from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.votes import GaussianPlan, StablePlan, VotePlan
 
 _MOST_NOISE = 1e6
-AnyPlan = TypeVar("AnyPlan", bound=VotePlan)
+AnyPlan = TypeVar("AnyPlan", bound="VotePlan")
 Array = npt.NDArray[np.float64]
 
 ORDERS: Array = np.concatenate([np.arange(2, 100, 0.5), np.geomspace(100, 500, 60)])
@@ -151,6 +155,8 @@ def compute_data_dependent_epsilon(
 
     None for a plan whose costs do not depend on the votes.
     """
+    from oso_dp.privacy.votes import GaussianPlan, LaplacePlan  # they load torch
+
     if isinstance(plan, LaplacePlan):
         return laplace_epsilon(laplace_moments(votes, plan.scale).sum(axis=0), delta)
     if not isinstance(plan, GaussianPlan):
@@ -193,6 +199,8 @@ def calibrate_stable(queries: int, unstable: int, epsilon: float, delta: float) 
 
     Half of delta covers that a query is answered although one example decides it.
     """
+    from oso_dp.privacy.votes import StablePlan  # it loads torch
+
     check_delta(delta)
     if not 0 < epsilon <= MAX_EPSILON:
         raise OsoError(f"epsilon: {epsilon!r}; must be > 0 and <= {MAX_EPSILON:g}")

@@ -11,9 +11,12 @@ comparison by at most 1 / noise. So the local sensitivities at each distance are
 of a function of z over windows of z, which a grid bounds from above.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +30,9 @@ from oso_dp.accounting.pate import (
     gaussian_rdp,
 )
 from oso_dp.errors import OsoError
-from oso_dp.privacy.votes import GaussianPlan
+
+if TYPE_CHECKING:
+    from oso_dp.privacy.votes import GaussianPlan
 
 Cost = Callable[[Array], Array]  # of z
 
