@@ -155,7 +155,7 @@ rule collect:
             for dataset in STUDY.datasets
             for teachers in STUDY.teachers.count
             for seed in STUDY.seeds
-            for name, aggregator in STUDY.aggregators.named.items()
+            for name, aggregator in STUDY.aggregators.by_name.items()
             for epsilon in aggregator.epsilons or STUDY.epsilons
         ],
     output:

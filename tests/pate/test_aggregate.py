@@ -283,6 +283,21 @@ def test_laplace_noise_of_another_scale_is_another() -> None:
     assert (first == second).mean() < 0.6
 
 
+def test_laplace_noise_has_the_tails_of_53_bits(monkeypatch) -> None:
+    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
+    monkeypatch.setattr(Seeded, "words", lambda self, *stream: lambda count: ends[:count])
+    voting = LaplacePlan(1, 3.0).start(10, Seeded(), "a")
+    assert voting._laplace(ARGMAX, 1, 3.0)[0] == pytest.approx(3 * 54 * math.log(2))
+
+
+def test_a_large_delta_is_said_to_be_one() -> None:
+    votes = agreeing()
+    for delta, warned in ((1e-3, False), (0.02, True)):
+        statement = aggregate(votes, delta=delta, answer_noise=20.0).statement
+        assert ("Delta is not below 1 / 100" in statement) == warned
+        assert "\n\n" not in statement
+
+
 def test_laplace_labels_are_right_as_often_as_their_noise_says() -> None:
     votes = np.tile([[60, 40]], (4000, 1))
     result = aggregate(votes, delta=1e-5, aggregator="laplace", scale=20.0)
@@ -334,6 +349,10 @@ def test_seeded_labels_repeat_and_system_labels_do_not() -> None:
         ({"answers": 3, "threshold": 1.0, "selection_noise": 1.0}, "answers: 3; must be <= qu"),
         ({"answers": 1.5, "threshold": 1.0, "selection_noise": 1.0}, "answers: 1.5; must be an"),
         ({"threshold": math.inf, "selection_noise": 1.0}, "threshold: inf; must be a finite"),
+        (
+            {"aggregator": "laplace", "scale": 1.0, "answer_noise": None, "delta": 1e-11},
+            "delta: 1e-11; must be >= 1e-10 for aggregator 'laplace'",
+        ),
         ({"seed": 3}, "seed: must be set if and only if randomness='seeded'"),
         ({"randomness": "none"}, "randomness: 'none'; must be one of"),
     ],

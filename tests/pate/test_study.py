@@ -180,7 +180,7 @@ def test_votes_are_read_whole_and_of_this_study_only(config, arrays, ballots, vo
 @pytest.mark.parametrize("epsilon", [20, 50])
 def test_labels_cost_their_epsilon_and_no_more(config, arrays, voted, aggregator, epsilon) -> None:
     labels, facts = label_pool(config, aggregator, epsilon, *voted, arrays)
-    queries = config.aggregator(aggregator).queries
+    queries = config.find_aggregator(aggregator).queries
     assert (labels[queries:] == -1).all()
     assert (labels[:queries] >= 0).sum() == facts["answered"] <= facts["answers"]
     planned = Ledger.from_json(facts["planned_ledger"])

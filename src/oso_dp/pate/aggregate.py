@@ -11,7 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oso_dp.accounting.accountants import check_delta, compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon, format_used_noise_multiplier
+from oso_dp.accounting.formatting import (
+    format_large_delta_warning,
+    format_spent_epsilon,
+    format_used_noise_multiplier,
+)
 from oso_dp.accounting.pate import calibrate_stable, check_votes, compute_data_dependent_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
@@ -20,6 +24,7 @@ from oso_dp.privacy.rng_sources import SOURCES, get_source
 from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
 
 UNANSWERED = -1
+_LEAST_DELTA = 1e-10  # far above the probability of noise that Laplace noise cannot have
 # The options of each aggregator: those it needs, and those it allows.
 AGGREGATORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gaussian": (("answer_noise",), ()),
@@ -152,6 +157,11 @@ def make_plan(aggregator: str, options: Mapping[str, Any], queries: int, delta: 
     check_delta(delta)
     if aggregator not in AGGREGATORS:
         raise OsoError(f"aggregator: {aggregator!r}; must be one of {', '.join(AGGREGATORS)}")
+    if aggregator in ("laplace", "stable") and delta < _LEAST_DELTA:
+        raise OsoError(
+            f"delta: {delta:g}; must be >= {_LEAST_DELTA:g} for aggregator {aggregator!r}, whose "
+            "noise has 53 random bits"
+        )
     needed, allowed = AGGREGATORS[aggregator]
     for name in needed:
         if name not in options:
@@ -178,21 +188,20 @@ def make_plan(aggregator: str, options: Mapping[str, Any], queries: int, delta: 
 def _statement(
     plan: VotePlan, teachers: int, answered: int, epsilon: float, delta: float, randomness: str
 ) -> str:
-    return "\n".join(
-        [
-            f"({format_spent_epsilon(epsilon)}, {delta!r})-differential privacy, by rdp "
-            "accounting.",
-            "Protected: one example of the teachers' training data. Neighbours: data sets that "
-            "differ by one example added or removed.",
-            f"Released: the labels of {answered} of {plan.queries} queries, and which these are. "
-            f"Epsilon counts {_counted(plan)}.",
-            f"Noise: {_noise(plan)}.",
-            f"Assumed: {teachers} teachers, trained on disjoint parts; the part of an example does "
-            "not depend on the others. The inputs of the queries are public.",
-            "Not included: what else was released about these data.",
-            f"Randomness: {RANDOMNESS[randomness]}",
-        ]
-    )
+    lines = [
+        f"({format_spent_epsilon(epsilon)}, {delta!r})-differential privacy, by rdp accounting.",
+        "Protected: one example of the teachers' training data. Neighbours: data sets that differ "
+        "by one example added or removed.",
+        f"Released: the labels of {answered} of {plan.queries} queries, and which these are. "
+        f"Epsilon counts {_counted(plan)}.",
+        f"Noise: {_noise(plan)}.",
+        f"Assumed: {teachers} teachers, trained on disjoint parts; the part of an example does not "
+        "depend on the others. The inputs of the queries are public.",
+        "Not included: what else was released about these data.",
+        f"Randomness: {RANDOMNESS[randomness]}",
+        format_large_delta_warning(delta, teachers),
+    ]
+    return "\n".join(line for line in lines if line)
 
 
 def _counted(plan: VotePlan) -> str:

@@ -1,5 +1,6 @@
 """The configuration of a study of PATE (config/pate.yaml), and the plans that it defines."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +34,7 @@ class Training(Section):
     learning_rate: Positive
     shift: Annotated[Integer, Field(ge=0, le=10)] = Field(0, description="Pixels; of images only.")
 
-    def of(self, dataset: str) -> NetworkTraining:
+    def make_training(self, dataset: str) -> NetworkTraining:
         """The training on a data set."""
         is_image = len(dataset_info(dataset).input_shape) == 3
         shift = self.shift if is_image else 0
@@ -54,30 +55,30 @@ class Student(Training):
     round_epochs: Count = Field(10, description="In place of epochs, in these rounds.")
 
 
-class Aggregator(Section):
+class Aggregator(Section, ABC):
     """An aggregator's queries; its noise is calibrated to each epsilon."""
 
     queries: Count
     epsilons: list[Epsilon] | None = Field(None, description="In place of the study's.")
 
-    def plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
+    @abstractmethod
+    def make_plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
         """The plan with the least noise whose epsilon at delta is at most this."""
-        raise NotImplementedError
 
     @property
-    def described(self) -> str:
+    def options_text(self) -> str:
         """The options as name=value, separated by a comma and a space."""
         options = self.model_dump(exclude={"epsilons"}, exclude_none=True)
         return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
 class LaplaceAggregator(Aggregator):
-    def plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
+    def make_plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
         return calibrate(lambda noise: LaplacePlan(self.queries, noise), epsilon, delta)
 
 
 class GaussianAggregator(Aggregator):
-    def plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
+    def make_plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
         return calibrate(lambda noise: GaussianPlan(self.queries, noise), epsilon, delta)
 
 
@@ -92,7 +93,7 @@ class ConfidentAggregator(Aggregator):
             raise ValueError(f"answers: {self.answers}; must be <= queries, {self.queries}")
         return self
 
-    def plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
+    def make_plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
         threshold = self.threshold * teachers
 
         def make(noise: float) -> VotePlan:
@@ -105,7 +106,7 @@ class ConfidentAggregator(Aggregator):
 class StableAggregator(Aggregator):
     unstable: Count
 
-    def plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
+    def make_plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
         return calibrate_stable(self.queries, self.unstable, epsilon, delta)
 
 
@@ -116,7 +117,7 @@ class Aggregators(Section):
     stable: StableAggregator | None = None
 
     @property
-    def named(self) -> dict[str, Aggregator]:
+    def by_name(self) -> dict[str, Aggregator]:
         found = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: one for name, one in found.items() if one is not None}
 
@@ -137,7 +138,7 @@ class PateConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "PateConfig":
-        if not self.aggregators.named:
+        if not self.aggregators.by_name:
             raise ValueError("aggregators: none; must be one or more")
         for name, section in self.datasets.items():
             try:
@@ -156,7 +157,7 @@ class PateConfig(Section):
         if self.delta >= 1 / info.examples:
             raise OsoError(f"delta {self.delta:g}; must be < 1 / {info.examples} examples")
         pool = (info.test_examples + 1) // 2
-        for key, aggregator in self.aggregators.named.items():
+        for key, aggregator in self.aggregators.by_name.items():
             if aggregator.queries > pool:
                 raise OsoError(
                     f"aggregators.{key}.queries {aggregator.queries}; must be <= {pool}, the pool"
@@ -164,23 +165,23 @@ class PateConfig(Section):
         for count in self.teachers.count:
             if count > info.examples:
                 raise OsoError(f"{count} teachers; must be <= {info.examples} examples")
-            for key, aggregator in self.aggregators.named.items():
+            for key, aggregator in self.aggregators.by_name.items():
                 for epsilon in aggregator.epsilons or self.epsilons:
                     try:
-                        aggregator.plan(count, epsilon, self.delta).check(count)
+                        aggregator.make_plan(count, epsilon, self.delta).check(count)
                     except OsoError as error:
                         raise OsoError(
                             f"aggregators.{key} at epsilon {epsilon:g}: {error}"
                         ) from None
 
-    def aggregator(self, name: str) -> Aggregator:
+    def find_aggregator(self, name: str) -> Aggregator:
         """OsoError for one that the study does not have."""
-        found = self.aggregators.named
+        found = self.aggregators.by_name
         if name not in found:
             raise OsoError(f"aggregator: {name!r}; must be one of {', '.join(found)}")
         return found[name]
 
-    def dataset(self, name: str) -> PateDataset:
+    def find_dataset(self, name: str) -> PateDataset:
         """OsoError for one that the study does not have."""
         if name not in self.datasets:
             raise OsoError(f"dataset: {name!r}; must be one of {', '.join(self.datasets)}")

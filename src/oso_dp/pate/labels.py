@@ -37,15 +37,15 @@ def label_pool(
     The data are public, so the costs from the votes are shown, and the accuracies from the pool's
     own labels, which nothing else reads. OsoError for an epsilon that the aggregator does not have.
     """
-    section = config.aggregator(aggregator)
+    section = config.find_aggregator(aggregator)
     allowed = section.epsilons or config.epsilons
     if epsilon not in allowed:
         names = ", ".join(f"{one:g}" for one in allowed)
         raise OsoError(f"epsilon: {epsilon:g}; must be one of {names} for {aggregator}")
     teachers = int(facts["teachers"])
-    plan = section.plan(teachers, epsilon, config.delta)
+    plan = section.make_plan(teachers, epsilon, config.delta)
     name = ", ".join(f"{key} {value}" for key, value in facts.items())
-    chosen = f"{aggregator}, {section.described}, epsilon {epsilon:g}, delta {config.delta:g}"
+    chosen = f"{aggregator}, {section.options_text}, epsilon {epsilon:g}, delta {config.delta:g}"
     voting = plan.start(teachers, Seeded(), f"{name}, {chosen}")
     asked = votes[: section.queries]
     answers = [voting.answer(row) for row in asked]
@@ -58,7 +58,7 @@ def label_pool(
     return labels, {
         **facts,
         "aggregator": aggregator,
-        "options": section.described,
+        "options": section.options_text,
         "plan": {key: value for key, value in asdict(plan).items() if value is not None},
         "queries": plan.queries,
         "answers": plan.answers,

@@ -30,7 +30,7 @@ def train_students(
     if facts["data"] != arrays.digest:
         raise OsoError(f"labels: of data {facts['data'][:12]}; must be {arrays.digest[:12]}")
     dataset = facts["dataset"]
-    model, training = config.dataset(dataset).model, config.student.of(dataset)
+    model, training = config.find_dataset(dataset).model, config.student.make_training(dataset)
     pool = torch.from_numpy(arrays.test_inputs[POOL])
     test = torch.from_numpy(arrays.test_inputs[TEST])
     truth = torch.from_numpy(arrays.test_targets[TEST])

@@ -28,7 +28,7 @@ KIND = "votes"
 
 def load_dataset(config: PateConfig, dataset: str, path: Path) -> Arrays:
     """The prepared data; OsoError for others, and for a data set that the study does not have."""
-    options = make_data_options(config.dataset(dataset).model, OOV_WORDS[0])
+    options = make_data_options(config.find_dataset(dataset).model, OOV_WORDS[0])
     return load_prepared(path, dataset, options)
 
 
@@ -50,7 +50,7 @@ def vote(
 
     OsoError for a data set, a number of teachers, a seed or a shard that the study does not have.
     """
-    section = config.dataset(dataset)
+    section = config.find_dataset(dataset)
     for name, value, allowed in (
         ("teachers", teachers, config.teachers.count),
         ("seed", seed, config.seeds),
@@ -68,7 +68,7 @@ def vote(
     for number in numbers:
         rows = torch.from_numpy(np.flatnonzero(parts == number))
         name = f"teacher {number} of {teachers}, {dataset}, seed {seed}"
-        training = config.teachers.of(dataset)
+        training = config.teachers.make_training(dataset)
         network = train_network(section.model, inputs[rows], targets[rows], training, name)
         votes[np.arange(len(pool)), predict(network, public).argmax(dim=1).numpy()] += 1
     facts = _facts(config, dataset, teachers, seed, arrays)
@@ -80,7 +80,7 @@ def _facts(
 ) -> dict[str, Any]:
     """All that decides the votes."""
     training = config.teachers.model_dump(exclude={"count", "shards"})
-    section = config.dataset(dataset)
+    section = config.find_dataset(dataset)
     of = {"dataset": dataset, "model": section.model, "teachers": teachers, "seed": seed}
     return {**of, **training, "data": arrays.digest}
 
