@@ -95,6 +95,18 @@ def test_the_data_dependent_epsilon_is_shown_for_public_data_only() -> None:
     assert str(result.data_dependent_epsilon)[:5] not in result.statement
 
 
+@pytest.mark.parametrize("plan", [GaussianPlan(30, 2.0, 4, 8.0, 3.0), LaplacePlan(30, 2.0)])
+def test_the_ledger_has_every_comparison_and_every_answer(plan) -> None:
+    voting = plan.start(10, Seeded(), "a")
+    answered = sum(voting.answer(np.array([7, 3])) is not None for _ in range(30))
+    assert answered == voting.answered
+    recorded = {queries[0].name: count for queries, count in voting.ledger.steps}
+    if isinstance(plan, LaplacePlan):
+        assert voting.ledger == plan.ledger
+    else:
+        assert recorded == {THRESHOLD: 30, ARGMAX: answered}
+
+
 @settings(max_examples=50)
 @given(st.integers(1, 30), st.integers(1, 30), st.booleans())
 def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> None:
