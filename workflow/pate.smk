@@ -118,6 +118,10 @@ rule label:
         mem_mb=2000,
         runtime=30,
     params:
+        decided_by=lambda wildcards: [
+            STUDY.find_aggregator(wildcards.aggregator).options_text({"epsilons"}),
+            STUDY.delta,
+        ],
         votes=lambda wildcards, input: [f"--votes={path}" for path in input.votes],
     shell:
         "oso pate label {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"

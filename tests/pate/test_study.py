@@ -255,6 +255,9 @@ def test_rows_are_stored_once_and_accounted_for(config, arrays, voted, tmp_path)
         write_rows(parts[-1], train_students(config, read, same, arrays))
     assert collect_rows(parts, tmp_path / "store") == 4
     assert collect_rows(parts[:1], tmp_path / "store") == 4
+    other = parse_pate_config(changed(student__epochs=1), "")
+    write_rows(parts[1], train_students(other, read, same, arrays))
+    assert collect_rows(parts[1:], tmp_path / "store") == 6
     stored = read_rows(tmp_path / "store" / FILE)
     assert not stored.duplicated(KEY).any()
     accounts = account_rows(stored)

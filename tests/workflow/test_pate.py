@@ -23,14 +23,18 @@ def run_pate(repo, tmp_path):
     return run
 
 
-def test_a_dry_run_lists_each_shard_and_labelling(run_pate) -> None:
-    planned = run_pate("--dry-run")
+def planned_jobs(planned: subprocess.CompletedProcess) -> dict[str, int]:
+    """How many jobs of each rule a dry run lists."""
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    counts = {
+    return {
         line.split()[0]: int(line.split()[1])
         for line in planned.stdout.splitlines()
         if line.startswith(("votes ", "label ", "student ", "data "))
     }
+
+
+def test_a_dry_run_lists_each_shard_and_labelling(run_pate) -> None:
+    counts = planned_jobs(run_pate("--dry-run"))
     assert counts == {"data": 1, "votes": 2, "label": 2, "student": 2}
 
 
@@ -51,3 +55,8 @@ def test_a_whole_study_is_stored_and_accounted_for(run_pate, tmp_path) -> None:
     check_pate_budgets(account_rows(rows))
     again = run_pate()
     assert "Nothing to be done" in again.stdout + again.stderr
+    # Another delta needs other noise, and the same teachers.
+    assert planned_jobs(run_pate("--dry-run", "--config", "delta=1e-6")) == {
+        "label": 2,
+        "student": 2,
+    }

@@ -33,28 +33,28 @@ from oso_dp.analysis.verdicts import Sample, difference, margin_of
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.results.pate_rows import LABELLING
 
-# What decides a labelling, whatever the student.
-_LABELS = ["dataset", "teachers", "aggregator", "epsilon", "seed"]
+_NAMED = ["dataset", "teachers", "aggregator", "epsilon", "seed"]  # where a labelling is named
 
 
 def account_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Of each labelling: its budget, and epsilon of the planned and of the released ledger."""
     found = []
-    for row in rows.drop_duplicates(_LABELS).to_dict("records"):
+    for row in rows.drop_duplicates(LABELLING).to_dict("records"):
         spent = {
             name: compute_epsilon([Ledger.from_json(row[ledger])], row["delta"])
             for name, ledger in (("planned", "planned_ledger"), ("released", "ledger"))
         }
-        found.append({**{name: row[name] for name in _LABELS}, "delta": row["delta"], **spent})
-    columns = [*_LABELS, "delta", "planned", "released"]
+        found.append({**{name: row[name] for name in _NAMED}, "delta": row["delta"], **spent})
+    columns = [*_NAMED, "delta", "planned", "released"]
     return pd.DataFrame(found, columns=columns)
 
 
 def check_pate_budgets(accounts: pd.DataFrame) -> None:
     """OsoError if what was planned exceeds a budget, or what was released the plan."""
     for row in accounts.to_dict("records"):
-        name = ", ".join(f"{label}={row[label]}" for label in _LABELS)
+        name = ", ".join(f"{label}={row[label]}" for label in _NAMED)
         for spent, budget in (("planned", "epsilon"), ("released", "planned")):
             if not row[spent] <= row[budget] * (1 + ROUNDING):
                 raise OsoError(
@@ -189,8 +189,8 @@ _TEST_SPLIT = "test_odd"  # as the students' test examples
 
 def summarize_epsilons(rows: pd.DataFrame) -> pd.DataFrame:
     """Epsilon of each labelling four ways, the means over seeds; with accuracies."""
-    once = rows.drop_duplicates(_LABELS)
-    keys = ["dataset", "teachers", "aggregator", "epsilon"]
+    once = rows.drop_duplicates(LABELLING)
+    keys = ["dataset", "teachers", "aggregator", "options", "epsilon"]
     means = once.groupby(keys, sort=False)[_MEANS].mean().reset_index()
     return means.assign(queries=once.groupby(keys, sort=False)["queries"].first().to_numpy())
 
@@ -279,7 +279,9 @@ def _student_claim(compared: pd.DataFrame) -> tuple[str, str]:
 
 
 def _dependent_claim(rows: pd.DataFrame) -> tuple[str, str]:
-    rows = rows.dropna(subset=["epsilon_exact", "epsilon_data_dependent"]).drop_duplicates(_LABELS)
+    rows = rows.dropna(subset=["epsilon_exact", "epsilon_data_dependent"]).drop_duplicates(
+        LABELLING
+    )
     if rows.empty:
         return NOT_RUN, "no labels with Gaussian noise"
     ratio = rows["epsilon_data_dependent"] / rows["epsilon_exact"]

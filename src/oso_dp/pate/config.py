@@ -20,13 +20,20 @@ Count = Annotated[Integer, Field(ge=1, le=10**6)]
 Positive = Annotated[Real, Field(gt=0, le=1e6)]
 
 
+class _Options(Section):
+    def options_text(self, without: set[str]) -> str:
+        """The options as name=value, separated by a comma and a space."""
+        options = self.model_dump(exclude=without, exclude_none=True)
+        return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
+
+
 class PateDataset(Section):
     """A data set. Its test examples with even index are the pool; the others test students."""
 
     model: str
 
 
-class Training(Section):
+class Training(_Options):
     """Of a network, see `oso_dp.pate.networks.NetworkTraining`."""
 
     epochs: Count
@@ -55,7 +62,7 @@ class Student(Training):
     round_epochs: Count = Field(10, description="In place of epochs, in these rounds.")
 
 
-class Aggregator(Section, ABC):
+class Aggregator(_Options, ABC):
     """An aggregator's queries; its noise is calibrated to each epsilon."""
 
     queries: Count
@@ -64,12 +71,6 @@ class Aggregator(Section, ABC):
     @abstractmethod
     def make_plan(self, teachers: int, epsilon: float, delta: float) -> VotePlan:
         """The plan with the least noise whose epsilon at delta is at most this."""
-
-    @property
-    def options_text(self) -> str:
-        """The options as name=value, separated by a comma and a space."""
-        options = self.model_dump(exclude={"epsilons"}, exclude_none=True)
-        return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
 class LaplaceAggregator(Aggregator):

@@ -45,7 +45,8 @@ def label_pool(
     teachers = int(facts["teachers"])
     plan = section.make_plan(teachers, epsilon, config.delta)
     name = ", ".join(f"{key} {value}" for key, value in facts.items())
-    chosen = f"{aggregator}, {section.options_text}, epsilon {epsilon:g}, delta {config.delta:g}"
+    options = section.options_text({"epsilons"})
+    chosen = f"{aggregator}, {options}, epsilon {epsilon:g}, delta {config.delta:g}"
     voting = plan.start(teachers, Seeded(), f"{name}, {chosen}")
     asked = votes[: section.queries]
     answers = [voting.answer(row) for row in asked]
@@ -58,7 +59,7 @@ def label_pool(
     return labels, {
         **facts,
         "aggregator": aggregator,
-        "options": section.options_text,
+        "options": options,
         "plan": {key: value for key, value in asdict(plan).items() if value is not None},
         "queries": plan.queries,
         "answers": plan.answers,

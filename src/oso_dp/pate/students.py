@@ -45,6 +45,7 @@ def train_students(
             {
                 **facts,
                 "learning": learning,
+                "student": config.student.options_text({"learning"}),
                 "student_accuracy": accuracy(student, test, truth),
                 "test_examples": len(truth),
                 "seconds": time.monotonic() - began,

@@ -36,6 +36,7 @@ _SCHEMA = pa.schema(
         ("delta", pa.float64()),
         ("seed", pa.int64()),
         ("learning", pa.string()),  # supervised or pseudo_labels
+        ("student", pa.string()),  # options of its training, as `options`
         ("epsilon_rdp", pa.float64()),  # of the plan; independent of the votes, as the next
         ("epsilon_exact", pa.float64()),
         ("epsilon_data_dependent", pa.float64()),  # of what was released
@@ -57,8 +58,9 @@ _SCHEMA = pa.schema(
     metadata={"oso_pate_version": "1"},
 )
 COLUMNS = _SCHEMA.names
-_DECIDING = COLUMNS[: COLUMNS.index("plan")]
-KEY = [*_DECIDING, "epsilon", "delta", "seed", "learning"]
+# What decides the labels; and the student.
+LABELLING = [*COLUMNS[: COLUMNS.index("plan")], "epsilon", "delta", "seed"]
+KEY = [*LABELLING, "learning", "student"]
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]] | pd.DataFrame) -> None:
