@@ -45,25 +45,18 @@ wildcard_constraints:
     aggregator="[a-z]+",
 
 
+def whole_config(wildcards, input):
+    """The configuration with the values of --config.
+
+    Snakemake does not compare parameters that are functions of inputs: `decided_by` decides.
+    """
+    return json.dumps(config, sort_keys=True)
+
+
 rule all:
     default_target: True
     input:
         BUILD / "collected.txt",
-
-
-rule config:
-    """The configuration of this call, with the values of --config."""
-    output:
-        BUILD / "config.json",
-    log:
-        BUILD / "logs" / "config.log",
-    localrule: True
-    conda:
-        "../environment.yml"
-    params:
-        config=json.dumps(config, sort_keys=True),
-    shell:
-        "echo {params.config:q} > {output:q} 2> {log:q}"
 
 
 rule data:
@@ -81,7 +74,6 @@ rule data:
 rule votes:
     """Train a shard of the teachers."""
     input:
-        config=ancient(BUILD / "config.json"),
         data=ancient("build/data/{dataset}.npz"),
     output:
         BUILD / "votes" / f"{VOTED}.shard{{shard}}.npz",
@@ -93,9 +85,10 @@ rule votes:
         mem_mb=2000,
         runtime=120,
     params:
+        config=whole_config,
         decided_by=json.dumps(STUDY.teachers.model_dump(exclude={"count"})),  # a change trains anew
     shell:
-        "oso pate votes {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
+        "echo {params.config:q} | oso pate votes - --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
         " --seed {wildcards.seed} --shard {wildcards.shard} --data {input.data:q} --output {output:q}"
         " > {log:q} 2> >(tee -a {log:q} >&2)"
 
@@ -103,7 +96,6 @@ rule votes:
 rule label:
     """Answer the queries privately."""
     input:
-        config=ancient(BUILD / "config.json"),
         data=ancient("build/data/{dataset}.npz"),
         votes=[
             BUILD / "votes" / f"{VOTED}.shard{shard}.npz" for shard in range(STUDY.teachers.shards)
@@ -118,13 +110,13 @@ rule label:
         mem_mb=2000,
         runtime=30,
     params:
-        decided_by=lambda wildcards: [
-            STUDY.find_aggregator(wildcards.aggregator).options_text({"epsilons"}),
-            STUDY.delta,
-        ],
+        config=whole_config,
+        decided_by=lambda wildcards: (
+            f"{STUDY.find_aggregator(wildcards.aggregator).options_text({'epsilons'})}, {STUDY.delta}"
+        ),
         votes=lambda wildcards, input: [f"--votes={path}" for path in input.votes],
     shell:
-        "oso pate label {input.config:q} --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
+        "echo {params.config:q} | oso pate label - --dataset {wildcards.dataset} --teachers {wildcards.teachers}"
         " --seed {wildcards.seed} --data {input.data:q} {params.votes:q}"
         " --aggregator {wildcards.aggregator} --epsilon {wildcards.epsilon} --output {output:q}"
         " > {log:q} 2> >(tee -a {log:q} >&2)"
@@ -133,7 +125,6 @@ rule label:
 rule student:
     """Train students on the labels."""
     input:
-        config=ancient(BUILD / "config.json"),
         data=ancient("build/data/{dataset}.npz"),
         labels=BUILD / "labels" / f"{ANSWERED}.npz",
     output:
@@ -146,9 +137,10 @@ rule student:
         mem_mb=2000,
         runtime=60,
     params:
+        config=whole_config,
         decided_by=json.dumps(STUDY.student.model_dump()),
     shell:
-        "oso pate student {input.config:q} --data {input.data:q} --labels {input.labels:q}"
+        "echo {params.config:q} | oso pate student - --data {input.data:q} --labels {input.labels:q}"
         " --output {output:q} > {log:q} 2> >(tee -a {log:q} >&2)"
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tests.study.test_users import study
@@ -95,7 +96,11 @@ def test_the_command_adds_runs_to_its_table_and_figures_show_them(plan, tmp_path
     assert sorted(table["step"].unique()) == [1, 10]
     whole = table["layer"] == WHOLE
     panels = [axes.get_title() for axes in threshold_chart(table[whole], "x").draw().axes]
-    assert panels == ["Online, ε = 8", "FixedQuantile, ε = 8, γ = 0.1"]
+    assert panels == ["Online, ε = 8, C₀ = 0.1", "FixedQuantile, ε = 8, γ = 0.1, C₀ = 0.1"]
+    # A run that differs in where C starts alone has a panel of its own.
+    far = table[whole].assign(run_id="far", threshold=100.0)
+    both = pd.concat([table[whole], far])
+    assert len(threshold_chart(both, "x").draw().axes) == 4
     assert layers_chart(table[~whole], "y").draw() is not None
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
     with pytest.raises(OsoError, match="is not a table of update norms"):

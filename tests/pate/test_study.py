@@ -1,7 +1,10 @@
 """A study of PATE: parts, votes, labels, students and rows, on a tiny problem."""
 
+import json
 from copy import deepcopy
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -379,3 +382,11 @@ def test_labels_of_another_epsilon_or_aggregator_are_refused(config, arrays, vot
 @pytest.mark.parametrize("name", ["pate.yaml", "ci/pate.yaml"])
 def test_the_configurations_of_the_project_are_allowed(repo, name) -> None:
     assert load_pate_config(repo / "config" / name).name in ("pate", "pate_smoke")
+
+
+def test_a_configuration_is_read_from_standard_input(config, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO(json.dumps(CONFIG)))
+    assert load_pate_config(Path("-")) == config
+    monkeypatch.setattr("sys.stdin", StringIO(json.dumps(CONFIG | {"seeds": []})))
+    with pytest.raises(OsoError, match=r"^configuration: seeds: "):
+        load_pate_config(Path("-"))

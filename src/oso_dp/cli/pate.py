@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-ConfigFile = Annotated[Path, typer.Argument(help="Configuration, such as config/pate.yaml.")]
+ConfigFile = Annotated[
+    Path, typer.Argument(help="Configuration, such as config/pate.yaml; - for standard input.")
+]
 Dataset = Annotated[str, typer.Option(help="Data set of the configuration.")]
 TeacherCount = Annotated[int, typer.Option(help="Number of teachers.")]
 Seed = Annotated[int, typer.Option(help="One of the configuration's seeds.")]

@@ -13,8 +13,15 @@ from oso_dp.errors import OsoError
 from oso_dp.models import fitting_models
 from oso_dp.pate.networks import NetworkTraining
 from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, VotePlan
-from oso_dp.study.config import Epsilon, Folder, Integer, Real, Section, validate
-from oso_dp.study.strict_yaml import read_text, read_yaml
+from oso_dp.study.config import (
+    Epsilon,
+    Folder,
+    Integer,
+    Real,
+    Section,
+    read_values,
+    validate,
+)
 
 Count = Annotated[Integer, Field(ge=1, le=10**6)]
 Positive = Annotated[Real, Field(gt=0, le=1e6)]
@@ -195,5 +202,5 @@ def parse_pate_config(values: Any, source: str) -> PateConfig:
 
 
 def load_pate_config(path: Path) -> PateConfig:
-    """Read and check a configuration file."""
-    return parse_pate_config(read_yaml(read_text(path), str(path)), str(path))
+    """Read and check a configuration file; the path - stands for standard input."""
+    return parse_pate_config(*read_values(path))

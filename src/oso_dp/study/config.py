@@ -420,13 +420,18 @@ def parse_config(values: Any, source: str, sources: Mapping[str, str] | None = N
 
 def load_config(path: Path) -> StudyConfig:
     """Read and check a configuration file (YAML or JSON); the path - stands for standard input."""
+    return parse_config(*read_values(path))
+
+
+def read_values(path: Path) -> tuple[Any, str]:
+    """The values of a configuration file, and its name in messages."""
     if str(path) != "-":
-        return parse_config(read_yaml(read_text(path), str(path)), str(path))
+        return read_yaml(read_text(path), str(path)), str(path)
     try:
         text = read_limited(sys.stdin)
     except UnicodeDecodeError:
         raise OsoError("configuration: not YAML (not UTF-8 text)") from None
-    return parse_config(read_yaml(text, "configuration"), "configuration")
+    return read_yaml(text, "configuration"), "configuration"
 
 
 def _first_line(error: ValidationError, prefix: str = "") -> str:

@@ -56,6 +56,7 @@ def threshold_chart(rows: pd.DataFrame, title: str) -> Chart:
         gamma = 0.5 if labels.is_missing(first["quantile"]) else float(first["quantile"])
         panel = f"{labels.method_label(first['method'])}, ε = {first['epsilon']:g}"
         panel += "" if labels.is_missing(first["quantile"]) else f", γ = {gamma:g}"
+        panel += f", C₀ = {first['threshold']:g}"  # of runs that differ in it alone
         parts += [
             run.assign(panel=panel, line=_THRESHOLD, value=run["threshold"], q10=None, q90=None),
             run.assign(panel=panel, line=_QUANTILE, value=run[f"q{round(100 * gamma)}"]),
