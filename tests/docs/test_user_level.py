@@ -55,9 +55,30 @@ def test_verdicts_are_those_of_the_rule(page, users) -> None:
 
 def test_numbers_of_the_evidence_are_stated(page, users) -> None:
     data = judge_claims(users).set_index("claim")
-    for claim, words in (("U1", "points below"), ("U4", "% more noise")):
+    for claim, words in (("U1", "points below"), ("U4", "% more noise"), ("U6", "points below")):
         row = data.loc[claim]
         row = row.iloc[0] if isinstance(row, pd.DataFrame) else row
         size = abs(row["advantage"]) * (100 if claim == "U4" else 1)
         (line,) = re.findall(rf"^\| {claim} \|.*$", page, re.MULTILINE)
         assert f"{size:.1f} {words}" in line
+        if claim == "U6":
+            assert f"[{row['low']:+.1f}, {row['high']:+.1f}]" in line
+
+
+def test_the_size_of_the_study_is_stated(page, users) -> None:
+    linear = users.runs[users.runs["model"] == "softmax_regression"]
+    hours = linear["wall_seconds"].sum() / 3600
+    assert f"{len(linear):,} runs took {hours:.1f} core-hours" in " ".join(page.split())
+
+
+def test_smaller_local_steps_have_a_smaller_best_threshold(page, users) -> None:
+    points = users.points[users.points["method"] == "fixed_threshold"]
+    points = points[(points["epsilon"] == 8) & (points["model"] == "softmax_regression")]
+    best = points.loc[points.groupby(["local", "learning_rate"])["mean"].idxmax()]
+    table = best.pivot(index="learning_rate", columns="local", values="threshold")
+    small, usual = (table[name] for name in sorted(table, key=lambda name: "=0.1" in name))
+    below = table.index < 10
+    assert below.sum() == 4
+    assert {round(ratio, 1) for ratio in (usual / small)[below]} == {3.2}
+    assert (usual[~below] == small[~below]).all()
+    assert "below 10 the best C is 3.2 times smaller" in page

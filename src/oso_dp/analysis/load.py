@@ -11,12 +11,14 @@ from oso_dp.analysis.side_measurements import (
     SIGNS,
     STEP_TIMES,
     UPDATE_NORMS,
+    WRITER_SERIES,
     read_cosine,
     read_pate_published,
     read_signs,
     read_step_times,
     read_update_norms,
     read_vocabulary_coverage,
+    read_writer_series,
 )
 from oso_dp.errors import OsoError
 from oso_dp.results.pate_rows import FILE as PATE
@@ -54,4 +56,5 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
         read_update_norms(results / UPDATE_NORMS),
         read_pate(results / PATE),
         read_pate_published(results / PATE_PUBLISHED),
+        read_writer_series(results / WRITER_SERIES),
     )

@@ -11,7 +11,7 @@ grid, but its noise is not that of a composed grid: its cohorts give only the si
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.side_measurements import no_step_times
+from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, WRITER_SERIES_COLUMNS
 from oso_dp.analysis.values import (
     add_keys,
     checkpoints_by_rule,
@@ -148,12 +148,17 @@ class ResultSet:
     cosine: pd.DataFrame = field(
         default_factory=pd.DataFrame
     )  # see `side_measurements.read_cosine`
-    step_times: pd.DataFrame = field(default_factory=no_step_times)
+    step_times: pd.DataFrame = field(
+        default_factory=partial(pd.DataFrame, columns=STEP_TIME_COLUMNS)
+    )
     signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `side_measurements.read_signs`
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # see above
     update_norms: pd.DataFrame = field(default_factory=pd.DataFrame)  # see above
     pate: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `results.pate_rows`
     pate_published: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `analysis.pate`
+    writer_series: pd.DataFrame = field(
+        default_factory=partial(pd.DataFrame, columns=WRITER_SERIES_COLUMNS)
+    )  # see `side_measurements.read_writer_series`
     _tables: dict[Hashable, Any] = field(default_factory=dict)
 
     def cache_table(self, name: Hashable, compute: Callable[[], Result]) -> Result:

@@ -1,4 +1,4 @@
-"""Side measurements in a results folder: cosines, signs, update norms, step times, OOV rates."""
+"""Side measurements in a results folder, such as cosines, update norms and step times."""
 
 from pathlib import Path
 
@@ -102,6 +102,24 @@ def read_update_norms(path: Path) -> pd.DataFrame:
     return _read(path, columns, needed, numbers, "update norms", "`oso diagnose updates`")
 
 
+WRITER_SERIES = "writer_series.csv"  # in a results folder
+WRITER_SERIES_COLUMNS = [
+    *("dataset", "model", "method", "k", "epsilon", "seed", "learning_rate", "run_id"),
+    *("code_hash", "series", "accuracy"),
+]
+
+
+def read_writer_series(path: Path) -> pd.DataFrame:
+    """The table, columns `WRITER_SERIES_COLUMNS` and more; empty where there is no file.
+
+    Raises OsoError for a malformed file.
+    """
+    columns = WRITER_SERIES_COLUMNS
+    needed = [name for name in columns if name != "epsilon"]  # which no_dp lacks
+    numbers = ["k", "epsilon", "seed", "accuracy"]
+    return _read(path, columns, needed, numbers, "writer series", "`oso diagnose series`")
+
+
 PATE_PUBLISHED = "pate_published.csv"  # in a results folder
 PATE_PUBLISHED_COLUMNS = [
     *("quantity", "source", "printed", "ours", "tolerance", "agrees", "remark"),
@@ -136,11 +154,6 @@ def read_step_times(path: Path) -> pd.DataFrame:
     if not (table[positive] > 0).all(axis=None):
         raise OsoError(f"{path}: rows or numbers are missing; {', '.join(positive)} must be > 0")
     return table
-
-
-def no_step_times() -> pd.DataFrame:
-    """An empty table."""
-    return pd.DataFrame(columns=STEP_TIME_COLUMNS)
 
 
 def _read(

@@ -29,6 +29,7 @@ from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
 from oso_dp.cli.update_norms import updates
 from oso_dp.cli.verify import verify
+from oso_dp.cli.writer_series import series
 from oso_dp.option_types import integer, path, real_number
 
 app = typer.Typer(
@@ -41,7 +42,7 @@ app = typer.Typer(
 
 diagnose = typer.Typer(
     name="diagnose",
-    help="Compare sanitized with true gradients or updates during a run, on public data.",
+    help="Look into runs on public data: true gradients, users' updates, groups of test examples.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -103,6 +104,7 @@ app.add_typer(diagnose)
 diagnose.command()(_with_types(cosine))
 diagnose.command()(_with_types(signs))
 diagnose.command()(_with_types(updates))
+diagnose.command()(_with_types(series))
 app.add_typer(pate)
 pate.command()(_with_types(votes))
 pate.command()(_with_types(label))

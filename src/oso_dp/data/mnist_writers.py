@@ -5,6 +5,7 @@ No writer of a training digit wrote a test digit.
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,11 @@ from oso_dp.data.sources import QMNIST
 from oso_dp.errors import OsoError
 
 _LABEL, _WRITER = 0, 2  # columns of QMNIST's table
+
+# The two groups of people who wrote MNIST's test digits: high school students (NIST's series hsf_4,
+# harder to read), then employees of the census bureau (hsf_0). QMNIST found where one ends.
+TEST_SERIES: Final = {"students": slice(0, 5001), "employees": slice(5001, 10000)}
+TEST_SERIES_DATASETS: Final = ("mnist", "mnist_writers", "mnist_dealt")
 
 
 def build(data_dir: Path | None, cache: Path) -> tuple[Arrays, dict]:

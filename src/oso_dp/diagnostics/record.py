@@ -13,6 +13,7 @@ from oso_dp.analysis.side_measurements import HASHES
 from oso_dp.diagnostics.cosine import Similarity
 from oso_dp.diagnostics.signs import StepSigns
 from oso_dp.diagnostics.update_norms import UpdateNorms
+from oso_dp.diagnostics.writer_series import SeriesAccuracy
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
 from oso_dp.study.cohort import Cohort, Run
@@ -54,11 +55,19 @@ def write_update_norms(path: Path, cohort: Cohort, run: Run, norms: Sequence[Upd
     _add_run(path, run_columns, run, norms, "oso diagnose updates")
 
 
+def write_series(path: Path, cohort: Cohort, run: Run, rows: Sequence[SeriesAccuracy]) -> None:
+    """Write one row per series; see `write_signs`."""
+    names = ("dataset", "model", "method", "k", "epsilon")
+    run_columns = {name: getattr(cohort, name) for name in names}
+    run_columns |= {"seed": run.seed, "learning_rate": run.learning_rate}
+    _add_run(path, run_columns, run, rows, "oso diagnose series")
+
+
 def _add_run(
     path: Path,
     run_columns: dict[str, Any],
     run: Run,
-    rows: Sequence[StepSigns | UpdateNorms],
+    rows: Sequence[StepSigns | UpdateNorms | SeriesAccuracy],
     command: str,
 ) -> None:
     run_columns |= {"run_id": run.run_id, "code_hash": code_hash()}

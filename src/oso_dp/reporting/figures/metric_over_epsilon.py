@@ -4,7 +4,8 @@ k = 7: Figure 3 (MNIST), Figure 4 (Fashion-MNIST), Figure 5 (AG News). k = 9: Fi
 Figure 7 (Fashion-MNIST), Figure 8 (AG News). k = 5: Figure 9, Figure 10, Figure 11.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -134,12 +135,19 @@ def metric_chart(cells: pd.DataFrame, title: str, methods: list[str]) -> Chart:
         at = f"{title}, ε = {labels.format_budget(design[0])}"
         return dot_chart(values, metric, at, methods)
     lines = [
-        Line(mean, {"color": colours(methods)["no_dp"], "linestyle": (0, (1, 1.5)),
-                    "label": "NoDP, ours"})
+        no_dp_line(mean, methods, "NoDP, ours")
         for mean in ours.loc[ours["epsilon"].isna(), "mean"].dropna()
-    ]  # fmt: skip
+    ]
     axis = budget_axis(design, "ε of the complete grid")
     return line_chart(known, metric, title, methods, axis, lines)
+
+
+def no_dp_line(
+    mean: float, methods: Iterable[str], label: str, panel: Mapping[str, Any] | None = None
+) -> Line:
+    """The accuracy without privacy, across a panel."""
+    style = {"color": colours(methods)["no_dp"], "linestyle": (0, (1, 1.5)), "label": label}
+    return Line(mean, style, panel or {})
 
 
 def budget_axis(epsilons: Sequence[float], label: str) -> Axis:
