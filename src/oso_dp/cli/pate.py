@@ -96,7 +96,8 @@ def student(
     rows = train_students(study, found, facts, arrays)
     write_rows(output, rows)
     for row in rows:
-        print(f"{row['dataset']}, {row['learning']}: {row['student_accuracy']:.2%}")
+        reached = f"{row['student_accuracy']:.2%}" if row["answered"] else "no query was answered"
+        print(f"{row['dataset']}, {row['learning']}: {reached}")
 
 
 def collect_students(

@@ -46,7 +46,7 @@ _SCHEMA = pa.schema(
         ("label_accuracy", pa.float64()),  # of the answers
         ("teacher_accuracy", pa.float64()),  # mean, on the pool
         ("ensemble_accuracy", pa.float64()),  # of the votes without noise, on the pool
-        ("student_accuracy", pa.float64()),
+        ("student_accuracy", pa.float64()),  # NaN where no query was answered
         ("test_examples", pa.int64()),
         ("seconds", pa.float64()),  # of the student
         ("device", pa.string()),

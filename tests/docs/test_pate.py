@@ -1,0 +1,77 @@
+"""Numbers of docs/user/pate.md are those of the rows in results/pate."""
+
+import re
+
+import pytest
+
+from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.pate import compare_students, judge_pate_claims, summarize_epsilons
+
+NAMES = {
+    "MNIST": "mnist",
+    "Fashion-MNIST": "fashion_mnist_labels",
+    "AG News (part)": "ag_news_partial",
+}
+
+
+@pytest.fixture(scope="module")
+def page(repo) -> str:
+    return (repo / "docs/user/pate.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def study(repo):
+    return read_result_set(repo / "results/pate")
+
+
+def lines(page: str, columns: int) -> list[list[str]]:
+    """The rows about a data set of the tables with this many columns."""
+    found = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in found if len(row) == columns]
+    return [row for row in rows if row[0] in NAMES]
+
+
+def test_students_and_gradient_methods_are_the_best_of_the_rows(page, study) -> None:
+    compared = compare_students(study)
+    is_student = compared["approach"].str.startswith("PATE")
+    stated = lines(page, 6)
+    assert len(stated) == 9
+    for name, epsilon, *cells in stated:
+        here = (compared["dataset"] == NAMES[name]) & (compared["epsilon"] == float(epsilon))
+        for side, (approach, accuracy) in ((True, cells[:2]), (False, cells[2:])):
+            rows = compared[here & (is_student == side) & (compared["seeds"] == 3)]
+            if rows.empty:
+                assert (side, approach) == (False, "not run")
+                continue
+            best = rows.loc[rows["mean"].idxmax()]
+            named = f"{best['approach']}, {best['learning'].replace('_', '-')}"
+            assert approach == (named.removeprefix("PATE, ") if side else best["approach"])
+            mean, std = (100 * best[column] for column in ("mean", "std"))
+            assert accuracy == f"{mean:.1f} ± {std:.1f}"
+
+
+def test_epsilons_are_the_means_over_seeds(page, study) -> None:
+    table = summarize_epsilons(study.pate).set_index(["dataset", "aggregator", "epsilon"])
+    stated = lines(page, 7)
+    assert len(stated) == 6
+    for name, aggregator, epsilon, *numbers in stated:
+        row = table.loc[(NAMES[name], aggregator, float(epsilon))]
+        names = ("epsilon_exact", "epsilon_data_dependent", "epsilon_sanitized")
+        assert numbers[:3] == [f"{row[column]:.2f}" for column in names]
+        assert numbers[3] == f"{100 * row['label_accuracy']:.1f}"
+
+
+def test_verdicts_are_those_of_the_rows(page, study) -> None:
+    judged = judge_pate_claims(study)
+    stated = re.findall(r"^\| (A[0-9]) \|[^|]*\|([^|]*)\|([^|]*)\|$", page, re.MULTILINE)
+    assert {name for name, *_ in stated} == set(judged["claim"])
+    for claim, where, verdict in stated:
+        rows = judged[judged["claim"] == claim]
+        if where.strip():
+            rows = rows[rows["dataset"] == NAMES[where.strip()]]
+        assert set(rows["verdict"]) == {verdict.strip()}
+
+
+def test_its_size_is_stated(page, study) -> None:
+    assert f"{len(study.pate)} students" in page
+    assert f"{len(study.runs)} runs" in page
