@@ -249,16 +249,23 @@ def test_a_falling_threshold_is_compared_with_a_fixed_one(store, study, falling,
 
 
 @pytest.mark.parametrize(
-    ("small_steps", "verdict"),
-    [((0.7, 0.8), HOLDS), ((0.8, 0.7), FAILS), ((0.7999, 0.8), UNDECIDED)],
+    ("usual_steps", "small_steps", "verdict"),
+    [
+        ((0.75, 0.85, 0.7), (0.8, 0.7, 0.6), HOLDS),
+        ((0.75, 0.85, 0.7), (0.7, 0.8, 0.6), FAILS),
+        ((0.75, 0.85, 0.7), (0.8, 0.7999, 0.6), UNDECIDED),
+        ((0.85, 0.75, 0.7), (0.8, 0.7, 0.6), UNDECIDED),  # an end of the grid
+        ((0.7, 0.75, 0.85), (0.6, 0.7, 0.8), UNDECIDED),  # the other end
+        ((0.7, 0.75, 0.85), (0.8, 0.7, 0.6), HOLDS),
+    ],
 )
 def test_the_best_threshold_may_depend_on_local_training(
-    store, study, small_steps, verdict
+    store, study, usual_steps, small_steps, verdict
 ) -> None:
-    for local, values in (("learning_rate=0.1", (0.85, 0.75)), ("learning_rate=0.01", small_steps)):
-        for threshold, value in zip((0.1, 1.0), values, strict=True):
+    for local, values in (("learning_rate=0.1", usual_steps), ("learning_rate=0.01", small_steps)):
+        for threshold, value in zip((0.1, 1.0, 10.0), values, strict=True):
             for seed in range(3):
-                point = {"threshold": threshold, "local": local, "seed": seed, "grid_runs": 2}
+                point = {"threshold": threshold, "local": local, "seed": seed, "grid_runs": 3}
                 store.add(
                     **_USERS | point, method="fixed_threshold", values=(value + 0.001 * seed,)
                 )

@@ -61,8 +61,14 @@ def test_numbers_of_the_evidence_are_stated(page, users) -> None:
         size = abs(row["advantage"]) * (100 if claim == "U4" else 1)
         (line,) = re.findall(rf"^\| {claim} \|.*$", page, re.MULTILINE)
         assert f"{size:.1f} {words}" in line
-        if claim == "U6":
+        if claim in ("U1", "U6"):
             assert f"[{row['low']:+.1f}, {row['high']:+.1f}]" in line
+
+
+def test_both_leads_of_online_are_stated(page, users) -> None:
+    data = judge_claims(users).set_index("claim")
+    leads = re.findall(r"over \w+ \+([0-9.]+) %", data.loc["U2", "evidence"])
+    assert f"{' and '.join(leads)} points above" in page
 
 
 def test_the_size_of_the_study_is_stated(page, users) -> None:

@@ -118,7 +118,8 @@ def best_threshold_varies(column: str) -> ClaimTest:
     """Make the test that FixedThreshold's best C differs between values of a column.
 
     At each value of the column, the best C of that value must be better than that of the others.
-    Judges the first grid (k, epsilon) with two values of the column or more.
+    An equal best C at an end of the grid decides nothing: beyond it they may differ. Judges the
+    first grid (k, epsilon) with two values of the column or more.
     """
 
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
@@ -145,6 +146,9 @@ def _compare_best(grid: pd.DataFrame, column: str) -> ClaimResult:
     best = {value: max(found, key=_mean_of(found)) for value, found in samples.items()}
     text = "; ".join(f"{value}: C = {threshold:.3g}" for value, threshold in best.items())
     if len(set(best.values())) == 1:
+        (only,) = set(best.values())
+        if only in (grid["threshold"].min(), grid["threshold"].max()):
+            return ClaimResult(UNDECIDED, f"{text}; an end of the grid")
         return ClaimResult(FAILS, text)
     verdicts = set()
     for value, found in samples.items():
