@@ -301,7 +301,7 @@ def _peers_claim(compared: pd.DataFrame) -> tuple[str, str]:
         one, other = (side.loc[side["mean"].idxmax()] for side in sides)
         pairs.append((_in_percent(one), _in_percent(other)))
         lead = labels.format_signed(100 * (one["mean"] - other["mean"]))
-        texts.append(f"ε {epsilon:g}: {_named(one)} {lead} % over {other['approach']}")
+        texts.append(f"ε {epsilon:g}: {_named(one)} {lead} points against {other['approach']}")
     if not pairs:
         return NOT_RUN, "no epsilon with students and gradient methods"
     advantage = difference(pairs)

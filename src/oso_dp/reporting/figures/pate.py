@@ -6,11 +6,11 @@ from typing import Any
 from oso_dp import labels
 from oso_dp.analysis.pate import compare_students
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.reporting.figures.chart import Axis, Chart, Facet, FigureSpec
+from oso_dp.reporting.figures.chart import Axis, Chart, Facet, FigureSpec, method_series
 
 ORDER = 59
-_COLOURS = ("#332288", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#661100", "#999933", "#88CCEE")
-_MARKERS = "osD^vPX*"
+_STUDENTS = ("#332288", "#44AA99", "#999933", "#661100")  # aggregators, in the order of the rows
+_MARKERS = "P*Xd"
 _STYLES: dict[Any, dict[str, Any]] = {
     "gradients": {"linestyle": ":", "label": "gradients"},
     "supervised": {"linestyle": "--", "label": "student, supervised"},
@@ -24,10 +24,13 @@ def figures(study: ResultSet) -> Iterator[FigureSpec]:
         return
     rows = compare_students(study)
     rows = rows.assign(mean=100 * rows["mean"], std=100 * rows["std"])
+    students = rows.loc[rows["learning"] != "gradients", "approach"].unique()
     series = {
-        name: {"label": name, "color": _COLOURS[place], "marker": _MARKERS[place]}
-        for place, name in enumerate(rows["approach"].unique()[: len(_MARKERS)])
+        name: {"label": name, "color": colour, "marker": marker}
+        for name, colour, marker in zip(students, _STUDENTS, _MARKERS, strict=False)
     }
+    peers = method_series(study.methods, study.methods).values()
+    series |= {look["label"]: look for look in peers if (rows["approach"] == look["label"]).any()}
     epsilons = sorted(rows["epsilon"].unique())
     chart = Chart(
         rows,
