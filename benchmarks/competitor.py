@@ -92,7 +92,8 @@ def fresh_model(setting: Setting, plain: bool = True) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = build_model(setting.model)
+        network = setting.workload.network
+        model = build_model(setting.model) if network is None else network()
     for name, layer in list(model.named_modules()):
         if plain and name and type(layer).__module__.startswith("oso_dp."):
             kind = type(layer).__name__

@@ -42,6 +42,7 @@ class Ours(Competitor):
             evaluate_every=_STEPS,
             device=setting.device,
             precision=setting.precision,
+            network=setting.workload.network,
             randomness="system" if name.endswith(SYSTEM_NOISE) else "seeded",
         )
         candidate = {"learning_rate": setting.learning_rate, "threshold": setting.threshold}

@@ -19,7 +19,7 @@ import torch
 from competitor import Setting
 from competitors import find_competitor
 from torch.profiler import ProfilerActivity, profile
-from workloads import WORKLOADS, find_workload, make_data
+from workloads import KNOWN, WORKLOADS, find_workload, make_data
 
 RUNS = (1, 64)
 _WARM_UP = 5  # steps
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--models", nargs="+", default=[*WORKLOADS], choices=[*WORKLOADS])
+    parser.add_argument("--models", nargs="+", default=[*WORKLOADS], choices=[*KNOWN])
     parser.add_argument("--runs", nargs="+", type=int, default=RUNS)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,15 @@
-"""What is trained: the study's three networks, each on made-up data of its data set's size.
+"""What is trained: the study's three networks and a transformer, on made-up data of their size.
 
 Only shapes and sizes matter for time and memory, so the values are random and nothing is fetched.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import nn
+from transformer import ImageTransformer
 
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
@@ -23,6 +26,7 @@ class Workload:
     dataset: str
     tested: int  # examples of its test set
     known_examples: int  # n of the training set, while the catalogue does not have the data set
+    network: Callable[[], nn.Module] | None = None  # where it is not one of the package's models
 
     @property
     def examples(self) -> int:
@@ -39,13 +43,17 @@ _ALL = (
     Workload("autoencoder", "mse", (1, 28, 28), 10, "fashion_mnist", 10_000, 60_000),
 )
 WORKLOADS = {workload.model: workload for workload in _ALL}
+_TRANSFORMER = Workload(
+    "transformer", "accuracy", (1, 28, 28), 10, "mnist", 10_000, 60_000, ImageTransformer
+)
+KNOWN = WORKLOADS | {"transformer": _TRANSFORMER}  # the bench measures it where it is named
 
 
 def find_workload(model: str) -> Workload:
     """The workload of this network; OsoError names the allowed ones."""
-    if model not in WORKLOADS:
-        raise OsoError(f"model: {model!r}; allowed are {', '.join(WORKLOADS)}")
-    return WORKLOADS[model]
+    if model not in KNOWN:
+        raise OsoError(f"model: {model!r}; allowed are {', '.join(KNOWN)}")
+    return KNOWN[model]
 
 
 @dataclass(frozen=True)

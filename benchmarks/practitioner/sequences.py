@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from case import Case, classes
 from torch import Tensor, nn
+from transformer import Block
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN, BLOCKS, CLASSES = 5_700, 32, 128, 4, 256, 2, 4
 PADDING = 0
@@ -80,35 +81,13 @@ def encoder_dropout() -> Case:
     return Case(Encoder(0.1), torch.randint(5000, (4000, LENGTH)), classes(4000, 4), batch_size=32)
 
 
-class Block(nn.Module):
-    """Attention over the words that are there, then two layers; each added to what came in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.query, self.key = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.value, self.mixed = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.wide, self.narrow = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
-
-    def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        """x [N, T, D], present bool [N, T]."""
-        seen = self.before(x)
-        heads = (
-            layer(seen).unflatten(2, (HEADS, -1)).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
-        mixed = F.scaled_dot_product_attention(*heads, attn_mask=present[:, None, None])
-        x = x + self.mixed(mixed.transpose(1, 2).flatten(2))
-        return x + self.narrow(F.gelu(self.wide(self.between(x))))
-
-
 class TextTransformer(nn.Module):
     """words, int64 [N, T] -> [N, classes]."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
+        self.blocks = nn.ModuleList(Block(WIDTH, HEADS, HIDDEN) for _ in range(BLOCKS))
         self.after, self.classes = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
 
     def forward(self, words: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import worker
 from bench import main
 from competitor import Setting, SkippedError, fresh_model
 from competitors import competitor_names, find_competitor, is_ours
-from workloads import WORKLOADS, Data, find_workload, make_data, save_data
+from workloads import KNOWN, Data, find_workload, make_data, save_data
 
 from oso_dp.models.losses import LOSSES
 
@@ -79,7 +79,7 @@ def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return ((found - wanted).norm() / wanted.norm()).item()
 
 
-@pytest.mark.parametrize("model", WORKLOADS)
+@pytest.mark.parametrize("model", KNOWN)
 def test_without_noise_and_clip_everyone_does_what_sgd_does(model) -> None:
     data = make_data(find_workload(model), SIZE)
     wanted = updates("sgd", model, data, steps=2)  # the second has momentum
@@ -99,6 +99,8 @@ def test_without_noise_and_clip_everyone_does_what_sgd_does(model) -> None:
             continue
         if name == "jax" and model != "bag_of_words":
             continue  # compiling takes seconds: see the next test
+        if name == "torch_func" and model == "transformer":
+            continue  # vmap has no rule for attention, and warns
         steps = 1 if name == "adam_wosm" else 2  # its momentum is another one
         for found, sgd in zip(updates(name, model, data, steps), wanted, strict=False):
             assert distance(found, sgd) < 1e-4, name

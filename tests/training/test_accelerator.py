@@ -4,10 +4,16 @@ Each test runs on a CPU through the same lines, and with `pytest -m gpu` on a CU
 """
 
 import math
+import traceback
+from collections import Counter
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_independence
 from oso_dp.gradients.layer_gradients import row_norms
@@ -15,9 +21,10 @@ from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import cross_entropy, squared_error
 from oso_dp.privacy import philox
 from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec, padded_length
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.loop import train
+from oso_dp.training.loop import study_training, train
 
 HOST = torch.device("cpu")
 SHAPES = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "linear": (4096,)}
@@ -145,6 +152,97 @@ def test_a_killed_run_resumes_there(device, arrays, make_task, make_run, tmp_pat
         assert one.ledger == other.ledger
         for a, b in zip(one.evaluations, other.evaluations, strict=True):
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+
+
+ASKED_IN = ["gradients.engine", "gradients.linear", "gradients.layer_gradients", "training.loop"]
+READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select")
+
+
+@pytest.fixture
+def asynchronous(device, monkeypatch):
+    """The host as a device for whose answers it has to wait."""
+    for name in ASKED_IN:
+        monkeypatch.setattr(f"oso_dp.{name}.is_async_device", lambda values: True)
+
+
+class HostReads(TorchDispatchMode):
+    """Counts where a value of the device is read; drawing batches is the host's own work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.name() in READS:
+            stack = [frame for frame in traceback.extract_stack() if "oso_dp" in frame.filename]
+            if not any(frame.filename.endswith("batch_rng.py") for frame in stack):
+                self.places[f"{stack[-1].filename}:{stack[-1].lineno}"] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.usefixtures("asynchronous")
+@pytest.mark.parametrize("model", ["small_cnn", "bag_of_words"])
+@pytest.mark.parametrize("name", [*METHODS, "fixed_threshold", "adam_wosm", "auto_s"])
+def test_a_step_does_not_wait_for_the_device(
+    device, name, model, arrays, make_task, make_run, monkeypatch
+) -> None:
+    if device.type == "cpu":  # a copy on the host may be read
+        every_run = SimpleNamespace(all=lambda: True)
+        monkeypatch.setattr("oso_dp.training.loop.read_later", lambda values: lambda: every_run)
+    if model == "bag_of_words":
+        arrays = as_vectors(arrays)
+    task = make_task(name, device=str(device), model=model)
+    training = study_training(task, [make_run("a"), make_run("b", 1)], arrays)
+    training.take_step()
+    reads = HostReads()
+    if device.type == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        with reads:
+            training.take_step()
+    finally:
+        if device.type == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    assert not reads.places
+
+
+def as_vectors(arrays: Arrays) -> Arrays:
+    """Images as texts of 750 numbers and 4 classes."""
+    found = []
+    for images, targets in (
+        (arrays.train_inputs, arrays.train_targets),
+        (arrays.test_inputs, arrays.test_targets),
+    ):
+        found += [np.resize(images, (len(images), 750)), targets % 4]
+    return Arrays(*found)
+
+
+@pytest.mark.parametrize("at", [1, 11, 12])
+@pytest.mark.parametrize("every", [1, 5, 12])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_divergence_is_seen_a_step_later_unless_evaluated(
+    device, asynchronous, arrays, make_task, make_run, value, every, at
+) -> None:
+    model = build_model("small_cnn")
+    bias = next(model.parameters()).numel()  # -inf there leaves the loss finite
+
+    def spoil(state, answers) -> None:
+        if state.step == at:
+            state.parameters[1, bias] = value
+
+    task = make_task("fixed_threshold", device=str(device), evaluate_every=every)
+    starts = [make_run("a"), make_run("spoilt", 1), make_run("b", 2)]
+    found = train(task, starts, arrays, watch=spoil)
+    assert [one.status for one in found] == ["finished", "diverged", "finished"]
+    is_evaluated = at % every == 0 or at == task.steps
+    assert found[1].diverged_at == (at if is_evaluated else at + 1)
+    assert Ledger.from_json(found[1].ledger).step_count == found[1].diverged_at
+    assert not any(row["step"] >= at for row in found[1].evaluations)
+    sound = train(task, [starts[0], starts[2]], arrays)
+    for one, other in zip((found[0], found[2]), sound, strict=True):
+        assert one.ledger == other.ledger
+        losses = [[row["loss"] for row in each.evaluations] for each in (one, other)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 class Turned(torch.nn.Module):

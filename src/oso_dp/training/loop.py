@@ -21,6 +21,7 @@ from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.gradients import check_model, explain_slow
 from oso_dp.gradients.engine import seeded
+from oso_dp.gradients.layer_gradients import is_async_device
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
@@ -201,6 +202,7 @@ class Training:
         self._passes: Counter[str] = Counter()  # of each run in this step, if the model draws
         self.outcomes = [Outcome(run.run_id) for run in runs]
         self.alive = list(range(len(runs)))
+        self._finite: Callable[[], Tensor] | None = None  # of the last step, on an accelerator
         self.is_restored = False  # from a checkpoint
 
     def take_step(self) -> None:
@@ -230,7 +232,7 @@ class Training:
             state.average = update_average(
                 state.average, state.parameters, task.averaging, state.step
             )
-        self._drop_diverged(are_finite(state.parameters))
+        self._drop_not_finite()
 
     @property
     def _draws_random(self) -> bool:
@@ -294,6 +296,8 @@ class Training:
 
     def evaluate(self) -> None:
         state, task = self.state, self.task
+        if self._finite is not None:
+            self._drop_diverged(are_finite(state.parameters))
         clipped = task.method.fraction_clipped(state)
         usable = torch.ones(len(self.alive), dtype=torch.bool)
         for run, position in enumerate(self.alive):
@@ -314,9 +318,20 @@ class Training:
             ]
         self._drop_diverged(usable)
 
+    def _drop_not_finite(self) -> None:
+        """On an accelerator a step late, so that the host does not wait for the present step."""
+        parameters = self.state.parameters
+        if not is_async_device(parameters):
+            self._drop_diverged(are_finite(parameters))
+            return
+        last, self._finite = self._finite, read_later(parameters.isfinite().all(dim=1))
+        if last is not None:
+            self._drop_diverged(last())
+
     def _drop_diverged(self, usable: Tensor) -> None:
         if usable.all():
             return
+        self._finite = None  # it is of all runs; a parameter that is not finite stays so
         self.end((~usable).nonzero().flatten().tolist(), "diverged")
         kept = usable.nonzero().flatten()
         self.state.select(kept)
@@ -425,6 +440,22 @@ def are_finite(parameters: Tensor) -> Tensor:
     """
     finite = parameters.sum(dim=1).isfinite()
     return finite if finite.all() else parameters.isfinite().all(dim=1)
+
+
+def read_later(values: Tensor) -> Callable[[], Tensor]:
+    """Start a copy to the host; the result waits for that copy, not for later kernels."""
+    copy = torch.empty_like(values, device="cpu", pin_memory=values.is_cuda)
+    copy.copy_(values, non_blocking=values.is_cuda)
+    if not values.is_cuda:
+        return lambda: copy
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def read() -> Tensor:
+        copied.synchronize()
+        return copy
+
+    return read
 
 
 def _as_column(values: Sequence[float | None], device: torch.device) -> Tensor:
