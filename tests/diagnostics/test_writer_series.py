@@ -16,7 +16,7 @@ from oso_dp.data.idx import parse_idx
 from oso_dp.data.mnist_writers import TEST_SERIES
 from oso_dp.diagnostics.writer_series import measure_series
 from oso_dp.errors import OsoError
-from oso_dp.reporting.figures.users import figures, series_chart
+from oso_dp.reporting.figures.users import figures, series_chart, series_of_best
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan
 from oso_dp.training.job import run_job
@@ -88,6 +88,11 @@ def test_the_command_measures_the_best_points_once(stored, tmp_path, capsys) -> 
     assert [figure.name for figure in figures(shown)] == [
         "writer_series_mnist_writers_softmax_regression"
     ]
+    (other,) = stored.runs.loc[~stored.runs["run_id"].isin(table["run_id"]), "run_id"].iloc[:1]
+    once_best = table.iloc[:2].assign(run_id=other)
+    assert series_of_best(replace(stored, writer_series=pd.concat([once_best, table]))).equals(
+        table
+    )
     figure = series_chart(table, "x", ["online", "no_dp"]).draw()
     for axes in figure.axes:
         here = table[table["series"] == axes.get_title()]

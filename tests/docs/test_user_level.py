@@ -7,6 +7,7 @@ import pytest
 
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
+from oso_dp.reporting.figures.users import mean_by_series, series_of_best
 
 METHODS = {
     "Online": "online",
@@ -88,3 +89,23 @@ def test_smaller_local_steps_have_a_smaller_best_threshold(page, users) -> None:
     assert {round(ratio, 1) for ratio in (usual / small)[below]} == {3.2}
     assert (usual[~below] == small[~below]).all()
     assert "below 10 the best C is 3.2 times smaller" in page
+
+
+def test_accuracies_by_who_wrote_the_digits_are_those_of_the_table(page, users) -> None:
+    rows = series_of_best(users)
+    rows = rows[rows["model"] == "softmax_regression"]
+    private, runs = rows.dropna(subset=["epsilon"]), users.best_runs
+    wanted = runs[(runs["model"] == "softmax_regression")]["run_id"]
+    assert set(rows["run_id"]) == set(wanted)  # each best point, whole
+    means = mean_by_series(rows).set_index(["method", "epsilon", "series"])["mean"].round(1)
+    text = " ".join(page.split())
+    no_dp = means.xs("no_dp").droplevel("epsilon")
+    assert f"without privacy {no_dp['students']} and {no_dp['employees']} %" in text
+    for epsilon, before in ((8.0, "with Online "), (1.0, "")):
+        students, employees = (means["online", epsilon, one] for one in ("students", "employees"))
+        assert f"{before}{students} and {employees} % at epsilon = {epsilon:g}" in text
+    gaps = mean_by_series(private).pivot(
+        index=["method", "epsilon"], columns="series", values="mean"
+    )
+    gap = no_dp["employees"] - no_dp["students"]
+    assert ((gaps["employees"] - gaps["students"]) > gap).all()
