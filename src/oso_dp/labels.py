@@ -64,6 +64,12 @@ def metric_unit(metric: str) -> str:
     return METRICS[metric].unit if metric in METRICS else metric
 
 
+def difference_unit(metric: str) -> str:
+    """The unit of a difference of two values: points where the values are in %."""
+    unit = metric_unit(metric)
+    return "points" if unit == "%" else unit
+
+
 def is_missing(value: object) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 

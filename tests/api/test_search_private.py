@@ -386,6 +386,42 @@ def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how, delta) -
         assert 2.99 < epsilon <= 3.0
 
 
+class Summing(torch.nn.Module):
+    """Of several inputs."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.model(a + b)
+
+
+@pytest.mark.parametrize("kind", [tuple, dict])
+def test_validation_examples_may_have_several_inputs(search, model, data, other_data, kind) -> None:
+    def several(inputs: torch.Tensor) -> tuple | dict:
+        parts = {"a": inputs, "b": torch.zeros_like(inputs)}
+        return parts if kind is dict else tuple(parts.values())
+
+    grid = {"learning_rate": [0.5]}
+    plain = search(grid, validation=other_data, **SEEDED)
+    given, validation = ((several(inputs), classes) for inputs, classes in (data, other_data))
+    found = search(grid, model=Summing(model), data=given, validation=validation, **SEEDED)
+    assert found.score == pytest.approx(plain.score, abs=1e-6)
+    wrong = (several(other_data[0][:, :5]), other_data[1])
+    with pytest.raises(OsoError, match=r"validation: .* of shape \[5\], \[5\], target of shape"):
+        search(grid, model=Summing(model), data=given, validation=wrong)
+
+
+@pytest.mark.parametrize("changed", [{"delta": 1e-22}, {"epsilon": 80.0}])
+def test_a_budget_that_system_noise_is_too_short_for_is_refused(search, data, changed) -> None:
+    for scored in ({}, {"validation": data}):
+        with pytest.raises(OsoError, match=r"^noise multiplier .*; must be <= 0.01 delta") as error:
+            search({"learning_rate": [0.5]}, epochs=1, **scored, **changed)
+        assert "\n" not in str(error.value)
+    search({"learning_rate": [0.5]}, epochs=1, **changed, **SEEDED)  # on public data
+
+
 @pytest.mark.filterwarnings("ignore:score. no training of this search has one")
 def test_a_large_grid_has_the_noise_of_all_its_points(search) -> None:
     """Stopped at the first of ninety, which has the noise of ninety."""

@@ -96,6 +96,7 @@ def test_ids_may_be_integers_or_texts_of_any_kind(rows, kind) -> None:
         ({"users": [[1, 2], [3]]}, "users: object .*; must be one id for each row"),
         ({"users": torch.ones(ROWS, dtype=torch.bfloat16)}, "users: .*; must be one id for each"),
         ({"users": IDS.reshape(-1, 2)}, r"users: int64 \[120, 2\]; must be one id for each row"),
+        ({"users": np.ma.masked_array(IDS, IDS == 3)}, "users: MaskedArray; must be one id for"),
         ({"users": IDS > 3}, r"users: bool \[240\]; must be one id for each row"),
         ({"local": FEDAVG}, "local: has no effect without users"),
         ({"users": IDS, "local": {"epoch": 2}}, "local: unknown option 'epoch'; did you mean ep"),

@@ -10,7 +10,7 @@ from oso_dp.analysis.pate import compare_students, judge_pate_claims, summarize_
 NAMES = {
     "MNIST": "mnist",
     "Fashion-MNIST": "fashion_mnist_labels",
-    "AG News (part)": "ag_news_partial",
+    "AG News subset": "ag_news_partial",
 }
 
 

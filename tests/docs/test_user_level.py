@@ -68,7 +68,7 @@ def test_numbers_of_the_evidence_are_stated(page, users) -> None:
 
 def test_both_leads_of_online_are_stated(page, users) -> None:
     data = judge_claims(users).set_index("claim")
-    leads = re.findall(r"over \w+ \+([0-9.]+) %", data.loc["U2", "evidence"])
+    leads = re.findall(r"over \w+ \+([0-9.]+) points", data.loc["U2", "evidence"])
     assert f"{' and '.join(leads)} points above" in page
 
 

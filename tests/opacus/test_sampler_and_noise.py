@@ -98,6 +98,19 @@ def test_noise_is_fresh_and_as_large_in_late_steps() -> None:
     assert ledger.step_count == 10_000
 
 
+@pytest.mark.parametrize("count", [5, 100_000])
+def test_noise_is_drawn_with_53_bits_for_float32_sums(count: int) -> None:
+    """With 24 it is at most 5.8 standard deviations: delta does not cover what lies beyond."""
+    total = torch.randn(1, count)
+    query = ClippedGradient(1.0, torch.full((1,), 3.0))
+    noise, ledger = Noise(torch.Generator().manual_seed(1), False), Ledger(PoissonSampling(0.1))
+    told = sanitize([query], [total], 1.0, 1, [(count,)], noise, ledger, lambda: None, False)
+    drawn = torch.normal(
+        0.0, 3.0, (count,), generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
+    assert torch.equal(told[ClippedGradient], (total + drawn).float())
+
+
 @pytest.mark.parametrize("distributed", [True, False])
 def test_no_batch_of_a_long_loop_comes_again(distributed: bool, monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.privacy.helpers import always_empty, seeded_normals
 
 from oso_dp.errors import OsoError
@@ -364,13 +366,32 @@ def test_two_numbers_come_from_a_radius_and_an_angle(size: int) -> None:
 def test_the_tails_reach_far_and_have_no_gaps() -> None:
     """Far out, values that lie apart would show in a sum which of them was possible."""
     words = torch.zeros(2, 4, dtype=torch.int64)  # angle 0: the radius and nothing else
-    assert box_muller(words)[4:].tolist() == pytest.approx([math.sqrt(2 * 64 * math.log(2))] * 4)
+    assert box_muller(words)[4:].tolist() == pytest.approx([system_noise._MAX_NORMAL] * 4)
     words = torch.stack([torch.arange(2**12, 2**13), torch.zeros(2**12, dtype=torch.int64)])
     found = box_muller(words)[2**12 :]  # beyond 8.2
     assert len(found.unique()) == 4096
     assert (found.diff().abs() < 6e-5).all()
     extremes = torch.tensor([LEAST, LEAST + 1, -1, 0, 1, MOST - 1, MOST])
     assert box_muller(torch.cartesian_prod(extremes, extremes).T.contiguous()).isfinite().all()
+
+
+@given(
+    nu=st.floats(0.05, 100),
+    rate=st.floats(1e-4, 1),
+    steps=st.integers(1, 10**5),
+    numbers=st.integers(1, 10**8),
+    delta=st.floats(1e-25, 0.1),
+)
+def test_delta_covers_outcomes_that_bounded_noise_excludes(nu, rate, steps, numbers, delta) -> None:
+    """As far as a record moves a sum, and in any of the numbers."""
+    far = [scipy.stats.norm.sf(system_noise._MAX_NORMAL - moved) for moved in (1 / nu, 0)]
+    excluded = steps * (rate * far[0] + 2 * numbers * far[1])
+    asked = (delta, nu, PoissonSampling(rate), steps, numbers)
+    if excluded < 0.0099 * delta:
+        system_noise.check_range(*asked)
+    if excluded > 0.0101 * delta:
+        with pytest.raises(OsoError, match="use a smaller epsilon or a larger delta"):
+            system_noise.check_range(*asked)
 
 
 def test_an_unknown_source_is_refused() -> None:

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from oso_dp import PrivateModel, train_private
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
+from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.gradients import GradientEngine, check_independence
 from oso_dp.gradients.layer_gradients import row_norms
 from oso_dp.models import MODELS, build_model
@@ -24,7 +25,7 @@ from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec, padded_length
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.loop import study_training, train
+from oso_dp.training.loop import advance, study_training, train
 
 HOST = torch.device("cpu")
 SHAPES = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "linear": (4096,)}
@@ -244,6 +245,81 @@ def test_divergence_is_seen_a_step_later_unless_evaluated(
         assert one.ledger == other.ledger
         losses = [[row["loss"] for row in each.evaluations] for each in (one, other)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_runs_that_diverge_one_after_the_other_are_both_seen(
+    device, asynchronous, arrays, make_task, make_run
+) -> None:
+    model = build_model("small_cnn")
+    bias = next(model.parameters()).numel()
+
+    def spoil(state, answers) -> None:
+        if state.step in (3, 4):
+            state.parameters[state.step - 2, bias] = -math.inf
+
+    task = make_task("fixed_threshold", device=str(device), steps=4, evaluate_every=4)
+    starts = [make_run("a"), make_run("first", 1), make_run("second", 2)]
+    found = train(task, starts, arrays, watch=spoil)
+    assert [one.status for one in found] == ["finished", "diverged", "diverged"]
+    assert [one.diverged_at for one in found] == [None, 4, 4]
+    assert not found[2].evaluations
+
+
+def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(
+    device, asynchronous, arrays, make_task, make_run
+) -> None:
+    def spoil(state, answers) -> None:
+        if state.step == 5:
+            state.parameters[1, 0] = math.nan
+
+    def stop(step: int) -> None:
+        if step == 5:
+            raise InterruptedByUser("Ctrl-C")
+
+    task = make_task("fixed_threshold", device=str(device), evaluate_every=12)
+    training = study_training(task, [make_run("a"), make_run("spoilt", 1)], arrays, spoil)
+    with pytest.raises(InterruptedByUser):  # the other one can go on
+        advance(training, on_progress=stop)
+    assert [one.status for one in training.outcomes] == ["running", "diverged"]
+    alone = study_training(task, [make_run("a"), make_run("spoilt", 1)], arrays, spoil)
+    alone.end([0], "finished")
+    alone.alive = [1]
+    alone.state.select(torch.tensor([1]))
+    alone.mechanism.keep([1])
+    alone.watch = lambda state, answers: state.parameters.fill_(math.nan)
+    assert [one.status for one in advance(alone, on_progress=stop)] == ["finished", "diverged"]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_diverged_training_is_not_taken_again_from_its_checkpoint(
+    device, asynchronous, steps, tmp_path
+) -> None:
+    """The file was written before it was known."""
+    told = []
+
+    def again() -> PrivateModel:
+        torch.manual_seed(0)
+        return train_private(
+            torch.nn.Linear(5, 2),
+            torch.nn.CrossEntropyLoss(reduction="none"),
+            (torch.randn(40, 5), torch.arange(40) % 2),
+            epsilon=3.0,
+            delta=1e-3,
+            epochs=steps,
+            method="fixed_threshold",
+            threshold=1e30,
+            learning_rate=1e30,
+            evaluate=lambda model: told.append(model) or 0.0,
+            checkpoint=tmp_path / "state",
+            device=str(device),
+            progress=False,
+        )
+
+    first, second = again(), again()
+    assert (first.status, second.status) == ("diverged", "diverged")
+    assert first.ledger == second.ledger
+    assert not told
+    assert all(values.isfinite().all() for values in second.model.parameters())
 
 
 class Turned(torch.nn.Module):

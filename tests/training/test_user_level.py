@@ -228,6 +228,34 @@ CHAOTIC = LocalTraining(epochs=100, batch_size=64, learning_rate=10.0)
 SIZES = [9, 1, 30, 4, 12, 8, 26]
 
 
+class Scaled(nn.Module):
+    """Has a parameter beside its layers, as ConvNeXt's layer scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 2, 5))
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs * self.scale)
+
+
+@pytest.mark.parametrize("model", [mlp, Scaled])
+@pytest.mark.parametrize("is_public", [True, False])
+def test_an_update_of_fedsgd_is_the_mean_gradient_of_a_users_rows(model, is_public) -> None:
+    examples, ids = data(20), np.repeat(np.arange(4), [3, 9, 1, 7])
+    made = problem(Users(ids), model=model, examples=examples)
+    flat = made.initial_parameters[0]
+    places = torch.tensor([2, 0, 1])
+    found = make_updates(made, flat, places, lambda *args: args[-1], is_public).updates
+    for user, update in zip(places.tolist(), found, strict=True):
+        rows = torch.from_numpy(np.flatnonzero(ids == user))
+        inputs, targets = examples.inputs[rows], examples.targets[rows]
+        weights = torch.full((len(rows),), 1 / len(rows))
+        _, expected = made.engine.weighted_gradient(flat, inputs, targets, weights)
+        torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("model", [mlp, lambda: build_model("small_cnn")], ids=["mlp", "cnn"])
 def test_private_users_do_not_change_each_others_updates_by_a_bit(model) -> None:
     """However unstable the local training is, and whoever else is there or drawn."""

@@ -172,7 +172,8 @@ def compare_methods(
             verdict = UNDECIDED
             says.append(f"too few grids: {math.ceil(at_least * len(design))} would decide")
         ratio = compares_ratios(dataset)
-        unit = "times its error" if ratio else labels.metric_unit(usable["metric"].iloc[0])
+        metric = usable["metric"].iloc[0]
+        unit = "times its error" if ratio else labels.difference_unit(metric)
         text = (
             f"{labels.method_label(method)} over {labels.method_label(baseline)} "
             f"{_interval(advantage, ratio, unit)}, "

@@ -48,7 +48,7 @@ def median_without_search(evidence: ClaimData, dataset: str) -> ClaimResult:
     assert advantage is not None  # two seeds or more
     margin = margin_of(dataset)
     text = (
-        f"FixedQuantile at γ = 0.5 over FixedThreshold {_signed(advantage.mean)} % "
+        f"FixedQuantile at γ = 0.5 over FixedThreshold {_signed(advantage.mean)} points "
         f"[{_signed(advantage.low)}, {_signed(advantage.high)}], "
         f"M = {margin:.2f}, {len(known)} grids"
     )
@@ -155,8 +155,8 @@ def _compare_best(grid: pd.DataFrame, column: str) -> ClaimResult:
         for other in {*best.values()} - {best[value]}:
             lead = difference([(found[best[value]], found[other])])
             verdicts.add(HOLDS if lead is not None and lead.low > 0 else UNDECIDED)
-            text += f"; {value}: {_signed(found[best[value]].mean - found[other].mean)} % over "
-            text += f"C = {other:.3g}"
+            more = _signed(found[best[value]].mean - found[other].mean)
+            text += f"; {value}: {more} points over C = {other:.3g}"
     return ClaimResult(UNDECIDED if UNDECIDED in verdicts else HOLDS, text)
 
 

@@ -16,6 +16,7 @@ from oso_dp.api.trainer import TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
 from oso_dp.gradients.precision import use_float32
+from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_mean import NoisyMean
 from oso_dp.privacy.rng_sources import RandomSource
@@ -96,7 +97,8 @@ class NoisyScorer:
 
         self.validation = widen(self.validation, values)
         inputs, targets = (
-            tensor.new_zeros(1, *tensor.shape[1:]) for tensor in self.validation.empty()
+            map_tensors(lambda one: one.new_zeros(1, *one.shape[1:]), values)
+            for values in self.validation.empty()
         )
         prepared = self._prepare(model)
         # Otherwise an example could change another one's score.
@@ -108,17 +110,18 @@ class NoisyScorer:
             raise
         except Exception as error:  # a model or a metric may raise any exception
             line = " ".join(str(error).split())
+            shapes = ", ".join(str(list(one.shape[1:])) for one in tensors_of(inputs))
             raise OsoError(
-                f"validation: the model or metric fails on an example of shape "
-                f"{list(inputs.shape[1:])}, target of shape {list(targets.shape[1:])}: {line}"
+                f"validation: the model or metric fails on an example of shape {shapes}, target of "
+                f"shape {list(targets.shape[1:])}: {line}"
             ) from error
 
     def _prepare(self, model: nn.Module) -> nn.Module:
         """A copy that computes as in training, in float32."""
         return copy.deepcopy(model).to(self.device).float().eval()
 
-    def _value(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        value = torch.as_tensor(self.metric(model(inputs), targets))
+    def _value(self, model: nn.Module, inputs: Structure, targets: Tensor) -> Tensor:
+        value = torch.as_tensor(self.metric(call_model(model, inputs), targets))
         if value.numel() != 1:
             raise OsoError(
                 f"metric: returned shape {list(value.shape)} for one example; must be a number"
@@ -133,12 +136,13 @@ class NoisyScorer:
             for start in range(0, self.examples, self.microbatch_size):
                 end = min(start + self.microbatch_size, self.examples)
                 indices = torch.arange(start, end, device=self.device)
-                (inputs,), (targets,), absent = self.validation.batch(indices[None])
+                inputs, (targets,), absent = self.validation.batch(indices[None])
                 for row in range(len(targets)):
                     if absent is not None and absent[0, row]:
-                        values.append(inputs.new_tensor(math.nan, dtype=torch.float64))
+                        values.append(targets.new_tensor(math.nan, dtype=torch.float64))
                         continue
-                    values.append(self._value(model, inputs[row : row + 1], targets[row : row + 1]))
+                    one = slice(row, row + 1)
+                    values.append(self._value(model, select(inputs, (0, one)), targets[one]))
         return torch.stack(values)
 
 

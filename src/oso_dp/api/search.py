@@ -41,6 +41,7 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
+from oso_dp.privacy.system_noise import check_range
 from oso_dp.training.user_model import Loss, UserModel
 
 _SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
@@ -130,7 +131,9 @@ def search_private(
             grid points.
         stopping_distribution: of their number under random stopping: "logarithmic" or "geometric".
         progress: whether to print progress; random stopping prints none.
-        **training: further arguments of `train_private`, except `checkpoint`.
+        **training: further arguments of `train_private`, except `checkpoint`, `fix` and
+            `resume_from`. Without a `method`: Online from C_0 = 0.1 with momentum 0.9 and a
+            constant schedule, not the default of `train_private`.
 
     Returns:
         The best model, with a statement of the complete search, and all trials.
@@ -183,7 +186,10 @@ def search_private(
             scorer = PublicScorer(score)
         else:
             scored_examples = stack.enter_context(open_examples(validation, device, "validation"))
-            noise = _calibrate(stopping, PoissonSampling(1.0), 1, len(candidates), budget)
+            everyone = PoissonSampling(1.0)
+            noise = _calibrate(stopping, everyone, 1, len(candidates), budget)
+            if options.randomness == "system":
+                check_range(budget.delta, noise, everyone, len(candidates), 1)
             scorer = NoisyScorer(
                 scored_examples, metric, noise, randomness, device, options.microbatch_size
             )
@@ -195,7 +201,7 @@ def search_private(
 
         def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
             trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")
-            return trainer(noise, progress)
+            return trainer(noise, budget.delta, progress)
 
         full_ledger = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
         if stopping is None:

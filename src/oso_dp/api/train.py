@@ -100,7 +100,8 @@ def train_private(
         momentum: in [0, 1). Default: 0.9; without a method 0.
         schedule: of the learning rate: "constant", "linear" or "cosine" (decay to 0 over all steps,
             those of `resume_from` included), or a function of the step, from 1, and the number of
-            steps that returns a factor. Default: "constant"; without a method "linear".
+            steps that returns a factor. Default: "constant"; without a method "linear", except with
+            `optimizer` or several local steps of a user.
         warmup: the fraction of the steps over which the rate also grows linearly from 0; in [0, 1).
         averaging: decay of an exponential moving average of the weights, which the returned model
             has; in [0, 1), 0 for none. Default: 0.
@@ -229,7 +230,7 @@ def train_private(
             accountant,
             spent.ledgers(),
         )
-        result = trainer(noise, progress)
+        result = trainer(noise, budget.delta, progress)
     # The unused steps of an earlier training do not count: see docs/internals/privacy.md.
     cost = replace(spent, ledger=result.ledger, unused_steps=result.unused_steps)
     earlier = None if resume_from is None else resume_from.statement

@@ -113,18 +113,18 @@ class Trainer:
         """The number of the last step, counted from the first step of the earlier training."""
         return self.steps + (0 if self.resume_from is None else self.resume_from.ledger.step_count)
 
-    def __call__(self, noise_multiplier: float, progress: bool) -> TrainingResult:
-        """Train with this noise multiplier in each step.
+    def __call__(self, noise_multiplier: float, delta: float, progress: bool) -> TrainingResult:
+        """Train with this noise multiplier in each step; delta: of the guarantee.
 
         Torch's global switches are restored for each call of `evaluate`, and afterwards.
         """
         if torch.is_inference_mode_enabled():
             raise OsoError("train_private: called in inference mode, which has no gradients")
         with restore_switches() as restore, torch.enable_grad():
-            return self._train(noise_multiplier, progress, restore)
+            return self._train(noise_multiplier, delta, progress, restore)
 
     def _train(
-        self, noise_multiplier: float, progress: bool, restore: Callable[[], None]
+        self, noise_multiplier: float, delta: float, progress: bool, restore: Callable[[], None]
     ) -> TrainingResult:
         options, device, resume_from = self.options, self.options.torch_device(), self.resume_from
         optimizer = self._optimizer(device)
@@ -136,6 +136,7 @@ class Trainer:
             evaluate_every=options.evaluate_every or self.last_step,
             device=options.device,
             randomness=options.randomness,
+            delta=delta,
             precision=options.precision,
             microbatch_size=options.microbatch_size,
             augment=options.augment,

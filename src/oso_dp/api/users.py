@@ -37,7 +37,7 @@ def make_local_training(local: Any) -> LocalTraining:
 def make_users(ids: Any, rows: int, local: LocalTraining) -> Users:
     """The users of a data set with so many rows, from one id for each row."""
     try:
-        values = _to_array(ids)
+        values = None if np.ma.isMaskedArray(ids) else _to_array(ids)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         values = None
     if values is None or values.dtype.kind not in "iuU" or values.ndim != 1:

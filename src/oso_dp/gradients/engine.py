@@ -184,6 +184,11 @@ class GradientEngine:
         return map_tensors(lambda one: one.to(dtype) if one.is_floating_point() else one, outputs)
 
     @property
+    def takes_several_runs(self) -> bool:
+        """Whether runs can go through the model together."""
+        return not any(map(self._holds_layers, self.called_layers))
+
+    @property
     def called_layers(self) -> frozenset[str]:
         """The layers that are called with the parameters of each run, by name."""
         return frozenset(self._users).difference(self._expanded_names)
@@ -223,14 +228,18 @@ class GradientEngine:
         for name, layer in self._users.items():
             if name in self._expanded_names:
                 continue
-            prefix = f"{name}." if name else ""
             targets = self._targets[name]
             own = {key: views[_global_name(target)] for key, target in targets.items()}
-            below = {key.removeprefix(prefix) for key in views if key.startswith(prefix)}
             layers[name] = BatchedLayer(
-                layer, own, targets, self.precision, holds_layers=not below <= own.keys()
+                layer, own, targets, self.precision, self._holds_layers(name)
             )
         return layers
+
+    def _holds_layers(self, name: str) -> bool:
+        """Whether parameters below this layer are not its own."""
+        prefix = f"{name}." if name else ""
+        below = {key.removeprefix(prefix) for key in self.shapes if key.startswith(prefix)}
+        return not below <= self._targets[name].keys()
 
     def _expanded(self, views: dict[str, Tensor]) -> list[Expanded]:
         return [

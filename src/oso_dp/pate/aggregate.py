@@ -24,7 +24,7 @@ from oso_dp.privacy.rng_sources import SOURCES, get_source
 from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
 
 UNANSWERED = -1
-_LEAST_DELTA = 1e-10  # far above the probability of noise that Laplace noise cannot have
+_LEAST_DELTA = 1e-10  # far above the probability of noise that bounded noise cannot have
 # The options of each aggregator: those it needs, and those it allows.
 AGGREGATORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gaussian": (("answer_noise",), ()),
@@ -157,10 +157,10 @@ def make_plan(aggregator: str, options: Mapping[str, Any], queries: int, delta: 
     check_delta(delta)
     if aggregator not in AGGREGATORS:
         raise OsoError(f"aggregator: {aggregator!r}; must be one of {', '.join(AGGREGATORS)}")
-    if aggregator in ("laplace", "stable") and delta < _LEAST_DELTA:
+    if delta < _LEAST_DELTA:
         raise OsoError(
             f"delta: {delta:g}; must be >= {_LEAST_DELTA:g} for aggregator {aggregator!r}, whose "
-            "noise has 53 random bits"
+            "noise is bounded"
         )
     needed, allowed = AGGREGATORS[aggregator]
     for name in needed:

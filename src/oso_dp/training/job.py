@@ -52,6 +52,7 @@ def make_task(cohort: PlannedCohort, device: str = "cpu") -> StudyTask:
         loss=cohort.loss,
         device=device,
         randomness=cohort.randomness,
+        delta=cohort.delta,
         schedule=cohort.schedule,
         averaging=cohort.averaging,
         precision=cohort.precision,

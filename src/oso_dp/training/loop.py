@@ -27,6 +27,7 @@ from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
+from oso_dp.privacy.system_noise import check_range
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import check_augment, make_views
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
@@ -148,8 +149,10 @@ def advance(
         try:
             on_progress(step)
         except InterruptedByUser:
+            training.drop_not_finite()
             save(always=True)
-            raise
+            if training.alive:
+                raise
     charge(training.alive)
     training.end(range(len(training.alive)), "finished")
     return training.outcomes
@@ -181,6 +184,9 @@ class Training:
             task.group,
             problem.unit,
         )
+        if task.randomness == "system" and task.delta is not None and task.noise_multiplier > 0:
+            sampling, numbers = self.mechanism.sampling, self.engine.size
+            check_range(task.delta, task.noise_multiplier, sampling, task.steps, numbers)
         self.state = State(
             parameters=problem.initial_parameters.clone(),
             learning_rate=torch.tensor([run.learning_rate for run in runs], device=device),
@@ -232,7 +238,10 @@ class Training:
             state.average = update_average(
                 state.average, state.parameters, task.averaging, state.step
             )
-        self._drop_not_finite()
+        if is_async_device(state.parameters):
+            self._drop_not_finite_later()
+        else:
+            self.drop_not_finite()
 
     @property
     def _draws_random(self) -> bool:
@@ -242,7 +251,8 @@ class Training:
         """Groups of runs that go through the model at once; the default keeps CPU results equal."""
         width = self.task.width or self._default_width()
         # A run that draws has a seed of its own; users are trained one run after the other.
-        if self._draws_random or not self.problem.trains_as_examples:
+        is_alone = self._draws_random or not self.problem.trains_as_examples
+        if is_alone or not self.engine.takes_several_runs:
             width = 1
         return [slice(at, at + width) for at in range(0, len(self.alive), width)]
 
@@ -296,8 +306,7 @@ class Training:
 
     def evaluate(self) -> None:
         state, task = self.state, self.task
-        if self._finite is not None:
-            self._drop_diverged(are_finite(state.parameters))
+        self.drop_not_finite()
         clipped = task.method.fraction_clipped(state)
         usable = torch.ones(len(self.alive), dtype=torch.bool)
         for run, position in enumerate(self.alive):
@@ -318,13 +327,14 @@ class Training:
             ]
         self._drop_diverged(usable)
 
-    def _drop_not_finite(self) -> None:
-        """On an accelerator a step late, so that the host does not wait for the present step."""
-        parameters = self.state.parameters
-        if not is_async_device(parameters):
-            self._drop_diverged(are_finite(parameters))
-            return
-        last, self._finite = self._finite, read_later(parameters.isfinite().all(dim=1))
+    def drop_not_finite(self) -> None:
+        """End the runs whose parameters are not finite."""
+        self._drop_diverged(are_finite(self.state.parameters))
+
+    def _drop_not_finite_later(self) -> None:
+        """A step late, so that the host does not wait for the present step."""
+        finite = self.state.parameters.isfinite().all(dim=1)
+        last, self._finite = self._finite, read_later(finite)
         if last is not None:
             self._drop_diverged(last())
 

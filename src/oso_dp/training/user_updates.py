@@ -50,7 +50,8 @@ def make_updates(
     distinct, places = users.unique(return_inverse=True)
     updates = flat.new_zeros(len(distinct), len(flat))
     is_stable = is_public or problem.local.is_one_step
-    group_size = min(_GROUP, users_at_once(len(flat))) if is_stable else 1
+    is_alone = not is_stable or not problem.engine.takes_several_runs
+    group_size = 1 if is_alone else min(_GROUP, users_at_once(len(flat)))
     for group in problem.users.groups(distinct, group_size):
         steps = problem.users.local_steps(
             group.tolist(), group_size, problem.local, shuffle, flat.device
