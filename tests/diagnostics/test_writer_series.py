@@ -88,6 +88,7 @@ def test_the_command_measures_the_best_points_once(stored, tmp_path, capsys) -> 
     assert [figure.name for figure in figures(shown)] == [
         "writer_series_mnist_writers_softmax_regression"
     ]
+    assert not [*figures(replace(stored, writer_series=table.iloc[2:]))]  # of a part
     (other,) = stored.runs.loc[~stored.runs["run_id"].isin(table["run_id"]), "run_id"].iloc[:1]
     once_best = table.iloc[:2].assign(run_id=other)
     assert series_of_best(replace(stored, writer_series=pd.concat([once_best, table]))).equals(

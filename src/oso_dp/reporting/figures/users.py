@@ -89,9 +89,11 @@ def threshold_chart(points: pd.DataFrame, title: str, methods: list[str]) -> Cha
 
 
 def series_of_best(study: ResultSet) -> pd.DataFrame:
-    """Without points that were the best only while fewer runs were stored."""
-    is_best = study.writer_series["run_id"].isin(study.best_runs["run_id"])
-    return study.writer_series[is_best]
+    """Of models whose best points were all measured; not of points that were the best before."""
+    best, rows = study.best_runs, study.writer_series
+    is_measured = best["run_id"].isin(rows["run_id"])
+    is_whole = is_measured.groupby([best["dataset"], best["model"]]).transform("all")
+    return rows[rows["run_id"].isin(best.loc[is_whole, "run_id"])]
 
 
 def series_chart(rows: pd.DataFrame, title: str, methods: list[str]) -> Chart:
