@@ -91,6 +91,8 @@ def threshold_chart(points: pd.DataFrame, title: str, methods: list[str]) -> Cha
 def series_of_best(study: ResultSet) -> pd.DataFrame:
     """Of models whose best points were all measured; not of points that were the best before."""
     best, rows = study.best_runs, study.writer_series
+    if rows.empty:
+        return rows
     is_measured = best["run_id"].isin(rows["run_id"])
     is_whole = is_measured.groupby([best["dataset"], best["model"]]).transform("all")
     return rows[rows["run_id"].isin(best.loc[is_whole, "run_id"])]
