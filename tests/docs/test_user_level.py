@@ -28,22 +28,29 @@ def users(repo):
     return read_result_set(repo / "results/users")
 
 
+COLUMNS = [("softmax_regression", epsilon) for epsilon in (1.0, 2.0, 4.0, 8.0)]
+COLUMNS += [("tanh_cnn", epsilon) for epsilon in (2.0, 8.0)]
+SEEDS = {"softmax_regression": 5, "tanh_cnn": 3}
+
+
 def test_accuracies_are_those_of_the_best_points(page, users) -> None:
-    linear = users.best[users.best["model"] == "softmax_regression"]
-    best = linear.set_index(["method", "epsilon"])
+    best = users.best.set_index(["model", "method", "epsilon"])
     seen = 0
     for name, method in METHODS.items():
         line, *_ = re.findall(rf"^\| {name} \|(.*±.*)\|$", page, re.MULTILINE)
-        for epsilon, cell in zip((1.0, 2.0, 4.0, 8.0), line.split("|"), strict=True):
+        for (model, epsilon), cell in zip(COLUMNS, line.split("|"), strict=True):
             mean, std = map(float, cell.split("±"))
-            row = best.loc[(method, epsilon)]
-            assert row["seeds"] == 5
+            row = best.loc[(model, method, epsilon)]
+            assert row["seeds"] == SEEDS[model]
+            assert row["points"] == row["grid_runs"]
             assert (mean, std) == (round(100 * row["mean"], 1), round(100 * row["std"], 1))
             seen += 1
-    assert seen == 20
-    (without,) = re.findall(r"Without privacy: ([0-9.]+) ", page)
-    (no_dp,) = linear.loc[linear["method"] == "no_dp", "mean"]
-    assert float(without) == round(100 * no_dp, 1)
+    assert seen == 30
+    without = re.findall(r"Without privacy: ([0-9.]+) % \(linear\), ([0-9.]+) % \(CNN\)", page)
+    no_dp = users.best[users.best["method"] == "no_dp"].groupby("model")["mean"].max()
+    assert [tuple(map(float, one)) for one in without] == [
+        tuple(round(100 * no_dp[model], 1) for model in SEEDS)
+    ]
 
 
 def test_verdicts_are_those_of_the_rule(page, users) -> None:
@@ -73,9 +80,11 @@ def test_both_leads_of_online_are_stated(page, users) -> None:
 
 
 def test_the_size_of_the_study_is_stated(page, users) -> None:
-    linear = users.runs[users.runs["model"] == "softmax_regression"]
-    hours = linear["wall_seconds"].sum() / 3600
-    assert f"{len(linear):,} runs took {hours:.1f} core-hours" in " ".join(page.split())
+    text = " ".join(page.split())
+    for model, words in (("softmax_regression", "linear runs"), ("tanh_cnn", "runs of the CNN")):
+        runs = users.runs[users.runs["model"] == model]
+        hours = runs["wall_seconds"].sum() / 3600
+        assert f"{len(runs):,} {words} took {hours:.1f} core-hours" in text
 
 
 def test_smaller_local_steps_have_a_smaller_best_threshold(page, users) -> None:

@@ -65,6 +65,7 @@ class GradientEngine:
         layers: those that own parameters, by name; a parameter that several share belongs to the
             first. `layer_sizes` has how many numbers each owns.
         traits: what the model does in its forward pass (`find_traits`).
+        takes_several_runs: whether runs can go through the model together.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class GradientEngine:
             }
             if shapes:
                 self.layer_shapes[name] = shapes
+        self.takes_several_runs = not any(map(self._holds_layers, self.called_layers))
         self.layers = {name: self._users[name] for name in self.layer_shapes}
         self.layer_sizes = {  # how many numbers they own
             name: sum(shape.numel() for shape in shapes.values())
@@ -182,11 +184,6 @@ class GradientEngine:
             return outputs
         dtype = next(iter(views.values())).dtype
         return map_tensors(lambda one: one.to(dtype) if one.is_floating_point() else one, outputs)
-
-    @property
-    def takes_several_runs(self) -> bool:
-        """Whether runs can go through the model together."""
-        return not any(map(self._holds_layers, self.called_layers))
 
     @property
     def called_layers(self) -> frozenset[str]:
