@@ -194,8 +194,8 @@ def _told(cell: str) -> dict[str, float | None]:
 
 SMALL = {"demo", "smoke"}  # on digits of their own, with ranges of their own
 SHORT = {"one_epoch"}
-USERS = {"users", "users_cnn", "users_falling", "users_local_rate", "users_far_start"}
-USERS |= {"users_cnn_no_dp"}
+USERS = {"users", "users_falling", "users_local_rate", "users_far_start"}
+USERS |= {"users_cnn", "users_cnn_no_dp"}
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,11 @@ def test_the_same_grid_is_not(place, oso) -> None:
     refused(oso(*TRAIN, "--plan", "plan.json"), "none.npz")  # it came as far as the data
 
 
+def test_without_privacy_there_is_no_budget_to_exceed(place) -> None:
+    (without,) = [cohort for cohort in make_cohorts(study(OTHER)) if not cohort.is_private]
+    check_same_search(place / "store", [without])
+
+
 def test_guesses_may_be_any_number(place) -> None:
     def guesses(text):
         plan = make_plan(study(text + "search_accounting: single\n"))

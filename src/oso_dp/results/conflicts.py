@@ -86,8 +86,9 @@ def check_same_search_among(
     A campaign's folder has a shard per group of runs, none of which need exceed the grid alone.
     """
     for cohort in cohorts:
-        if not find_search_accounting(cohort.search_accounting).is_search:
-            continue  # each point has a separate budget
+        is_search = find_search_accounting(cohort.search_accounting).is_search
+        if not cohort.is_private or not is_search:
+            continue  # without a budget, or each point has a separate one
         planned = {run.point for run in cohort.runs}
         by_folder = {
             folder: set().union(*(_points(store, cohort) for store in stores))
