@@ -38,7 +38,7 @@ def test_it_reads_as_numbers_do(epsilon: float, text: str) -> None:
 
 @given(examples=st.integers(1, 10_000_000), share=st.floats(1e-6, 1e6))
 def test_a_delta_is_said_to_be_large_from_one_in_all_on(examples: int, share: float) -> None:
-    said = format_large_delta_warning(share / examples, examples)
+    said = format_large_delta_warning(share / examples, examples, "examples")
     if share < 1 - 1e-9:
         assert said == ""
     elif share > 1 + 1e-9:  # between them it is rounding's to say

@@ -61,7 +61,7 @@ def test_the_statement_names_the_user_and_tells_nothing_of_rows(rows) -> None:
 
 
 def test_delta_is_compared_with_the_number_of_users(rows) -> None:
-    warning = "Delta is not below 1 / 60"
+    warning = "Delta is not below 1 / 60: publishing one of 60 users"
     assert warning in str(train(rows, users=IDS, delta=1 / 59).statement)
     assert warning not in str(train(rows, users=IDS, delta=1 / 61).statement)
 
@@ -73,6 +73,10 @@ KINDS = {
     "series": lambda ids: pd.Series(ids),
     "texts in a series": lambda ids: pd.Series([f"patient {one}" for one in ids]),
     "unsigned": lambda ids: ids.astype(np.uint8),
+    "numpy's texts in a list": lambda ids: [*ids.astype(str)],
+    "texts of two kinds": lambda ids: [*ids[:9].astype(str), *map(str, ids[9:])],
+    "hashes of 64 bits": lambda ids: [2**63 + int(one) for one in ids],
+    "negative": lambda ids: (ids - 9).tolist(),
 }
 
 
@@ -92,7 +96,9 @@ def test_ids_may_be_integers_or_texts_of_any_kind(rows, kind) -> None:
         ({"users": [math.nan, *map(str, IDS[1:])]}, r"users: object \[240\]; must be one id"),
         ({"users": ["1", *IDS[1:].tolist()]}, r"users: object \[240\]; must be one id for each"),
         ({"users": [True, *IDS[1:].tolist()]}, r"users: object \[240\]; must be one id for each"),
-        ({"users": [2**70, *IDS[1:].tolist()]}, "users: list; must be one id for each row"),
+        ({"users": [2**70, *IDS[1:].tolist()]}, "users: list; .*, all integers of 64 bits or"),
+        ({"users": [-1, 2**63, *IDS[2:].tolist()]}, "users: list; .*, all integers of 64 bits or"),
+        ({"users": ["1", "", *map(str, IDS[2:])]}, "users: '' for row 1; .*, none missing or em"),
         ({"users": [[1, 2], [3]]}, "users: object .*; must be one id for each row"),
         ({"users": torch.ones(ROWS, dtype=torch.bfloat16)}, "users: .*; must be one id for each"),
         ({"users": IDS.reshape(-1, 2)}, r"users: int64 \[120, 2\]; must be one id for each row"),
@@ -137,7 +143,7 @@ def test_a_checkpoint_is_of_the_same_users(rows, tmp_path) -> None:
     path = tmp_path / "state"
     options = {"checkpoint": path, "randomness": "system", "seed": None}
     train(rows, users=IDS, local=FEDAVG, **options)
-    with pytest.raises(OsoError, match=r"users is \{'epochs': 2, .*; must be \{'epochs': 1, "):
+    with pytest.raises(OsoError, match=r"local is \{'epochs': 2, .*; must be \{'epochs': 1, "):
         train(rows, users=IDS, local={**FEDAVG, "epochs": 1}, **options)
     assert str(ROWS).encode() not in path.read_bytes()
 

@@ -11,7 +11,7 @@ import torch
 from tests.study.test_users import study
 from torch import nn
 
-from oso_dp.analysis.side_measurements import WHOLE, read_update_norms
+from oso_dp.analysis.side_measurements import ROOT, WHOLE, read_update_norms
 from oso_dp.cli.update_norms import updates as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics.inputs import find_run, read_inputs
@@ -67,6 +67,24 @@ def test_norms_of_fedsgd_are_those_of_mean_gradients(owned, make_task, make_run)
     assert {row.layer: row.mean for row in others} == {
         name: pytest.approx(np.mean(values), rel=1e-4) for name, values in by_layer.items()
     }
+
+
+class Bare(nn.Linear):
+    """A model that is one layer."""
+
+    def __init__(self) -> None:
+        super().__init__(14 * 14, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images.flatten(1))
+
+
+def test_a_model_without_layers_inside_is_named_too(owned, make_task, make_run) -> None:
+    """An empty name would be a missing one in the table."""
+    task = make_task("fixed_threshold", local=LocalTraining(), network=Bare)
+    whole, root = measure_update_norms(task, make_run(), owned, 50)
+    assert (whole.layer, root.layer) == (WHOLE, ROOT)
+    assert whole.mean == root.mean > 0
 
 
 def test_examples_have_no_updates(arrays, make_task, make_run) -> None:

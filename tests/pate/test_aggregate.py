@@ -306,7 +306,8 @@ def test_a_large_delta_is_said_to_be_one() -> None:
     votes = agreeing()
     for delta, warned in ((1e-3, False), (0.02, True)):
         statement = aggregate(votes, delta=delta, answer_noise=20.0).statement
-        assert ("Delta is not below 1 / 100" in statement) == warned
+        said = "Delta is not below 1 / 100: publishing one of 100 parts of the data" in statement
+        assert said == warned
         assert "\n\n" not in statement
 
 

@@ -8,7 +8,7 @@ import pytest
 from oso_dp.analysis.side_measurements import read_vocabulary_coverage
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
-from oso_dp.reporting.tables.study import data_table
+from oso_dp.reporting.tables.study import QUANTITIES, data_table
 
 
 def lines(table):
@@ -49,6 +49,32 @@ def test_of_several_batch_sizes_the_most_frequent_is_shown(sizes, store, study):
     cells = lines(data_table(study(store)))
     assert [cells["Batch Size", "ours"][name] for name in ("MNIST", "mine")] == ["256"] * 2
     assert cells["Dataset Size", "ours"]["mine"] == "1256"
+
+
+@pytest.mark.parametrize(
+    ("models", "sizes"),
+    [(["softmax_regression"], "7850"), (["tanh_cnn", "softmax_regression"], "7850, 26010")],
+)
+def test_of_users_both_sizes_are_in_users_and_networks_those_that_ran(models, sizes, store, study):
+    for model in models:
+        store.add(
+            dataset="mnist_writers", model=model, unit="user", local="FedSGD", examples=539,
+            batch_size=54,
+        )  # fmt: skip
+    table = data_table(study(store))
+    ours = {quantity: lines(table)[quantity, "ours"] for quantity in QUANTITIES.values()}
+    assert {name: cells["MNIST by writer"] for name, cells in ours.items()} == {
+        "Dataset Size": "539 users",
+        "Batch Size": "54",
+        "Model Size": sizes,
+    }
+    assert lines(table)["Model Size", "verdict"]["MNIST by writer"] == "–"
+
+
+def test_another_network_than_the_paper_s_is_counted(store, study):
+    store.add(model="tanh_cnn")
+    cells = lines(data_table(study(store)))
+    assert cells["Model Size", "verdict"]["MNIST"] == "differs by −525,312"
 
 
 def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):

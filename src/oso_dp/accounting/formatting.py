@@ -43,11 +43,11 @@ def _round_up(number: float) -> str:
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
 
 
-def format_large_delta_warning(delta: float, examples: int) -> str:
-    """A warning for delta >= 1/n; "" for a smaller delta."""
-    if delta * examples < 1:
+def format_large_delta_warning(delta: float, records: int, plural: str) -> str:
+    """A warning for delta >= 1/n, with the records in the plural; "" for a smaller delta."""
+    if delta * records < 1:
         return ""
     return (
-        f"Delta is not below 1 / {examples}: publishing one of {examples} examples would satisfy "
+        f"Delta is not below 1 / {records}: publishing one of {records} {plural} would satisfy "
         "this guarantee. Use a much smaller delta."
     )

@@ -32,6 +32,7 @@ from oso_dp.analysis.values import (
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, check_regular, format_os_error, parse_json
 from oso_dp.methods import method_names
+from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.results.checks import shared_budgets
 from oso_dp.study.grid import default_grid_size
 from oso_dp.study.plan import Plan, read_plan
@@ -265,6 +266,11 @@ class ResultSet:
     def budgeted_runs(self, dataset: str) -> str:
         """What an epsilon of this data set is the budget of, in words."""
         return "whole study" if dataset in self.shared_budgets else "whole grid"
+
+    @cached_property
+    def units(self) -> list[str]:
+        """The names of the units of privacy."""
+        return [*self.runs["unit"].fillna(EXAMPLE.name).unique()]
 
     @cached_property
     def datasets(self) -> list[str]:

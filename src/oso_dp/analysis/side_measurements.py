@@ -85,6 +85,7 @@ def read_signs(path: Path) -> pd.DataFrame:
 
 UPDATE_NORMS = "update_norms.csv"  # in a results folder
 WHOLE = "all"  # in its column `layer`: all layers as one vector
+ROOT = "(model)"  # there: of a model that is one layer, or has parameters beside its layers
 UPDATE_NORM_COLUMNS = [
     *("dataset", "model", "method", "k", "epsilon", "quantile", "run_id", "step", "threshold"),
     *("learning_rate", "layer", "mean", "q10", "q30", "q50", "q70", "q90"),

@@ -42,7 +42,7 @@ class StudyStatement:
     def __str__(self) -> str:
         parts = ", ".join(f"{labels.method_label(name)} {n}" for name, n in self.methods.items())
         there = "" if self.stored is None else f", of which {self.stored} are stored"
-        large_delta = format_large_delta_warning(self.delta, self.records)
+        large_delta = format_large_delta_warning(self.delta, self.records, self.unit.plural)
         return "\n".join(
             [
                 f"{self.dataset}, version {self.version}: ({format_spent_epsilon(self.epsilon)}, "

@@ -104,7 +104,7 @@ class Statement:
 
     def _large_delta(self) -> list[str]:
         warning = format_large_delta_warning(
-            self.delta, max(self.examples, self.validation_examples)
+            self.delta, max(self.examples, self.validation_examples), UNITS[self.unit].plural
         )
         return [warning] if warning else []
 

@@ -14,6 +14,10 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.privacy.users import Users
 
+_MUST_BE = (
+    "must be one id for each row, [n], all integers of 64 bits or all texts, none missing or empty"
+)
+
 
 def make_local_training(local: Any) -> LocalTraining:
     """The options from a mapping of names to values; None for FedSGD."""
@@ -42,10 +46,9 @@ def make_users(ids: Any, rows: int, local: LocalTraining) -> Users:
         values = None
     if values is None or values.dtype.kind not in "iuU" or values.ndim != 1:
         found = type(ids).__name__ if values is None else f"{values.dtype} {list(values.shape)}"
-        raise OsoError(
-            f"users: {found}; must be one id for each row, [n], all integers or all texts, none "
-            "missing"
-        )
+        raise OsoError(f"users: {found}; {_MUST_BE}")
+    if values.dtype.kind == "U" and (is_empty := values == "").any():
+        raise OsoError(f"users: '' for row {is_empty.argmax()}; {_MUST_BE}")
     if len(values) != rows:
         raise OsoError(f"users: {len(values)} ids for {rows} rows; must be one for each row")
     return Users(values, local.rows_per_user)
@@ -58,8 +61,8 @@ def _to_array(ids: Any) -> np.ndarray:
     # Numpy would make texts of a list of texts and numbers, NaN for a missing id among them.
     values = np.asarray(ids, dtype=None if hasattr(ids, "dtype") else object)
     kinds = {type(value) for value in values.flat} if values.dtype == object else set()
-    if kinds == {str}:
+    if kinds and all(issubclass(kind, str) for kind in kinds):
         return values.astype(str)
     if kinds and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        return values.astype(np.int64)
+        return values.astype(np.int64 if values.min() < 0 else np.uint64)
     return values

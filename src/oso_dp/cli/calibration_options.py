@@ -24,6 +24,7 @@ from oso_dp.accounting.search_accounting import (
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, QUERY_NOISE_RATIO, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.files import json_text
+from oso_dp.privacy.promise import EXAMPLE
 
 SPLIT = ("gradient_noise_multiplier", "query_noise_multiplier")
 RUNS = 1  # default
@@ -251,7 +252,7 @@ def warn_large_delta(delta: float | None, examples: int | None, where: str = "")
     if (
         delta is not None
         and examples is not None
-        and (warning := format_large_delta_warning(delta, examples))
+        and (warning := format_large_delta_warning(delta, examples, EXAMPLE.plural))
     ):
         print(f"oso: {where}{warning}", file=sys.stderr)
 

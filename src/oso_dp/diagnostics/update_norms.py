@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oso_dp.analysis.side_measurements import WHOLE
+from oso_dp.analysis.side_measurements import ROOT, WHOLE
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Run
@@ -69,7 +69,8 @@ def _norms(training: Training) -> dict[str, Tensor]:
     parts: dict[str, list[Tensor]] = {}
     for batch in users.split(users_at_once(training.engine.size)):
         updates = training.gradients(slice(0, 1), batch[None])
-        norms = {WHOLE: updates.norms(), **updates.layer_norms()}
+        norms = {WHOLE: updates.norms()}
+        norms |= {name or ROOT: values for name, values in updates.layer_norms().items()}
         is_finite = norms[WHOLE][0].isfinite()
         for layer, values in norms.items():
             parts.setdefault(layer, []).append(values[0, is_finite].double().cpu())

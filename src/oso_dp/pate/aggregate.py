@@ -199,7 +199,7 @@ def _statement(
         "depend on the others. The inputs of the queries are public.",
         "Not included: what else was released about these data.",
         f"Randomness: {RANDOMNESS[randomness]}",
-        format_large_delta_warning(delta, teachers),
+        format_large_delta_warning(delta, teachers, "parts of the data"),
     ]
     return "\n".join(line for line in lines if line)
 

@@ -94,5 +94,6 @@ def check_user_level(config: TrainConfig, problem: TrainingProblem) -> None:
     if problem.engine.traits.draws_random:
         raise OsoError(
             "users: the model draws random numbers (dropout), which users' training does not "
-            "support; remove these layers, or set their probability to 0"
+            "support unless they train as examples (FedSGD with rows_per_user=1); remove these "
+            "layers, or set their probability to 0"
         )

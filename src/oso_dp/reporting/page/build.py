@@ -22,6 +22,7 @@ from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE, judge_cells, verdict_matrix
 from oso_dp.output_paths import check_folder
 from oso_dp.paper.tables import DATASETS, PaperTable, find_table, paper_tables
+from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.reporting.figures import every_figure
 from oso_dp.reporting.figures.files import WrittenFigure, draw_in_background, write_figures
 from oso_dp.reporting.page import matrix, summary_text
@@ -217,6 +218,9 @@ def render(
                 for promise in make_stored_statements(study.runs, context.accounts)
             ],
             only_shared=study.has_only_shared_budgets,
+            protected=" or ".join(
+                f"training {name}" if name == EXAMPLE.name else name for name in study.units
+            ),
             rules_sentence=rules_sentence(study),
             datasets=[labels.dataset_label(d) for d in study.datasets],
             pictures={kind: [p for p in pictures if p.spec.kind == kind] for kind in _KINDS},

@@ -12,8 +12,9 @@ from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.data.catalogue import DATASETS as CATALOGUE
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
-from oso_dp.models import build_model, fitting_models, parameter_count
+from oso_dp.models import MODELS, build_model, fitting_models, parameter_count
 from oso_dp.paper.tables import DATASETS, paper_setups, paper_tables
+from oso_dp.privacy.promise import USER
 from oso_dp.reporting.table import (
     DATASET,
     EPSILON,
@@ -61,7 +62,8 @@ def data_table(study: ResultSet) -> Table:
     data = pd.DataFrame(rows, columns=["dataset", "quantity", "paper", "ours", "verdict"])
     notes = [
         "“Ours” is computed: the training examples from the catalogue, the parameters from the "
-        "data set's network, the batch size from the runs (without runs, from the configuration)."
+        "networks that ran (without runs, the data set's), the batch size from the runs (without "
+        "runs, from the configuration). Where users are protected, both sizes are in users."
     ]
     if any(study.known_words.values()):
         notes.append(
@@ -73,23 +75,28 @@ def data_table(study: ResultSet) -> Table:
     return Table("table_01", title, data, _datasets_as_columns(data, datasets), (*notes,))
 
 
-def _count(study: ResultSet, dataset: str) -> dict[str, int]:
+def _count(study: ResultSet, dataset: str) -> dict[str, int | str]:
+    """By quantity: a number, or a text for users and for several networks."""
+    runs = study.runs[study.runs["dataset"] == dataset]
     info = CATALOGUE.get(dataset)
-    if info is None:
-        rows = study.runs.loc[study.runs["dataset"] == dataset, ["examples", "batch_size"]]
-        return {name: int(column.mode()[0]) for name, column in rows.items()}
-    model = fitting_models([info.input_shape], info.metric)[0]
-    used = study.runs.loc[study.runs["dataset"] == dataset, "batch_size"]
+    counted: dict[str, int | str] = {}
+    if (of_users := runs["unit"] == USER.name).any():
+        counted["examples"] = f"{runs.loc[of_users, 'examples'].mode()[0]:.0f} {USER.plural}"
+    elif info is not None or len(runs):
+        counted["examples"] = info.examples if info else int(runs["examples"].mode()[0])
     default = StudyConfig.model_fields["batch_size"].default
-    return {
-        "examples": info.examples,
-        "batch_size": int(used.mode()[0]) if len(used) else default,
-        "parameters": parameter_count(build_model(model)),
-    }
+    counted["batch_size"] = int(runs["batch_size"].mode()[0]) if len(runs) else default
+    models = [name for name in runs["model"].dropna().unique() if name in MODELS]
+    if info is not None and not models:
+        models = fitting_models([info.input_shape], info.metric)[:1]
+    sizes = sorted(parameter_count(build_model(name)) for name in models)
+    if sizes:
+        counted["parameters"] = sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes))
+    return counted
 
 
-def _verdict(printed: float | None, counted: int | None) -> str | None:
-    if printed is None or counted is None:
+def _verdict(printed: float | None, counted: float | str | None) -> str | None:
+    if printed is None or counted is None or isinstance(counted, str):
         return None
     difference = f"{counted - printed:+,.0f}".replace("-", "−")
     return "same" if counted == printed else f"differs by {difference}"
