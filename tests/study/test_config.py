@@ -195,7 +195,7 @@ def _told(cell: str) -> dict[str, float | None]:
 SMALL = {"demo", "smoke"}  # on digits of their own, with ranges of their own
 SHORT = {"one_epoch"}
 USERS = {"users", "users_falling", "users_local_rate", "users_far_start"}
-USERS |= {"users_cnn", "users_cnn_no_dp"}
+USERS |= {"users_cnn", "users_cnn_no_dp", "users_paper_rates"}
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def _count(study: ResultSet, dataset: str) -> dict[str, int | str]:
     counted: dict[str, int | str] = {}
     if (of_users := runs["unit"] == USER.name).any():
         counted["examples"] = f"{runs.loc[of_users, 'examples'].mode()[0]:.0f} {USER.plural}"
-    elif info is not None or len(runs):
+    else:
         counted["examples"] = info.examples if info else int(runs["examples"].mode()[0])
     default = StudyConfig.model_fields["batch_size"].default
     counted["batch_size"] = int(runs["batch_size"].mode()[0]) if len(runs) else default
