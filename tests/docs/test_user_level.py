@@ -1,5 +1,6 @@
 """Numbers of docs/user/user_level.md are those of the rows in results/users."""
 
+import math
 import re
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pytest
 
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
+from oso_dp.analysis.verdicts import Sample, average_over_grids, difference, margin_of
 from oso_dp.reporting.figures.users import mean_by_series, series_of_best
 
 METHODS = {
@@ -57,6 +59,7 @@ def test_verdicts_are_those_of_the_rule(page, users) -> None:
     data = judge_claims(users)
     verdicts = data[data["claim"].str.startswith("U")].set_index("claim")["verdict_best"]
     stated = dict(re.findall(r"^\| (U[0-9]) \|[^|]*\| ([a-z ]+?) \|", page, re.MULTILINE))
+    stated.pop("U7")  # from a store of its own, below
     assert stated == {name: verdicts.get(name, "not run") for name in stated}
     assert len(stated) == 6
 
@@ -71,6 +74,29 @@ def test_numbers_of_the_evidence_are_stated(page, users) -> None:
         assert f"{size:.1f} {words}" in line
         if claim in ("U1", "U6"):
             assert f"[{row['low']:+.1f}, {row['high']:+.1f}]" in line
+
+
+def test_online_at_the_paper_s_rates_is_beside_a_fixed_threshold(repo, page) -> None:
+    """U7, from a store of its own: rates of adaptation are no part of a cell."""
+    best = read_result_set(repo / "results/ambiguities/users_paper_rates").best
+    assert (best["seeds"] == 5).all()
+    assert (best["points"] == best["grid_runs"]).all()
+    online, fixed = (
+        average_over_grids(
+            [
+                Sample(100 * row["mean"], 100 * row["std"], row["seeds"])
+                for _, row in best[best["method"] == method].iterrows()
+            ]
+        )
+        for method in ("online", "fixed_threshold_preset")
+    )
+    lead, margin = difference([(online, fixed)]), margin_of("mnist_writers")
+    is_same = -margin < lead.low and lead.high < margin
+    (line,) = re.findall(r"^\| U7 \|.*$", page, re.MULTILINE)
+    assert ("| holds |" if is_same else "| undecided |") in line
+    assert f"{lead.mean:+.2f} points [{lead.low:+.2f}, {lead.high:+.2f}]" in line
+    assert f"M = {margin:g}" in line
+    assert f"at most {100 * math.expm1(100 * 2.5e-3):.0f} %" in line
 
 
 def test_both_leads_of_online_are_stated(page, users) -> None:
