@@ -301,6 +301,33 @@ def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets)
     assert not batch[2].any()
 
 
+class Several(nn.Module):
+    """A model of several inputs: words, numbers that it multiplies by, and a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(5, 3), nn.Linear(3, 2)
+
+    def forward(self, words: Tensor, scale: Tensor, mask: Tensor) -> Tensor:
+        return self.head(self.table(words).mean(1) * scale[:, None]) + mask[:, :1]
+
+
+@pytest.mark.parametrize("scale", [2, 0.5])
+def test_first_whole_numbers_of_several_inputs_become_decimal(scale) -> None:
+    """Of each input what the model takes; else the first example would leave out the others."""
+    rows = [
+        ({"words": ROW.long(), "scale": torch.tensor(one), "mask": ROW > 0}, 1)
+        for one in (scale, 0.25)
+    ]
+    found = widen(DatasetExamples(rows, CPU), UserModel(Several()).losses_by(cross_entropy))
+    inputs, targets = found.empty()
+    assert [one.dtype for one in inputs.values()] == [torch.int64, torch.float32, torch.bool]
+    assert targets.dtype == torch.int64
+    inputs, _, absent = found.batch(torch.tensor([[0, 1]]))
+    assert inputs["scale"].tolist() == [[scale, 0.25]]
+    assert not absent.any()
+
+
 def test_types_depend_on_first_example_only() -> None:
     found = [
         widen(DatasetExamples([(ROW, 1), other], CPU), UserModel(nn.Linear(4, 2)).losses_by(loss))

@@ -434,3 +434,17 @@ def test_a_large_grid_has_the_noise_of_all_its_points(search) -> None:
     nu = best.ledger.releases()[0][0]
     assert 2.99 < Search(PoissonSampling(1.0), 1, 90).epsilon(nu, 1e-5) <= 3.0
     assert best.privacy_cost.unused_step_count == 89
+
+
+@pytest.mark.parametrize(("options", "runs"), [({}, 3), ({"mean_runs": 5}, 5)])
+def test_the_range_of_the_noise_has_a_part_of_delta_in_each_training(
+    options, runs, search, monkeypatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("oso_dp.training.loop.check_range", lambda *given: asked.append(given))
+    if options:
+        options = {**options, "search_accounting": RANDOM_STOPPING}
+        monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *given: 2)
+    search(**options)
+    assert {given[0] for given in asked} == {1e-5 / runs}
+    assert {given[4] for given in asked} == {2 * (6 * 8 + 8 + 8 * 2 + 2)}  # Online's two sums

@@ -51,6 +51,23 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("width", [16, 32, 144, 560])
+@pytest.mark.parametrize("name", [*CASES, "small_cnn"])
+def test_an_examples_gradient_does_not_depend_on_its_place(name, width) -> None:
+    """To the last bit, in a microbatch that is full, wherever its chunks end."""
+    if name == "small_cnn":
+        engine = GradientEngine(build_model(name), cross_entropy)
+        flats, inputs = 0.1 * torch.randn(1, engine.size), torch.rand(1, 1, 1, 14, 14)
+    else:
+        engine, flats, inputs, _ = prepare(name, torch.float32, batch=1)
+    targets = torch.ones(1, width, dtype=torch.int64)
+    made = engine(flats, inputs.expand(1, width, *inputs.shape[2:]).contiguous(), targets)
+    assert (made.norms() == made.norms()[0, 0]).all()
+    alone = torch.eye(width)[None, [0, 1, width // 2, width - 1]]
+    sums = made.weighted_sums(alone)
+    assert (sums == sums[:, :1]).all()
+
+
 SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 
 

@@ -1,6 +1,7 @@
 """A budget that is very large: one line, or an answer, within seconds."""
 
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ pytestmark = [
     *(pytest.mark.filterwarnings(text) for text in QUIET),
     pytest.mark.filterwarnings("ignore:Optimal order is the"),  # along Opacus's search
 ]
+IGNORE_RANGE = "ignore:get_epsilon. .*noise is bounded"
 
 
 def noise_for(
@@ -82,6 +84,7 @@ def test_noise_is_that_of_the_given_delta(delta, accountant, monkeypatch) -> Non
     assert asked["accountant"] == accountant
 
 
+@pytest.mark.filterwarnings(IGNORE_RANGE)
 @pytest.mark.parametrize("noise_multiplier", [1e-9, 1e-4, 0.02])
 def test_little_noise_is_priced_by_rdp_alone(noise_multiplier) -> None:
     engine = engine_after(3, "prv", noise_multiplier, 0.1)
@@ -116,6 +119,18 @@ def test_get_epsilon_before_first_step_is_zero(delta, accountant) -> None:
     assert engine_after(0, accountant).get_epsilon(delta) == 0.0
 
 
+@pytest.mark.parametrize(("nu", "delta", "warns"), [(0.1, 1e-5, True), (0.5, 1e-5, False)])
+def test_get_epsilon_warns_where_the_noise_is_too_short(nu, delta, warns) -> None:
+    engine = engine_after(3, "rdp", nu, 1.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert engine.get_epsilon(delta) > 0
+    said = [str(one.message) for one in caught if "noise is bounded" in str(one.message)]
+    assert len(said) == warns
+    assert all(one.startswith(f"get_epsilon: noise multiplier {nu}: ") for one in said)
+
+
+@pytest.mark.filterwarnings(IGNORE_RANGE)
 @pytest.mark.parametrize(
     ("delta", "steps"), [(9e-12, 10), (1e-13, 5000), (1e-40, 10), (4e-11, 5000)]
 )
@@ -155,6 +170,7 @@ def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
     assert compute_epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, 1e-5, "pld") <= 1.0
 
 
+@pytest.mark.filterwarnings(IGNORE_RANGE)
 @pytest.mark.parametrize(
     ("delta", "said"), [(1e-40, "^delta: 1e-40; must be >="), (1e-5, "^target_epsilon: 2; ")]
 )

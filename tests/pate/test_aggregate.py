@@ -248,6 +248,27 @@ def test_stable_costs_grow_with_the_unstable_queries_not_with_the_answers() -> N
     assert margins[10, 5] > 4 * margins[10, 1]
 
 
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({"answer_noise": 0.15}, 0.2),
+        ({"threshold": 5, "selection_noise": 0.15, "answer_noise": 6.0}, 0.3),
+        ({"aggregator": "laplace", "scale": 0.02}, 0.1),
+        ({"aggregator": "stable", "epsilon": 200.0, "unstable": 1}, None),
+    ],
+)
+def test_noise_that_cannot_hide_a_vote_is_refused(options, least) -> None:
+    """Of ten votes for one class, nine may be seen to be nine: the noise never reaches that far."""
+    votes = np.array([[10, 0]])
+    with pytest.raises(OsoError, match="noise is bounded"):
+        aggregate(votes, delta=1e-5, **options)
+    seeded = aggregate(votes, delta=1e-5, randomness="seeded", seed=1, **options)
+    assert seeded.labels.shape == (1,)  # public data have nothing to hide
+    if least is not None:
+        name = next(name for name in options if name != "aggregator" and options[name] < 1)
+        assert aggregate(votes, delta=1e-5, **options | {name: 3 * least}).labels.shape == (1,)
+
+
 @pytest.mark.parametrize("unstable", [1, 3])
 def test_stable_labels_cost_their_epsilon_with_their_failure(unstable) -> None:
     votes = np.tile([[1000, 0]], (50, 1))
@@ -266,7 +287,7 @@ def test_stable_labels_cost_their_epsilon_with_their_failure(unstable) -> None:
         {"answer_noise": 6.0},
         CONFIDENT,
         {"aggregator": "laplace", "scale": 6.0},
-        {"aggregator": "stable", "epsilon": 100.0, "unstable": 1},
+        {"aggregator": "stable", "epsilon": 12.0, "unstable": 1},
     ],
 )
 def test_the_ledger_is_the_plans_and_nothing_else_of_the_votes_is_shown(options) -> None:

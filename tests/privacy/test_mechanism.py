@@ -17,11 +17,14 @@ from tests.privacy.helpers import (
     sums_of_one,
 )
 from tests.privacy.test_streams import STEPS
+from torch import nn
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.errors import OsoError
+from oso_dp.gradients import GradientEngine
+from oso_dp.models.losses import cross_entropy
 from oso_dp.privacy import philox, system_noise
-from oso_dp.privacy.batch_rng import NOISE_BLOCK, BatchRNG, NoiseSpec
+from oso_dp.privacy.batch_rng import MAX_MICROBATCH, NOISE_BLOCK, BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noisy_mean import NoisyMean
@@ -393,7 +396,7 @@ def released_at(mechanism: Mechanism, step: int, taken: list) -> tuple[float, fl
 def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source, monkeypatch) -> None:
     # The system's noise before it is rounded: afterwards some numbers are equal.
     monkeypatch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
-    mechanism = Mechanism(["a"], 200, 100, randomness=source())
+    mechanism = Mechanism(["a"], 200, 100, randomness=source(), microbatch_size=200)
     taken: list = []
     steps = sorted({*STEPS})
     noise = [released_at(mechanism, step, taken) for step in steps]
@@ -447,7 +450,8 @@ def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) 
 @pytest.mark.parametrize("is_on_accelerator", [False, True])
 def test_a_batch_that_is_drawn_ahead_is_used_once(is_on_accelerator) -> None:
     """With the system's entropy: two steps of one batch would cost more than the ledger says."""
-    mechanism = Mechanism(["a"], 1000, 500, 1.0, randomness=SystemEntropy())
+    entropy = SystemEntropy()
+    mechanism = Mechanism(["a"], 1000, 500, 1.0, randomness=entropy, microbatch_size=1000)
     mechanism.random_numbers.is_on_accelerator = is_on_accelerator
     taken, asked = [], []
 
@@ -465,3 +469,80 @@ def test_a_batch_that_is_drawn_ahead_is_used_once(is_on_accelerator) -> None:
         assert tuple(drawn) not in taken
         return
     assert [tuple(one[0].tolist()) for one in asked[:-1]] == taken[1:]
+
+
+@pytest.mark.parametrize(
+    ("records", "batch_size", "microbatch_size", "runs"),
+    [
+        (2000, 20, None, 1),
+        (2000, 100, 24, 3),
+        (600, 600, None, 1),
+        (5000, 2500, None, 2),
+        (9, 1, 4, 1),
+    ],
+)
+def test_the_gradients_of_protected_data_are_computed_in_one_shape(
+    records, batch_size, microbatch_size, runs
+) -> None:
+    """Else the rounding of a product would tell how many others there are."""
+    ids = [f"run {run}" for run in range(runs)]
+    mechanism = Mechanism(
+        ids, records, batch_size, 0.0, SystemEntropy(), microbatch_size=microbatch_size
+    )
+    widths, sizes, drawn = set(), [], []
+
+    def gradients(some, indices) -> Given:
+        if indices.shape[1]:  # of an empty batch there is nothing to compute
+            widths.add(indices.shape[1])
+        return Given(torch.ones(*indices.shape, 1))
+
+    rng = mechanism.random_numbers
+    rng.batches = lambda *asked, draw=rng.batches: drawn.append(draw(*asked)) or drawn[-1]
+    for step in range(1, 41):
+        query = ClippedGradient(0.0, torch.full((runs,), 2.0))
+        sums = mechanism.release(slice(0, runs), step, [query], gradients)[ClippedGradient]
+        sizes += [*(sums[:, 0] * batch_size).round().int().tolist()]
+    assert sizes == [int(row.sum()) for _, present in drawn for row in present]
+    assert len(widths) == 1
+    (width,) = widths
+    assert width <= (microbatch_size or MAX_MICROBATCH)
+    padded = sum(-(-size // width) * width for size in sizes)
+    assert padded <= 1.25 * sum(sizes) + 32 * len(sizes)
+
+
+@pytest.mark.parametrize("size", [7, 8, 63, 64, 128, 376])
+def test_one_record_more_changes_no_others_gradient_by_a_bit(size: int, monkeypatch) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(300, 32), nn.ReLU(), nn.Linear(32, 3))
+    engine = GradientEngine(model, cross_entropy)
+    flat = 0.3 * torch.randn(1, engine.size)
+    inputs, targets = torch.randn(size + 1, 300), torch.randint(3, (size + 1,))
+    norms: list[dict[int, float]] = []
+    for there in (np.arange(size), np.arange(size + 1), np.arange(1, size + 1)):
+        mechanism = Mechanism(["a"], 1000, size, 1.0, SystemEntropy())
+        monkeypatch.setattr(PoissonSampling, "draw", lambda self, n, words, there=there: there)
+        found: dict[int, float] = {}
+
+        def gradients(runs, rows, found=found):
+            made = engine(flat, inputs[rows], targets[rows])
+            found.update(zip(rows[0].tolist(), made.norms()[0].tolist(), strict=True))
+            return made
+
+        mechanism.release(slice(0, 1), 1, [ClippedGradient(1.0, torch.ones(1))], gradients)
+        norms.append(found)
+    for other in norms[1:]:
+        assert all(norms[0][row] == other[row] for row in range(1, size))
+
+
+def test_the_sums_of_many_microbatches_are_exact() -> None:
+    """Rounded at each addition, a float32 would stay at 2^24."""
+    mechanism = Mechanism(["a"], 1001, 1001, microbatch_size=1)
+    values = torch.ones(1001, 1)
+    values[0] = 2.0**24
+
+    def gradients(runs, rows) -> Given:
+        return Given(values[rows] * (rows < 1001)[..., None])
+
+    (total,) = mechanism.release(slice(0, 1), 1, [PlainGradient()], gradients).values()
+    assert (total * 1001).item() == pytest.approx(2.0**24 + 1000, abs=2)
+    assert total.dtype == torch.float32

@@ -43,6 +43,18 @@ STABILISED = [AutomaticGradient, AdaptiveGradient]
 ONE = slice(0, 1)
 
 
+@pytest.mark.parametrize("kind", STABILISED)
+@pytest.mark.parametrize("threshold", [1.0, 1e18, 1e30, math.inf])
+def test_a_small_gradient_of_large_factors_counts_for_a_number(kind, threshold) -> None:
+    """A sum that is not finite would tell that such an example is there."""
+    engine = GradientEngine(nn.Linear(2, 1, bias=False), lambda out, target: out[:, 0] * target)
+    inputs, targets = torch.tensor([[[1e-17, 0.0]]]), torch.tensor([[1e17]])
+    made = engine(torch.zeros(1, 2), inputs, targets)
+    (total,) = sums_of_one([kind(1.0, torch.tensor([threshold]))], made)
+    assert total.isfinite().all()
+    assert total.norm() > 0
+
+
 norms = st.floats(min_value=0.0, width=32) | st.just(math.nan)
 
 

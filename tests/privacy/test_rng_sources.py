@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.privacy.helpers import always_empty, seeded_normals
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy import batch_rng, philox, rng_sources, system_noise
+from oso_dp.privacy import batch_rng, noise_range, philox, rng_sources, system_noise
+from oso_dp.privacy.ledger import GAUSSIAN, LAPLACE, PURE, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedDirection, ClippedGradient
 from oso_dp.privacy.rng_sources import BLOCK, Seeded, SystemEntropy, get_source, init_generator
@@ -366,7 +367,7 @@ def test_two_numbers_come_from_a_radius_and_an_angle(size: int) -> None:
 def test_the_tails_reach_far_and_have_no_gaps() -> None:
     """Far out, values that lie apart would show in a sum which of them was possible."""
     words = torch.zeros(2, 4, dtype=torch.int64)  # angle 0: the radius and nothing else
-    assert box_muller(words)[4:].tolist() == pytest.approx([system_noise._MAX_NORMAL] * 4)
+    assert box_muller(words)[4:].tolist() == pytest.approx([noise_range.SYSTEM_NORMAL] * 4)
     words = torch.stack([torch.arange(2**12, 2**13), torch.zeros(2**12, dtype=torch.int64)])
     found = box_muller(words)[2**12 :]  # beyond 8.2
     assert len(found.unique()) == 4096
@@ -384,14 +385,35 @@ def test_the_tails_reach_far_and_have_no_gaps() -> None:
 )
 def test_delta_covers_outcomes_that_bounded_noise_excludes(nu, rate, steps, numbers, delta) -> None:
     """As far as a record moves a sum, and in any of the numbers."""
-    far = [scipy.stats.norm.sf(system_noise._MAX_NORMAL - moved) for moved in (1 / nu, 0)]
+    far = [scipy.stats.norm.sf(noise_range.SYSTEM_NORMAL - moved) for moved in (1 / nu, 0)]
     excluded = steps * (rate * far[0] + 2 * numbers * far[1])
     asked = (delta, nu, PoissonSampling(rate), steps, numbers)
     if excluded < 0.0099 * delta:
-        system_noise.check_range(*asked)
+        noise_range.check_range(*asked)
     if excluded > 0.0101 * delta:
         with pytest.raises(OsoError, match="use a smaller epsilon or a larger delta"):
-            system_noise.check_range(*asked)
+            noise_range.check_range(*asked)
+
+
+@given(
+    noise=st.lists(st.floats(0.02, 10), min_size=1, max_size=3),
+    times=st.floats(1e-3, 1e6),
+    delta=st.floats(1e-15, 0.1),
+    normal=st.sampled_from([noise_range.SYSTEM_NORMAL, noise_range.TORCH_NORMAL]),
+    kind=st.sampled_from([GAUSSIAN, LAPLACE, PURE]),
+)
+def test_delta_covers_each_sum_that_a_record_moves(noise, times, delta, normal, kind) -> None:
+    if kind == GAUSSIAN:
+        beyond = [scipy.stats.norm.sf(normal - 1 / nu) for nu in noise]
+    else:
+        beyond = [scipy.stats.laplace.sf(max(0, 53 * math.log(2) - 1 / nu)) for nu in noise]
+    excluded = times * sum(beyond)
+    moves = [(SumQuery("sum", nu, kind), times) for nu in noise]
+    if excluded < 0.0099 * delta:
+        noise_range.check_moves(delta, moves, normal)
+    if excluded > 0.0101 * delta:
+        with pytest.raises(OsoError, match=f"^noise multiplier {min(noise):.3g}: noise is bounded"):
+            noise_range.check_moves(delta, moves, normal)
 
 
 def test_an_unknown_source_is_refused() -> None:

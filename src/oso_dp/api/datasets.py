@@ -38,6 +38,7 @@ from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.training.task import Examples, TensorExamples, split_rows
 
 MAX_EXAMPLES_CHECKED = 100  # of a data set, before training
+_MAX_WIDENED = 6  # tensors of an example, of which all combinations are tried
 
 
 @contextmanager
@@ -316,11 +317,15 @@ class DatasetExamples:
         inputs, targets = map_tensors(lambda one: one[:0].to(self.device), first)
         return inputs, targets
 
-    def with_types(self, inputs: torch.dtype, targets: torch.dtype) -> "DatasetExamples":
-        """The same examples, of one input tensor each, with these dtypes."""
+    def with_types(self, dtypes: Sequence[torch.dtype]) -> "DatasetExamples":
+        """The same examples with these dtypes of the inputs' tensors and of the targets."""
+        inputs, targets = self.empty_batch
+        *of_inputs, of_targets = (
+            tensor.to(dtype)
+            for tensor, dtype in zip((*tensors_of(inputs), targets), dtypes, strict=True)
+        )
         converted = copy.copy(self)
-        pairs = zip(self.empty_batch, (inputs, targets), strict=True)
-        converted.empty_batch = tuple(tensor.to(dtype) for tensor, dtype in pairs)
+        converted.empty_batch = restructure(inputs, of_inputs), of_targets
         return converted
 
     def __len__(self) -> int:
@@ -396,7 +401,7 @@ class DatasetExamples:
 
 
 def widen(
-    examples: Examples, values: Callable[[Tensor, Tensor], Tensor], checks_rows: bool = True
+    examples: Examples, values: Callable[[Structure, Tensor], Tensor], checks_rows: bool = True
 ) -> Examples:
     """Replace integer inputs or targets of a data set by float32 where that changes no value.
 
@@ -409,26 +414,30 @@ def widen(
     """
     if not isinstance(examples, DatasetExamples):
         return examples
-    several = not isinstance(examples.empty()[0], Tensor)  # then each has its own meaning
-    widened = examples if several else _widen(examples, values)
+    widened = _widen(examples, values)
     if checks_rows:
         widened.check_usable()
     return widened
 
 
 def _widen(
-    examples: DatasetExamples, values: Callable[[Tensor, Tensor], Tensor]
+    examples: DatasetExamples, values: Callable[[Structure, Tensor], Tensor]
 ) -> DatasetExamples:
-    empty = [tensor.cpu() for tensor in examples.empty()]
+    inputs, targets = examples.empty()
+    empty = [tensor.cpu() for tensor in (*tensors_of(inputs), targets)]
     dtypes = [tensor.dtype for tensor in empty]
+    kept = [dtype.is_floating_point or dtype == torch.bool for dtype in dtypes]
+    if kept.count(False) > _MAX_WIDENED:
+        return examples
     choices = [
-        [torch.float32, dtype] if not dtype.is_floating_point else [dtype] for dtype in dtypes
+        [dtype] if keep else [torch.float32, dtype]
+        for dtype, keep in zip(dtypes, kept, strict=True)
     ]
 
     def evaluate(
         types: Sequence[torch.dtype], index: int, numbers: Sequence[float]
     ) -> Tensor | None:
-        """`values` with these numbers as inputs (index 0) or targets (1); 0 and 1 as the others."""
+        """`values` with these numbers as this tensor; 0 and 1 as the others."""
         batch = [
             torch.tensor(numbers if position == index else (0, 1, 1))
             .view(-1, *[1] * (tensor.dim() - 1))
@@ -438,7 +447,7 @@ def _widen(
         ]
         try:
             with torch.no_grad():
-                return values(*batch)
+                return values(restructure(inputs, batch[:-1]), batch[-1])
         except Exception:  # a model or a loss may raise any exception for another dtype
             return None
 
@@ -451,9 +460,9 @@ def _widen(
         return accepts_floats
 
     for types in itertools.product(*choices):
-        changed = [index for index in range(2) if types[index] != dtypes[index]]
+        changed = [index for index, dtype in enumerate(dtypes) if types[index] != dtype]
         if all(is_equivalent(types, index) for index in changed):
-            return examples.with_types(*types)
+            return examples.with_types(types)
     return examples
 
 

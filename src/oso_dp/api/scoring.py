@@ -90,10 +90,12 @@ class NoisyScorer:
     def check(self, model: nn.Module) -> None:
         """OsoError if the model or the metric fails on a made-up example."""
 
-        def values(inputs: Tensor, targets: Tensor) -> Tensor:
+        def values(inputs: Structure, targets: Tensor) -> Tensor:
             on_cpu = copy.deepcopy(model).cpu().float().eval()
-            pairs = zip(inputs.split(1), targets.split(1), strict=True)
-            return torch.stack([self._value(on_cpu, *pair) for pair in pairs])
+            rows = [slice(row, row + 1) for row in range(len(targets))]
+            return torch.stack(
+                [self._value(on_cpu, select(inputs, row), targets[row]) for row in rows]
+            )
 
         self.validation = widen(self.validation, values)
         inputs, targets = (

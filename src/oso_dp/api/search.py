@@ -38,10 +38,10 @@ from oso_dp.api.trainer import Trainer, TrainingResult
 from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_range import check_range
 from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
-from oso_dp.privacy.system_noise import check_range
 from oso_dp.training.user_model import Loss, UserModel
 
 _SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
@@ -201,8 +201,9 @@ def search_private(
 
         def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
             trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")
-            return trainer(noise, budget.delta, progress)
+            return trainer(noise, budget.delta / runs_of_budget, progress)
 
+        runs_of_budget = len(candidates) if stopping is None else stopping[0]
         full_ledger = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
         if stopping is None:
             runs, trials, lost = _train_all(candidates, train, scorer, progress)

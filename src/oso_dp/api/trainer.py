@@ -114,7 +114,7 @@ class Trainer:
         return self.steps + (0 if self.resume_from is None else self.resume_from.ledger.step_count)
 
     def __call__(self, noise_multiplier: float, delta: float, progress: bool) -> TrainingResult:
-        """Train with this noise multiplier in each step; delta: of the guarantee.
+        """Train with this noise multiplier in each step; delta: this run's part of the guarantee's.
 
         Torch's global switches are restored for each call of `evaluate`, and afterwards.
         """

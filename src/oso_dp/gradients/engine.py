@@ -6,12 +6,14 @@ which applies each run's parameters.
 
 A batch is cut in two ways. The mechanism cuts it into microbatches, whose sums are added up, so
 that memory does not grow with the batch. The engine cuts what it is given into chunks that fit the
-cache: convolutions on a CPU, and all models in a low precision. In a low precision all chunks have
-one size (the last one is padded): products of one shape are rounded in one way, so that an
-example's gradient does not depend on its batch.
+cache: convolutions on a CPU, and all models in a low precision. All chunks of a microbatch have one
+size (the last one is padded): products of one shape are rounded in one way, so that an example's
+gradient does not depend on its batch. In a low precision the size is the same for all microbatches;
+else it depends on the microbatch's, which the mechanism keeps constant where data need protection.
 """
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -269,10 +271,12 @@ class GradientEngine:
         """Of every run's batch, [R, width, ...] each; zeros pad the last one."""
         size = targets.shape[1]
         width = self.chunk_size(map_tensors(lambda one: one.flatten(0, 1), inputs), views) or size
+        if not self.precision.low and size:
+            width = math.ceil(size / math.ceil(size / width))
         for start in range(0, size, width):
             part = slice(start, start + width)
             xs, ys = select(inputs, (slice(None), part)), targets[:, part]
-            lack = width - ys.shape[1] if self.precision.low else 0
+            lack = width - ys.shape[1]
             if lack:
                 xs, ys = map_tensors(partial(_pad, lack=lack), xs), _pad(ys, lack)
             yield xs, ys

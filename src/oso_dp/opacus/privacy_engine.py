@@ -38,6 +38,8 @@ from oso_dp.opacus.validation import (
     check_module,
     check_optimizer,
 )
+from oso_dp.privacy.ledger import SumQuery
+from oso_dp.privacy.noise_range import TORCH_NORMAL, check_moves
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -236,6 +238,8 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         Raises:
             OsoError: For a delta outside of (0, 1) or below what the prv accountant resolves, and
                 if the accountant lacks steps of the optimizers' ledgers.
+
+        Warns if the noise is so small that delta does not cover its range.
         """
         check_number("delta", delta, gt=0, lt=1)
         released = sum(optimizer.ledger.step_count for optimizer in self.optimizers)
@@ -247,6 +251,13 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             )
         if not self.accountant.history:
             return 0.0
+        moves = [
+            (SumQuery("step", nu), rate * steps) for nu, rate, steps in self.accountant.history
+        ]
+        try:
+            check_moves(delta, moves, TORCH_NORMAL)
+        except OsoError as problem:
+            warnings.warn(f"get_epsilon: {problem}", stacklevel=2)
         if self.accountant.mechanism() == "prv":
             return compute_epsilon_of_releases(convert_history(self.accountant), delta, "prv")
         with np.errstate(over="ignore"):  # infinity is a valid bound

@@ -19,6 +19,7 @@ from oso_dp.accounting.formatting import (
 from oso_dp.accounting.pate import calibrate_stable, check_votes, compute_data_dependent_epsilon
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.noise_range import SYSTEM_NORMAL, check_moves
 from oso_dp.privacy.promise import RANDOMNESS
 from oso_dp.privacy.rng_sources import SOURCES, get_source
 from oso_dp.privacy.votes import GaussianPlan, LaplacePlan, StablePlan, VotePlan
@@ -135,6 +136,9 @@ def aggregate(
         is_confident = threshold is not None or selection_noise is not None
         aggregator = "confident" if is_confident else "gaussian"
     plan = make_plan(aggregator, options, len(counts), delta)
+    if randomness == "system":
+        moves = ((query, plan.queries) for step, _ in plan.ledger.steps for query in step)
+        check_moves(delta, moves, SYSTEM_NORMAL)
     name = uuid4().hex if seed is None else f"votes {seed}"
     voting = plan.start(teachers, get_source(randomness), name)
     found = [voting.answer(row) for row in counts]

@@ -4,6 +4,7 @@ Batches are drawn on the CPU: they take a few thousand words each, and their len
 without synchronizing with the device. Noise is drawn on the device where it is added.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,12 +24,31 @@ from oso_dp.privacy.thread_pool import run_in_threads
 # keep their widths, and with them their results to the last bit.
 BLOCK = 64
 SHORT_BLOCK, MAX_SHORT = 8, 384
+# Microbatches of data that need protection. In products of 16 rows or more, MKL rounds each row
+# alike; of 8, it does not always.
+MICROBATCH_BLOCK, MAX_MICROBATCH = 16, 1024
 
 
 def padded_length(length: int, device: torch.device) -> int:
     """The width that a batch of this length has on a device, whatever else is trained beside it."""
     short = device.type == "cpu" and length <= MAX_SHORT
     block = SHORT_BLOCK if short else BLOCK
+    return _round_up(length, block)
+
+
+def microbatch_of_protected(expected: float, rate: float, most: int | None) -> int:
+    """Records of a microbatch of data that need protection, at most `most`.
+
+    Most batches fill equal microbatches. It is public: a function of the expected batch size, the
+    sampling rate and `most`.
+    """
+    likely = math.ceil(expected + 2 * math.sqrt(expected * (1 - rate)))
+    most = most or MAX_MICROBATCH
+    parts = -(-likely // most)
+    return min(most, _round_up(-(-likely // parts), MICROBATCH_BLOCK))
+
+
+def _round_up(length: int, block: int) -> int:
     return -(-length // block) * block
 
 
@@ -57,6 +77,8 @@ class BatchRNG:
     """Draws batches of `records` records, and noise, by run id, purpose and step.
 
     group: the processes among which batches and noise are divided; this one draws its part.
+    microbatch: how many records it has; a batch is padded to whole ones. By default it is padded to
+    the next `padded_length`.
     """
 
     def __init__(
@@ -66,9 +88,11 @@ class BatchRNG:
         records: int,
         device: torch.device,
         group: ProcessGroup | None = None,
+        microbatch: int | None = None,
     ) -> None:
         self.randomness, self.sampling, self.records = randomness, sampling, records
         self.device, self.group = device, group or ProcessGroup()
+        self.microbatch = microbatch
         self.is_on_accelerator = device.type != "cpu"
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
@@ -79,7 +103,7 @@ class BatchRNG:
         own = self.group.count_records(self.records)
         words = [self._words(run_id, "sampling", step) for run_id in run_ids]
         drawn = [self.group.to_dataset_indices(self.sampling.draw(own, each)) for each in words]
-        width = padded_length(max(map(len, drawn)), self.device)
+        width = self._padded(max(map(len, drawn)))
         indices = np.zeros((len(drawn), width), dtype=np.int64)
         present = np.zeros((len(drawn), width), dtype=bool)
         for row, batch in enumerate(drawn):
@@ -104,13 +128,18 @@ class BatchRNG:
         by_width: dict[int, list[int]] = {}
         for run, row in enumerate(present):
             length = int(row.nonzero().max()) + 1 if self.device.type == "cpu" and row.any() else 0
-            by_width.setdefault(padded_length(length, self.device), []).append(run)
+            by_width.setdefault(self._padded(length), []).append(run)
         if len(by_width) == 1:
             return [Batches(list(range(len(run_ids))), indices, present)]
         return [
             Batches(members, indices[members, :width], present[members, :width])
             for width, members in by_width.items()
         ]
+
+    def _padded(self, length: int) -> int:
+        if self.microbatch is not None:
+            return _round_up(length, self.microbatch)
+        return padded_length(length, self.device)
 
     def model_seed(self, run_id: str, step: int, number: int) -> int:
         """A seed for what a model draws at random in a forward pass (dropout), of 32 bits.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
-from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec
+from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec, microbatch_of_protected
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.process_group import ProcessGroup
@@ -42,7 +42,8 @@ class Mechanism:
             Gaussian sum with it are refused. 0 means no budget.
         randomness: the source of sampling and noise. Default: seeded by run id.
         device: where the sums are computed.
-        microbatch_size: records per forward pass. Default: the complete batch.
+        microbatch_size: records per forward pass, at most. Default: the complete batch; of data
+            that need protection (any randomness but `Seeded`), `MAX_MICROBATCH`.
         group: processes with a mechanism each, whose sums are added up. Default: this one.
         unit: what a record is.
 
@@ -77,10 +78,19 @@ class Mechanism:
         self.batch_size = batch_size  # expected; the realised size is private
         self.noise_multiplier = noise_multiplier
         self.sampling = PoissonSampling.of(batch_size, records, unit)
-        self.random_numbers = BatchRNG(
-            randomness or Seeded(), self.sampling, records, torch.device(device), group
-        )
+        randomness, group = randomness or Seeded(), group or ProcessGroup()
         self.microbatch_size = microbatch_size
+        one_size = None
+        if not isinstance(randomness, Seeded):
+            # A product rounds a row differently for another number of rows. So that a record's
+            # gradient depends on no other record, microbatches of protected data have one size.
+            rate = self.sampling.rate
+            expected = rate * group.count_records(records)
+            one_size = microbatch_of_protected(expected, rate, microbatch_size)
+            self.microbatch_size = one_size
+        self.random_numbers = BatchRNG(
+            randomness, self.sampling, records, torch.device(device), group, one_size
+        )
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]
         self._last_step = [0] * len(run_ids)
@@ -247,12 +257,18 @@ def _select_members(members: range, selected: list[int]) -> Runs:
 
 
 def _add_up(by_microbatch: Iterable[list[Tensor]]) -> list[Tensor]:
-    """The sums of a batch from those of its microbatches, in place of the first one's."""
-    remaining = iter(by_microbatch)
-    sums = next(remaining)
-    for further in remaining:
-        sums = [total.add_(summand) for total, summand in zip(sums, further, strict=True)]
-    return sums
+    """The sums of a batch from those of its microbatches.
+
+    Added up in float64: in float32, each of many additions would round by a part of the sum so far,
+    which a record may change.
+    """
+    first, *others = by_microbatch
+    if not others:
+        return first
+    totals = [total.double() for total in first]
+    for further in others:
+        totals = [total.add_(summand) for total, summand in zip(totals, further, strict=True)]
+    return [total.to(like.dtype) for total, like in zip(totals, first, strict=True)]
 
 
 def _noise_for(query: Query, runs: slice, total: Tensor) -> NoiseSpec:

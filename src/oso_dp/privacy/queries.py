@@ -9,7 +9,8 @@ thresholds have one entry per run; `runs` selects the R runs among those.
 An example whose norm is not finite gets weight zero, whatever its gradient is. Thresholds are
 clamped from below to SMALLEST_THRESHOLD: far below it float32 squares underflow, a norm would be
 measured as zero and the example not clipped. They are clamped from above to LARGEST_THRESHOLD:
-infinite noise would distinguish an empty batch from a non-empty one.
+infinite noise would distinguish an empty batch from a non-empty one. So would a weight C / n times
+a large factor of a small gradient, if float32 could not represent it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # importing torch is slow, and planning a study does not need
 
     from oso_dp.privacy.noise_composition import LayerGroup
 
-SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e30
+SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e18
 _SMALLEST_WEIGHT = 2.0**-126  # subnormal float32 weights round coarsely and could exceed the bound
 
 

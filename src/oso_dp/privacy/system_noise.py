@@ -14,49 +14,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from oso_dp.errors import OsoError
 from oso_dp.privacy.chacha20 import draw_words
-from oso_dp.privacy.sampling import PoissonSampling
 
 # Numbers per key. On a CPU: what its cache holds, and enough for torch's threads to share.
 _HOST_BLOCK, _DEVICE_BLOCK = 2**16, 2**20
 _GRID = 2.0**-10  # of the deviation; the variance of a number grows by a ten-millionth
-_MAX_NORMAL = math.sqrt(128 * math.log(2))  # 9.4: the tail of a radius has 64 binary digits
-_NEGLIGIBLE = 0.01  # fraction of delta
-
-
-def check_range(
-    delta: float, noise_multiplier: float, sampling: PoissonSampling, steps: int, numbers: int
-) -> None:
-    """Check that delta covers that the noise, unlike a normal number, is bounded.
-
-    An outcome beyond the range of the noise on one of two neighbouring data sets reveals the record
-    by which they differ. That record moves a sum by at most 1/nu standard deviations.
-
-    Args:
-        delta: of the guarantee.
-        noise_multiplier: nu of a step.
-        sampling: of the batches.
-        steps: T.
-        numbers: how many numbers a step releases.
-
-    Raises:
-        OsoError: if such outcomes are more probable than a hundredth of delta.
-    """
-    moved = sampling.rate * _tail(_MAX_NORMAL - 1 / noise_multiplier)
-    probability = steps * (moved + numbers * 2 * _tail(_MAX_NORMAL))
-    if probability > _NEGLIGIBLE * delta:
-        raise OsoError(
-            f"noise multiplier {noise_multiplier:.3g}: system noise, at most {_MAX_NORMAL:.1f} "
-            f"standard deviations, lets {steps} steps reveal a record with probability "
-            f"{probability:.1e}; must be <= {_NEGLIGIBLE:g} delta, {_NEGLIGIBLE * delta:.1e}: "
-            "use a smaller epsilon or a larger delta"
-        )
-
-
-def _tail(value: float) -> float:
-    """The probability that a normal number is larger."""
-    return math.erfc(value / math.sqrt(2)) / 2
 
 
 def add_noise(totals: Sequence[Tensor], deviations: Sequence[Tensor]) -> list[Tensor]:
@@ -129,7 +91,7 @@ class _Normals:
 def box_muller(words: Tensor, values: Tensor) -> Tensor:
     """Independent standard normal numbers, float64 [2 n], from random words, int64 [2, n].
 
-    Box and Muller's transform makes two of a radius, at most `_MAX_NORMAL`, and an angle.
+    Box and Muller's transform makes two of a radius, at most `SYSTEM_NORMAL`, and an angle.
 
     Args:
         values: float64 [3, n], overwritten; the result is a part of it.

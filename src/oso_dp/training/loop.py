@@ -25,9 +25,9 @@ from oso_dp.gradients.layer_gradients import is_async_device
 from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
+from oso_dp.privacy.noise_range import check_range
 from oso_dp.privacy.queries import ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
-from oso_dp.privacy.system_noise import check_range
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import check_augment, make_views
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
@@ -158,6 +158,9 @@ def advance(
     return training.outcomes
 
 
+_MOST_SUMS = 2  # that a step releases, as long as the parameters
+
+
 class Training:
     """The state of one call of `train`. `alive` maps the run axis to `outcomes`."""
 
@@ -185,7 +188,7 @@ class Training:
             problem.unit,
         )
         if task.randomness == "system" and task.delta is not None and task.noise_multiplier > 0:
-            sampling, numbers = self.mechanism.sampling, self.engine.size
+            sampling, numbers = self.mechanism.sampling, _MOST_SUMS * self.engine.size
             check_range(task.delta, task.noise_multiplier, sampling, task.steps, numbers)
         self.state = State(
             parameters=problem.initial_parameters.clone(),

@@ -47,7 +47,7 @@ class TrainConfig:
     warmup: float = 0.0
     averaging: float | None = None  # decay of the parameters' EMA, which is then evaluated
     randomness: str = "seeded"  # of batches and noise: see oso_dp.privacy.rng_sources
-    delta: float | None = None  # that system noise has to suffice for
+    delta: float | None = None  # that system noise of this run has to suffice for
     precision: str = "float32"  # of products: see oso_dp.gradients.precision
     width: int | None = None  # runs per forward pass; None: chosen by device
     microbatch_size: int | None = None  # examples of a run per forward pass; None: the batch

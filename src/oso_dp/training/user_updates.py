@@ -43,15 +43,14 @@ def make_updates(
     """The updates of users [B] from the parameters flat [P].
 
     Padding repeats a user, who trains once. is_public: whether the data need no protection. If they
-    do, several local steps are taken by one user at a time: the last bit of a product depends on a
-    user's place among others, and such steps may amplify it to a difference of the order of C.
+    do, one user trains at a time: the last bit of a product depends on a user's place among others,
+    and local steps, or a ReLU near zero, may amplify it to a difference of the order of C.
     """
     assert problem.users is not None
     distinct, places = users.unique(return_inverse=True)
     updates = flat.new_zeros(len(distinct), len(flat))
-    is_stable = is_public or problem.local.is_one_step
-    is_alone = not is_stable or not problem.engine.takes_several_runs
-    group_size = 1 if is_alone else min(_GROUP, users_at_once(len(flat)))
+    train_together = is_public and problem.engine.takes_several_runs
+    group_size = min(_GROUP, users_at_once(len(flat))) if train_together else 1
     for group in problem.users.groups(distinct, group_size):
         steps = problem.users.local_steps(
             group.tolist(), group_size, problem.local, shuffle, flat.device
