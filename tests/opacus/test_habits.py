@@ -5,8 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.opacus.helpers import (
+    BATCH,
+    CLASSES,
+    INPUTS,
     NOT_TRIED,
     QUIET,
+    Made,
     Recorded,
     examples,
     loader_of,
@@ -296,3 +300,53 @@ class Balanced(nn.Module):
 def test_a_model_with_an_output_of_the_whole_batch_is_not_tried() -> None:
     with pytest.warns(UserWarning, match="not checked whether it mixes"):
         make(model=Balanced(), loader=loader_of(*examples()))
+
+
+def old(made: Made) -> torch.optim.Optimizer:
+    return made.optimizer.original_optimizer
+
+
+def another(made: Made) -> torch.optim.Optimizer:
+    return torch.optim.SGD(made.model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("drops", [True, False])
+@pytest.mark.parametrize("optimizer_of", [old, another])
+def test_a_step_of_another_optimizer_is_refused_at_the_next_batch(
+    mode, optimizer_of, drops
+) -> None:
+    """It has no noise, and is in no ledger. In ghost mode there is no gradient for it."""
+    made = make(mode=mode, model=nn.Linear(INPUTS, CLASSES))
+    optimizer = optimizer_of(made)
+    batch = examples(count=BATCH)
+
+    def step() -> None:
+        (made.model if drops else optimizer).zero_grad()
+        made.backward(*batch)
+        optimizer.step()
+
+    before = parameters_of(made.optimizer).clone()
+    step()
+    if mode == "ghost":
+        assert torch.equal(parameters_of(made.optimizer), before)
+        return
+    refused(step, "^model: its parameters were changed after a call in training mode", made)
+
+
+def test_a_step_of_another_optimizer_before_the_private_one_is_refused(mode) -> None:
+    made = make(mode=mode)
+    made.backward(*examples(count=BATCH))
+    with torch.no_grad():
+        next(made.model.parameters()).mul_(0.9)
+    refused(made.optimizer.step, "^model: its parameters were changed after a call", made)
+
+
+def test_parameters_may_be_changed_after_a_step(mode) -> None:
+    """That is post-processing, such as bounds of weights or an average."""
+    made = make(mode=mode)
+    for _ in range(3):
+        made.step(*examples(count=BATCH))
+        with torch.no_grad():
+            for parameter in made.model.parameters():
+                parameter.clamp_(-1, 1)
+    assert made.optimizer.ledger.step_count == 3

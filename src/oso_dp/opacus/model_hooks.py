@@ -69,6 +69,7 @@ class PerExampleHooks:
     is_in_call = False  # in training mode, now
     called_layers: frozenset[int] = frozenset()  # `id`s of those seen in that call
     versions_before: Sequence[tuple[Tensor, int]] = ()  # parameters and their write counts
+    learning_versions: Sequence[tuple[Tensor, int]] = ()  # of `learning`, until the step
 
     def watch_calls(self) -> None:
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
@@ -111,6 +112,7 @@ class PerExampleHooks:
                     raise OsoError(MSG_STATISTICS.format(name, type(layer).__name__))
             if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(MSG_PENDING)
+            self.check_unchanged()
             self.was_called, self.empty = True, self.is_placeholder
             self.is_in_call, self.called_layers = True, frozenset()
             first, count = _first(leaves, dim)
@@ -118,6 +120,7 @@ class PerExampleHooks:
             self.batch_inputs = first if first is None or first._base is None else first._base
             self.trained_inputs = depend_on_parameters(leaves)
             self.learning = [parameter for parameter in parameters if parameter.requires_grad]
+            self.learning_versions = [(p, count_writes(p)) for p in self.learning]
             self._watch_origins()
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _placeholder((args, kwargs), dim) if self.is_placeholder else None
@@ -145,10 +148,17 @@ class PerExampleHooks:
                 "each layer's input must belong to example i"
             )
 
+    def check_unchanged(self) -> None:
+        """OsoError if a trained parameter was written to since the last call, before its step."""
+        before, self.learning_versions = self.learning_versions, ()
+        if any(count_writes(parameter) != version for parameter, version in before):
+            raise OsoError(MSG_OTHER_OPTIMIZER)
+
     def forget_batch(self) -> None:
         """Drop the batch's gradients and records."""
         clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
+        self.learning_versions = ()
         self.called_layers = frozenset()
         self._close_origins()
 
@@ -325,6 +335,10 @@ MSG_INPUTS = (
 MSG_IN_PLACE = (
     "module: the forward pass changes parameter {!r}, bypassing clipping and noise; compute with a "
     "changed copy"
+)
+MSG_OTHER_OPTIMIZER = (
+    "model: its parameters were changed after a call in training mode, but not by the optimizer "
+    "that make_private returned; take the step with that one: another's has no noise"
 )
 MSG_PENDING = (
     "model: an earlier forward pass in training mode has no backward pass; call the model once per "

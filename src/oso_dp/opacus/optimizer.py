@@ -189,6 +189,8 @@ class AdaptiveDPOptimizer(DPOptimizer):
             )
         if self.hooks is not None and any(id(p) not in self._private for p in self.hooks.learning):
             check_all_private(self.hooks._module, self.trained)
+        if self.hooks is not None:
+            self.hooks.check_unchanged()
         held = [per_sample_gradient(parameter) for parameter in self.trained]
         if all(gradient is None for gradient in held):
             raise OsoError(
