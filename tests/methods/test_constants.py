@@ -1,14 +1,19 @@
 """Whatever constant of a method somebody sets, something is another one then."""
 
 import dataclasses
+import re
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
 from tests.methods.test_methods import LAYERS, P, R, make, state
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import Method, State, find_method, method_names
-from oso_dp.methods.option_checks import check_number
+from oso_dp.methods import Method, MethodOptions, State, find_method, method_names
+from oso_dp.methods.base import option
+from oso_dp.methods.option_checks import check_number, make_options
+from oso_dp.study.config import method_options_model
 
 
 def constants(name: str) -> list[str]:
@@ -26,6 +31,8 @@ def another(name: str, constant: str) -> float:
     """A value that is allowed and is not the default."""
     (field,) = (f for f in dataclasses.fields(find_method(name).Options) if f.name == constant)
     values = field.default * (1000 if field.default < 1e-3 else 0.5), field.default + 0.01
+    if isinstance(field.default, bool):
+        return not field.default
     for value in (field.default + 2,) if isinstance(field.default, int) else values:
         try:
             check_number(constant, value, **field.metadata)
@@ -83,3 +90,34 @@ def test_a_limit_is_inside_or_outside(limit: str, fits: tuple[bool, ...]) -> Non
         else:
             with pytest.raises(OsoError, match=f"^number: {value}; must be a number"):
                 check_number("number", value, **{limit: 1})
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed(MethodOptions):
+    factor: float = option(0.5, gt=0)
+    every: int = option(10, ge=1)
+    nesterov: bool = option(False)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"factor": 1, "every": 3, "nesterov": True}, None),
+        ({"every": 2.5}, "every: 2.5; must be an integer"),
+        ({"every": True}, "every: True; must be a number >= 1"),
+        ({"nesterov": 1}, "nesterov: 1; must be True or False"),
+        ({"nesterov": "no"}, "nesterov: 'no'; must be True or False"),
+        ({"factor": False}, "factor: False; must be a number > 0"),
+    ],
+)
+def test_options_have_their_declared_types_in_python_and_in_a_study(given, message) -> None:
+    study = "oso_dp.study.config.find_method"
+    with patch(study, return_value=SimpleNamespace(Options=Typed)):
+        validated = method_options_model("typed")
+    if message is None:
+        assert make_options(Typed, given, "f") == Typed(**validated(**given).model_dump())
+        return
+    with pytest.raises(OsoError, match=f"^{re.escape(message)}$"):
+        make_options(Typed, given, "f")
+    with pytest.raises(ValueError, match="validation error"):
+        validated(**given)

@@ -89,11 +89,17 @@ class Twin(Parent):
     name = "parent"
 
 
+class Namesake(Parent):
+    name = "namesake"
+
+
 def test_a_subclass_does_not_take_its_parents_name() -> None:
     """One that forgot to name itself must not replace the method it is derived from."""
     assert by_name([Parent, Forgetful]) == {"parent": Parent}
-    with pytest.raises(OsoError, match="'parent'; defined twice"):
+    with pytest.raises(OsoError, match="name 'parent'; defined twice"):
         by_name([Parent, Twin])
+    with pytest.raises(OsoError, match="title 'Parent'; defined twice"):  # two rows of one table
+        by_name([Parent, Namesake])
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,20 @@ def _methods() -> dict[str, type[Method]]:
 
 
 def by_name(methods: Iterable[type[Method]]) -> dict[str, type[Method]]:
-    """The methods by name; OsoError for an invalid or duplicate name."""
+    """The methods by name; OsoError for an invalid or duplicate name or title."""
     named: dict[str, type[Method]] = {}
     for method in methods:
         if "name" not in vars(method):
             continue  # a base class of several methods
         _check(method)
-        if method.name in named:
-            raise OsoError(
-                f"method: {method.name!r}; defined twice, also in {named[method.name]}; rename one"
-            )
+        for other in named.values():
+            for attribute in ("name", "title"):
+                shared = getattr(method, attribute)
+                if getattr(other, attribute) == shared:
+                    raise OsoError(
+                        f"method: {attribute} {shared!r}; defined twice, also in {other}; rename "
+                        "one"
+                    )
         named[method.name] = method
     return named
 

@@ -57,5 +57,11 @@ def make_options(
             if value not in words:
                 raise OsoError(f"{name}: {value!r}; must be one of {', '.join(words)}")
             continue
+        if types[name] is bool:
+            if not isinstance(value, bool):
+                raise OsoError(f"{name}: {value!r}; must be True or False")
+            continue
         check_number(name, value, **fields[name].metadata)
+        if types[name] is int and not isinstance(value, int):
+            raise OsoError(f"{name}: {value!r}; must be an integer")
     return options_class(**values)

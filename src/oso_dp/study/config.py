@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     ValidationError,
     create_model,
     model_validator,
@@ -355,7 +356,7 @@ def method_options_model(name: str) -> type[Section]:
     """The model that validates a method's options: their declared types and limits."""
     method = find_method(name)
     types = get_type_hints(method.Options)
-    numbers: dict[Any, Any] = {float: Real, int: Integer}
+    numbers: dict[Any, Any] = {float: Real, int: Integer, bool: StrictBool}
     declared: dict[str, Any] = {
         one.name: (
             numbers.get(types[one.name], types[one.name]),
