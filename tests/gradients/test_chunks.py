@@ -51,6 +51,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly  # a property of the processor's library, too
 @pytest.mark.parametrize("width", [16, 32, 144, 560])
 @pytest.mark.parametrize("name", [*CASES, "small_cnn"])
 def test_an_examples_gradient_does_not_depend_on_its_place(name, width) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine
+from oso_dp.gradients.local_updates import train_locally
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.models import build_model
 from oso_dp.models.losses import LOSSES
@@ -287,6 +288,24 @@ def test_private_users_do_not_change_each_others_updates_by_a_bit(model) -> None
     ):
         for user, update in updates(there, drawn).items():
             assert torch.equal(update, everyone[user]), (there, drawn, user)
+
+
+@pytest.mark.parametrize("local", [FEDAVG, LocalTraining()], ids=["FedAvg", "FedSGD"])
+@pytest.mark.parametrize("is_public", [True, False])
+def test_protected_users_train_one_at_a_time(is_public, local, monkeypatch) -> None:
+    """Whether or not this processor's products would show who trains beside them."""
+    sizes = []
+
+    def train(engine, flat, group_size, *rest):
+        sizes.append(group_size)
+        return train_locally(engine, flat, group_size, *rest)
+
+    monkeypatch.setattr("oso_dp.training.user_updates.train_locally", train)
+    made = problem(Users(np.arange(20) % 5), local, mlp, data(20))
+    make_updates(
+        made, made.initial_parameters[0], torch.arange(5), lambda *args: args[-1], is_public
+    )
+    assert set(sizes) == ({16} if is_public else {1})
 
 
 def test_a_users_zero_update_passes() -> None:
