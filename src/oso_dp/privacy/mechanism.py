@@ -262,13 +262,13 @@ def _add_up(by_microbatch: Iterable[list[Tensor]]) -> list[Tensor]:
     Added up in float64: in float32, each of many additions would round by a part of the sum so far,
     which a record may change.
     """
-    first, *others = by_microbatch
-    if not others:
-        return first
-    totals = [total.double() for total in first]
-    for further in others:
+    remaining = iter(by_microbatch)
+    totals = next(remaining)
+    dtypes = [total.dtype for total in totals]
+    for further in remaining:
+        totals = [total.double() for total in totals]  # the first ones; the others are already
         totals = [total.add_(summand) for total, summand in zip(totals, further, strict=True)]
-    return [total.to(like.dtype) for total, like in zip(totals, first, strict=True)]
+    return [total.to(dtype) for total, dtype in zip(totals, dtypes, strict=True)]
 
 
 def _noise_for(query: Query, runs: slice, total: Tensor) -> NoiseSpec:
