@@ -199,11 +199,12 @@ def search_private(
         for candidate in candidates:
             candidate.options.make_method().split_noise(noise, first.batch_size)
 
+        runs_of_budget = len(candidates) if stopping is None else stopping[0]
+
         def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
             trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")
             return trainer(noise, budget.delta / runs_of_budget, progress)
 
-        runs_of_budget = len(candidates) if stopping is None else stopping[0]
         full_ledger = Ledger(first.sampling, [((SumQuery("step", noise),), first.steps)])
         if stopping is None:
             runs, trials, lost = _train_all(candidates, train, scorer, progress)
