@@ -43,9 +43,9 @@ COLUMNS = [
     *COMPARABLE_ON,  # of the variant that represents the cell; precision: of products
     "variant",  # schedule and averaging, in words; empty without
     "difference",  # mean - paper_mean,
-    "difference_half",  # and half of its 95 % interval, from `cell_verdicts`; null until then
+    "difference_half",  # and half of its 95 % interval, from `verdicts`; null until then
     "verdict",  # on the value, and
-    "point_verdict",  # on the hyperparameters: see `cell_verdicts`; null until then
+    "point_verdict",  # on the hyperparameters: see `verdicts`; null until then
     *("at_paper_mean", "at_paper_std", "at_paper_seeds"),  # ours at the paper's best point,
     *("at_paper_cross_mean", "at_paper_cross_std", "at_paper_cross_seeds"),  # by cross-selection,
     *("at_paper_last_mean", "at_paper_last_std", "at_paper_last_seeds"),  # and at the last step

@@ -2,7 +2,7 @@
 
 A claim about two methods is a range for A, the mean advantage of one over the other. A is averaged
 over the grids (k and epsilon) of one data set in which both have a value from two or more seeds;
-its 95 % interval is Welch's, over seeds and not over grids (`equivalence_tests`). If the grid of
+its 95 % interval is Welch's, over seeds and not over grids (`verdicts`). If the grid of
 either method is incomplete, both values are those at the paper's best points: a best over more
 points is larger by their number alone. Runs that differ between the methods in precision, length
 or delta, or are shorter than the paper's, are left out.

@@ -32,7 +32,7 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
     Args:
         results: The folder.
         budgets: JSON files with each grid's number of runs and noise multiplier (see
-            `plan_tables`), for example plans. If two contain the same grid, the first counts.
+            `read_paper_plan`), for example plans. If two contain the same grid, the first counts.
 
     Raises:
         OsoError: The folder is missing, contains no run or has another schema, or one of its files

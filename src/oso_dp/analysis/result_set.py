@@ -170,17 +170,17 @@ class ResultSet:
 
     @cached_property
     def keyed(self) -> pd.DataFrame:
-        """The runs with their keys, see `grouping.add_keys`."""
+        """The runs with their keys, see `add_keys`."""
         return add_keys(self.runs, self.evaluations)
 
     @cached_property
     def checkpoints(self) -> pd.DataFrame:
-        """The splits' values at each evaluated step, see `checkpoint_selection`."""
+        """The splits' values at each evaluated step, see `checkpoints_by_rule`."""
         return checkpoints_by_rule(self.keyed, self.evaluations)
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """One row per run under the rule `best`, see `checkpoint_selection.select_checkpoints`."""
+        """One row per run under the rule `best`, see `select_checkpoints`."""
         return select_checkpoints(self.keyed, self.checkpoints, "best")
 
     @cached_property

@@ -118,7 +118,7 @@ def _untuned_runs(study: ResultSet) -> pd.DataFrame:
 def untuned_points(values: pd.DataFrame) -> pd.DataFrame:
     """The untuned points over their seeds, for each cell and variant the main setting.
 
-    values: `ResultSet.values` of untuned runs. Columns as of `aggregate.grid_points`.
+    values: `ResultSet.values` of untuned runs. Columns as of `values.grid_points`.
     """
     points = grid_points(values)
     return pd.concat(

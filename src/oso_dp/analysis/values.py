@@ -176,7 +176,7 @@ def select_checkpoints(keyed: pd.DataFrame, table: pd.DataFrame, rule: str) -> p
     """Add the values that a checkpoint rule selects to the keyed runs.
 
     Args:
-        keyed: Runs with their keys (`grouping.add_keys`).
+        keyed: Runs with their keys (`add_keys`).
         table: Their checkpoints (`checkpoints_by_rule`).
         rule: One of `CHECKPOINT_RULES`.
 
@@ -258,10 +258,11 @@ def select_best_points(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def cross_select_points(values: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell under the rule `cross`; values: `choose` by it, points: `grid_points`.
+    """One row per cell under the rule `cross`; values: `select_checkpoints` by it, points:
+    `grid_points`.
 
     mean, std, seeds: over seeds that have a value both ways. even_*, odd_*: the hyperparameters
-    chosen on each half. The counts are those of `best_of_grid`.
+    chosen on each half. The counts are those of `select_best_points`.
     """
     main = values[values["variant_key"].isin(main_variants(points)["variant_key"])]
     cells = (

@@ -2,8 +2,8 @@
 
 Images are prepared in one way. Of texts, the model decides how many words it reads, and the
 configuration what becomes of a word without a vector, and which words have one (see
-`oso_dp.data.prepare`). A user's own data are as their package gives them, in the version that it
-declares.
+`oso_dp.data.prepare_dataset`). A user's own data are as their package gives them, in the version
+that it declares.
 """
 
 from typing import Any

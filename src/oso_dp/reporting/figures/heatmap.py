@@ -78,7 +78,7 @@ _PAPERS = {"marker": "s", "markersize": 11, "markeredgewidth": 1.6, **_RING}
 def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str) -> Figure | None:
     """A row of panels per method, a panel per epsilon, one colour scale; brighter is better.
 
-    points: rows of `aggregate.grid_points` of one data set at one k, in the printed unit. best: the
+    points: rows of `values.grid_points` of one data set at one k, in the printed unit. best: the
     paper's best points, columns method, epsilon, learning_rate, threshold, quantile. None without
     points of a method of `AXES`.
     """
