@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from oso_dp import OsoError
+from oso_dp.api.options import takes_momentum
 from oso_dp.methods import find_method, method_names
 from oso_dp.training.schedule_and_averaging import SCHEDULES, rate_factor
 from oso_dp.training.torch_optimizer import TorchOptimizer
@@ -243,14 +244,14 @@ def test_what_is_not_sanitized_or_has_no_effect_is_refused(options, line: str, t
 
 
 @pytest.mark.parametrize(
-    "method", [name for name in method_names() if find_method(name).is_private]
+    "method",
+    [n for n in method_names() if find_method(n).is_private and not takes_momentum(n)],
 )
-def test_methods_with_steps_of_their_own_take_no_optimizer(method: str, train) -> None:
-    made = find_method(method)
-    if made(made.Options(), 0.0).uses_momentum:
-        return
+def test_methods_with_steps_of_their_own_take_no_optimizer_or_momentum(method: str, train) -> None:
     with pytest.raises(OsoError, match=f"optimizer: method '{method}' has its own optimizer"):
         train(method=method, optimizer=sgd)
+    with pytest.raises(OsoError, match=f"momentum: 0.0; has no effect with method '{method}'"):
+        train(method=method, momentum=0.0, **dict.fromkeys(find_method(method).search, 1.0))
 
 
 def test_default_rate_and_schedule_are_not_for_an_optimizer(train) -> None:

@@ -311,6 +311,10 @@ def test_score_must_be_a_number(search, gave) -> None:
             {"grid": {"momentum": [0.0, 0.9]}, "method": "adam_wosm", "threshold": 1.0},
             "grid: 'momentum' cannot be searched; must be one of threshold, learning_rate",
         ),
+        (
+            {"grid": {"threshold": [0.1, 1.0]}, "method": "adam_wosm", "momentum": 0.9},
+            "momentum: 0.9; has no effect with method 'adam_wosm', leave it out",
+        ),
         ({"grid": {"learning_rate": [10**400]}}, "must be a number > 0"),
         (
             {

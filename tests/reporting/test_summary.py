@@ -183,22 +183,3 @@ def test_the_only_one_with_a_value_is_the_best_of_nothing(store, tmp_path):
     store.add(dataset="glyphs", k=1, method="auto_s", values=(), diverged_at=3)
     lines = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]
     assert ["\x1b[1m" in line for line in lines] == [False]
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({}, None),
-        ({"batch_size": 200}, "Not shown: other variants of 1 row, with another batch_size"),
-        ({"momentum": 0.0, "epochs": 20}, "of 1 row, with another momentum, epochs"),
-        ({"method": "fixed_threshold", "threshold": 0.1}, None),
-    ],
-)
-def test_a_variant_that_is_not_shown_is_told(other, said, store, tmp_path) -> None:
-    """Two studies in one store, each with its own options."""
-    store.add(seed=0)
-    store.add(seed=0, **other) if other else store.add(seed=1)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed(store.write(tmp_path), 120))
-    text = " ".join(plain.split())
-    assert ("Not shown" in text) == (said is not None)
-    assert said is None or said in text

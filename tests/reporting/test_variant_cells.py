@@ -113,3 +113,39 @@ def test_no_method_is_ranked_against_onlines_under_a_schedule(variant, store, st
     (table,) = other_methods_table(study(store))
     row = table.printed.set_index("method").loc["AUTO-S"]
     assert (row[""] == "–") == (variant is not None)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({}, None),
+        ({"batch_size": 200}, "Not shown: other variants of 1 cell, with another batch_size."),
+        ({"momentum": 0.0, "epochs": 20}, "of 1 cell, with another momentum, epochs."),
+        ({"method": "fixed_threshold", "threshold": 0.1}, None),
+    ],
+)
+@pytest.mark.parametrize("dataset", ["mnist", "glyphs"])
+def test_a_variant_that_is_not_shown_is_told(dataset, other, said, store, study, tmp_path) -> None:
+    """Two studies in one store, each with its own options."""
+    both = {"dataset": dataset, "seed": 0}
+    store.add(**both)
+    store.add(**both | (other or {"seed": 1}))
+    made = study(store)
+    shown = paper_table(made, find_table("mnist", 9)) if dataset == "mnist" else None
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(summary_table(store.write(tmp_path)))
+    for text in (
+        " ".join((shown or cells_table(made, dataset, 9)).notes),
+        " ".join(stream.getvalue().split()),
+    ):
+        assert ("Not shown" in text) == (said is not None)
+        assert said is None or said in text
+
+
+def test_a_table_tells_the_hidden_variants_of_its_own_cells_alone(store, study) -> None:
+    for momentum in (0.0, 0.9):
+        store.add(dataset="glyphs", momentum=momentum)
+    store.add()
+    made = study(store)
+    told = cells_table(made, "glyphs", 9), paper_table(made, find_table("mnist", 9))
+    assert ["Not shown" in " ".join(table.notes) for table in told] == [True, False]

@@ -48,6 +48,7 @@ VARIANT = [
 # Values are compared only if they agree on these: each changes a value by as much as the method,
 # an untuned start or the search strategy does.
 COMPARABLE_ON = ["precision", "epochs", "delta"]
+_CONSEQUENCES = ["noise_multiplier", "query_noise_multiplier"]  # of other columns
 _DIGITS = 9  # significant digits: a grid value computed on two machines may differ in its last bit
 
 
@@ -238,6 +239,18 @@ def main_variants(points: pd.DataFrame) -> pd.DataFrame:
     )
     main = ranked.drop_duplicates("cell")["variant_key"]
     return points[points["variant_key"].isin(main)]
+
+
+def hidden_variants(points: pd.DataFrame) -> tuple[int, list[str]]:
+    """How many cells have a variant that is not their main one, and the columns that differ."""
+    shown = main_variants(points).drop_duplicates("cell").set_index("cell")
+    hidden = points[~points["variant_key"].isin(shown["variant_key"])]
+    hidden = hidden.drop_duplicates("variant_key").reset_index(drop=True)
+    beside = shown.loc[hidden["cell"], VARIANT].reset_index(drop=True)
+    same = (hidden[VARIANT] == beside) | (hidden[VARIANT].isna() & beside.isna())
+    differing = [name for name in VARIANT if not same[name].all()]
+    causes = [name for name in differing if name not in _CONSEQUENCES]
+    return hidden["cell"].nunique(), causes or differing
 
 
 def select_best_points(points: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from oso_dp.api.arguments import as_plain, check_named
-from oso_dp.api.options import TrainingOptions
+from oso_dp.api.options import TrainingOptions, check_momentum, takes_momentum
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
 
@@ -32,9 +32,9 @@ def make_grid(grid: Mapping[str, Sequence[float]], common: Mapping[str, Any]) ->
     constants = {name: value for name, value in common.items() if name not in option_names}
     check_named("method", common_options.get("method", TrainingOptions.method))
     method = find_method(common_options.get("method", TrainingOptions.method))
+    check_momentum(method.name, common_options.get("momentum"))
     # Values that the method sets by itself are excluded: their points would be identical.
-    uses_momentum = method(method.Options(), 0.0).uses_momentum
-    run_axes = [*method.search, *(["momentum"] if uses_momentum else [])]
+    run_axes = [*method.search, *(["momentum"] if takes_momentum(method.name) else [])]
     searched = list(dict.fromkeys([*run_axes, *(field.name for field in fields(method.Options))]))
     if not isinstance(grid, Mapping) or not grid:
         raise OsoError("grid: must map names to lists of values, as {'learning_rate': [0.1, 1]}")

@@ -136,7 +136,7 @@ class TrainingOptions:
             if self.scheduler is not None:
                 raise OsoError("scheduler: has no effect without optimizer; use schedule")
             return
-        if not self.make_method().uses_momentum:
+        if not takes_momentum(self.method):
             names = ", ".join(name for name in method_names() if _takes_optimizer(name))
             raise OsoError(
                 f"optimizer: method {self.method!r} has its own optimizer; method must be one of "
@@ -221,9 +221,20 @@ class TrainingOptions:
         return device
 
 
-def _takes_optimizer(name: str) -> bool:
+def takes_momentum(name: str) -> bool:
+    """Whether `momentum` has an effect in a method."""
     method = find_method(name)
-    return method.is_private and method(method.Options(), 0.0).uses_momentum
+    return method(method.Options(), 0.0).uses_momentum
+
+
+def check_momentum(name: str, momentum: float | None) -> None:
+    """Raise OsoError if a momentum is given to a method that does not use it."""
+    if momentum is not None and not takes_momentum(name):
+        raise OsoError(f"momentum: {momentum}; has no effect with method {name!r}, leave it out")
+
+
+def _takes_optimizer(name: str) -> bool:
+    return find_method(name).is_private and takes_momentum(name)
 
 
 def _as_float(value: float | None) -> float | None:

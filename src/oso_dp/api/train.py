@@ -21,7 +21,7 @@ from oso_dp.api.datasets import open_examples
 from oso_dp.api.defaults import resolve_method_options
 from oso_dp.api.model import PrivateModel
 from oso_dp.api.model_check import describe_replaced, without_batch_norm
-from oso_dp.api.options import TrainingOptions
+from oso_dp.api.options import TrainingOptions, check_momentum
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.trainer import Trainer
 from oso_dp.api.users import make_local_training
@@ -97,7 +97,7 @@ def train_private(
         learning_rate: rho_0. Default if a method is given: 1 for methods that have one.
         threshold: C, the clipping threshold, for methods that do not set it.
         quantile: gamma, for methods that clip at a quantile.
-        momentum: in [0, 1). Default: 0.9; without a method 0.
+        momentum: in [0, 1), for methods that use it. Default: 0.9; without a method 0.
         schedule: of the learning rate: "constant", "linear" or "cosine" (decay to 0 over all steps,
             those of `resume_from` included), or a function of the step, from 1, and the number of
             steps that returns a factor. Default: "constant"; without a method "linear", except with
@@ -206,6 +206,7 @@ def train_private(
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
     )
+    check_momentum(options.method, momentum)
     with open_examples(data, options.torch_device()) as examples:
         replaced: tuple[str, ...] = ()
         if fix:

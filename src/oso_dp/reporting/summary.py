@@ -11,12 +11,12 @@ from oso_dp import labels
 from oso_dp.analysis.accounts import account_store, check_budgets
 from oso_dp.analysis.cells import list_panels
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.values import COMPARABLE_ON, VARIANT, main_variants
+from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
 from oso_dp.metrics import is_higher_better
+from oso_dp.reporting.tables.cells import hidden_variants_note
 from oso_dp.study.plan import load_plans, read_plan
 
-_CONSEQUENCES = ("noise_multiplier", "query_noise_multiplier")  # of other columns
 _PART = "*"  # behind the name of a method
 _NOTES = {
     "part": f"{_PART} incomplete grid; none is bold beside one",
@@ -72,26 +72,8 @@ def summary_table(results: Path) -> Table:
                 )
             table.add_section()
     captions = [text for name, text in _NOTES.items() if name in notes]
-    table.caption = "\n".join([*captions, *_hidden(study.points)]) or None
+    table.caption = "\n".join(filter(None, [*captions, hidden_variants_note(study.points)])) or None
     return table
-
-
-def _hidden(points: pd.DataFrame) -> list[str]:
-    """A line about cells of which a variant is not shown, if there are any."""
-    shown = main_variants(points).drop_duplicates("cell").set_index("cell")
-    others = points[~points["variant_key"].isin(shown["variant_key"])]
-    others = others.drop_duplicates("variant_key")
-    if others.empty:
-        return []
-    beside = shown.loc[others["cell"], VARIANT].reset_index(drop=True)
-    others = others.reset_index(drop=True)
-    same = (others[VARIANT] == beside) | (others[VARIANT].isna() & beside.isna())
-    differing = [name for name in VARIANT if name not in _CONSEQUENCES and not same[name].all()]
-    several = others["cell"].nunique() > 1
-    return [
-        f"Not shown: other variants of {others['cell'].nunique()} "
-        f"row{'s' * several}, with another {', '.join(differing or _CONSEQUENCES[:1])}"
-    ]
 
 
 def _value(row: Any) -> str:

@@ -14,7 +14,7 @@ from oso_dp import labels
 from oso_dp.analysis import verdicts
 from oso_dp.analysis.cells import cell_key, contributing_runs, has_paper_length, list_panels
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable
+from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable, hidden_variants
 from oso_dp.analysis.verdicts import (
     MOMENTUM_CALIBRATION_CELL,
     POINT_RULE,
@@ -149,6 +149,20 @@ def variant_note(data: pd.DataFrame) -> str:
     return f"Variants with a schedule or averaging: {', '.join(names)}." if names else ""
 
 
+def hidden_variants_note(points: pd.DataFrame) -> str:
+    """A sentence about cells of which a variant is not shown; empty without them."""
+    cells, differing = hidden_variants(points)
+    if not cells:
+        return ""
+    where = f"{cells} cell{'s' * (cells > 1)}"
+    return f"Not shown: other variants of {where}, with another {', '.join(differing)}."
+
+
+def _panel_hidden_note(study: ResultSet, dataset: str, k: int) -> str:
+    points = study.points
+    return hidden_variants_note(points[(points["dataset"] == dataset) & (points["k"] == k)])
+
+
 def cells_table(study: ResultSet, dataset: str, k: int) -> Table:
     """One row per cell of a data set and k that are not in the paper."""
     data = judge_cells(study, dataset, k)
@@ -158,6 +172,7 @@ def cells_table(study: ResultSet, dataset: str, k: int) -> Table:
         labels.DATASET_NOTES.get(dataset, ""),
         labels.format_epochs_note(data["epochs"]) if dataset in DATASETS else "",
         *_precision_note(data),
+        _panel_hidden_note(study, dataset, k),
         RULE_NOTE,
     )
     rows = data.to_dict("records")
@@ -194,6 +209,7 @@ def paper_table(study: ResultSet, table: PaperTable) -> Table:
         *_reading_notes(data),
         labels.format_epochs_note(data["epochs"]),
         variant_note(data),
+        _panel_hidden_note(study, table.dataset, table.k),
         "± in a verdict is half of the 95 % interval of ours − paper." if has_values else "",
         VALUE_RULE if has_values else POINT_RULE,
         RULE_NOTE,
