@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from reprlib import Repr
@@ -24,6 +25,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from oso_dp.accounting.search_accounting import (
     COMPOSITION,
@@ -44,6 +46,8 @@ from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
 MAX_COUNT = 10**9  # of examples, or of steps
+_MAPPING = "must be a mapping of keys to values, {} if it is empty"
+_KINDS = {"dict_type": _MAPPING, "model_type": _MAPPING, "list_type": "must be a list, as [1]"}
 _SHORT = Repr()  # shortens values in messages
 _SUBJECT = re.compile(
     "^(Input|String|List|Dictionary|Tuple|Value) should "
@@ -400,7 +404,7 @@ def validate(
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        first = next(iter(error.errors(include_url=False)[0]["loc"]), None)
+        first = next(iter(_first_error(error)["loc"]), None)
         raise OsoError(f"{sources.get(str(first), source)}: {_first_line(error)}") from None
 
 
@@ -435,13 +439,33 @@ def read_values(path: Path) -> tuple[Any, str]:
     return read_yaml(text, "configuration"), "configuration"
 
 
+def _first_error(error: ValidationError) -> ErrorDetails:
+    """An unknown key if there is one, which may be why another key is missing, else the first."""
+    errors = error.errors(include_url=False)
+    return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+
+
+def _similar_key(error: ValidationError, unknown: tuple[int | str, ...]) -> str:
+    """The missing key of the same section for which a key may be meant; else empty."""
+    missing = [
+        str(one["loc"][-1])
+        for one in error.errors(include_url=False)
+        if one["type"] == "missing" and one["loc"][:-1] == unknown[:-1]
+    ]
+    return next(iter(get_close_matches(str(unknown[-1]), missing, 1)), "")
+
+
 def _first_line(error: ValidationError, prefix: str = "") -> str:
-    """Pydantic's first error as one line: key, value, what is allowed."""
-    first = error.errors(include_url=False)[0]
+    """One of pydantic's errors as one line: key, value, what is allowed."""
+    first = _first_error(error)
     parts = [prefix, *(str(part) for part in first["loc"])]
     key = ".".join(part for part in parts if part)
     message = _SUBJECT.sub("must ", first["msg"].removeprefix("Value error, "))
+    message = _KINDS.get(first["type"], message)  # in YAML's words, not in Python's
     if first["type"] == "extra_forbidden":
+        similar = _similar_key(error, first["loc"])
+        if similar:
+            return f"{key}: unknown key; did you mean {similar}?"
         return f"{key}: unknown key; config/README.md lists the known ones"
     if first["type"] == "missing":
         return f"{key}: missing; must be set"
