@@ -134,7 +134,7 @@ def test_shorter_runs_than_the_paper_s_are_shown_and_not_ranked(store, study):
         key=lambda section: section.is_complete,
     )
     assert (short.id, short.is_complete, short.best) == ("mnist-k1", False, None)
-    assert "AdamWOSM is best" in whole.best
+    assert "AdamWOSM has 90.00 %" in whole.best
     (table,) = other_methods_table(s)
     assert set(table.printed[""]) == {"–"}  # no verdict
 
@@ -153,7 +153,7 @@ def test_where_one_method_ran_shorter_none_is_called_the_best(store, study):
     assert unmatched_results_text(s) == [f"MNIST, k = 1: {said}"]
     store.add(method="auto_s", k=1, epochs=10, values=(0.7,))
     (sentence,) = unmatched_results_text(study(store))
-    assert "Online is best with 80.00 %, 10.00 ahead of AUTO-S" in sentence
+    assert "Online has 80.00 %, 10.00 points ahead of AUTO-S" in sentence
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
@@ -195,8 +195,8 @@ def test_headlines_are_computed(paper_report, paper_store, study):
     }
     ranked = sorted(ours, key=ours.get)
     assert ranked[-1] == "online"
-    assert f"Online is best with {ours['online']:.2f} %" in text
-    assert f"{ours['online'] - ours[ranked[-2]]:.2f} ahead of AdamWOSM" in text
+    assert f"Online has {ours['online']:.2f} %" in text
+    assert f"{ours['online'] - ours[ranked[-2]]:.2f} points ahead of AdamWOSM" in text
     # The budget file has a grid that was not run: 4.008 / 1.498.
     assert "81 runs needs 2.68 times the noise of Online's grid of 9" in text
 

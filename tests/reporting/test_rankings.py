@@ -1,6 +1,7 @@
 """Who is called best, by how much, and against whom: leads, and runs of one length."""
 
 import pytest
+from scipy.stats import ttest_ind_from_stats
 from tests.analysis.claim_helpers import cells
 
 from oso_dp.reporting.page.summary_text import best_method_text
@@ -11,12 +12,52 @@ ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "variant": ""}
 
 @pytest.mark.parametrize("lead", [0.5, 1.0, 1.35, 1.45, 2.0, 3.0])
 @pytest.mark.parametrize(("one", "other"), [(0.8, 0.6), (1.0, 1.0), (0.3, 1.4), (1.4, 0.3)])
-def test_a_lead_is_held_against_the_deviation_of_a_difference(one, other, lead):
-    """Variances add up, deviations do not."""
-    rows = cells(("online", 9, 90 + lead, one, 3), ("adam_wosm", 9, 90.0, other, 3))
+@pytest.mark.parametrize(("seeds", "others"), [(3, 3), (2, 5), (5, 5)])
+def test_a_lead_is_held_against_welchs_interval(one, other, lead, seeds, others):
+    rows = cells(("online", 9, 90 + lead, one, seeds), ("adam_wosm", 9, 90.0, other, others))
     text = best_method_text(rows.assign(unit="%", grid_points=9, grid_size=9, **ALL))
-    assert f"{lead:.2f} ahead of AdamWOSM" in text
-    assert text.endswith("(within the seeds' spread).") == (lead < (one**2 + other**2) ** 0.5)
+    assert f"{lead:.2f} points ahead of AdamWOSM" in text
+    chance = ttest_ind_from_stats(90 + lead, one, seeds, 90, other, others, equal_var=False).pvalue
+    said = "Online is best with" if chance < 0.05 else "undecided (within chance), Online has"
+    assert said in text
+
+
+@pytest.mark.parametrize(("dataset", "said"), [("fashion_mnist", "undecided"), ("glyphs", "best")])
+def test_errors_are_held_against_the_interval_of_their_ratio_where_claims_are(dataset, said):
+    """The interval of 0.3 - 0.1 excludes 0, that of 0.3 / 0.1 contains 1."""
+    made = cells(("online", 4, 0.1, 0.08, 3), ("adam_wosm", 4, 0.3, 0.05, 3), dataset=dataset)
+    made = made.assign(metric="mse", unit="mse", grid_points=9, grid_size=9, **ALL)
+    assert said in best_method_text(made)
+
+
+@pytest.mark.parametrize(
+    ("parts", "at_paper", "said"),
+    [
+        ((9, 9, 9), (91.0, 92.0, 80.0), "Online is best with 95.00 ± 0.10 %, 2.00 points ahead"),
+        ((9, 1, 9), (91.0, 92.0, 80.0), "the paper's points, AdamWOSM is best with 92.00 ± 0.10 %"),
+        (
+            (9, 9, 1),
+            (91.0, 92.0, None),
+            "undecided (incomplete grid of FixedThreshold), Online has",
+        ),
+    ],
+)
+def test_beside_an_incomplete_grid_methods_are_ranked_at_the_papers_points(parts, at_paper, said):
+    """The best of more points is larger by their number alone."""
+    methods = ("online", "adam_wosm", "fixed_threshold")
+    made = cells(*zip(methods, (9, 9, 9), (95.0, 93.0, 92.0), (0.1,) * 3, (3,) * 3, strict=True))
+    paper = {"at_paper_mean": at_paper, "at_paper_std": 0.1, "at_paper_seeds": 3}
+    made = made.assign(unit="%", grid_points=parts, grid_size=9, **ALL, **paper)
+    assert said in best_method_text(made)
+
+
+def test_who_did_not_run_is_named_beside_the_best():
+    made = cells(
+        ("online", 9, 95.0, 0.1), ("adam_wosm", 9, 93.0, 0.1), ("fixed_threshold", 9, 0.0, 0.0)
+    )
+    made["status"] = ["run", "run", "not run"]
+    text = best_method_text(made.assign(unit="%", grid_points=9, grid_size=9, **ALL))
+    assert text.endswith("2.00 points ahead of AdamWOSM; not run: FixedThreshold.")
 
 
 @pytest.mark.parametrize(("online", "other"), [(1, 10), (10, 1), (10, 10)])

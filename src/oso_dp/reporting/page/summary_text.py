@@ -1,7 +1,6 @@
 """Summary sentences of the report, computed from the results."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,13 @@ from oso_dp.analysis.cells import has_paper_length, list_panels
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import COMPARABLE_ON
-from oso_dp.analysis.verdicts import is_comparable_with_paper, is_incomplete_grid, judge_cells
+from oso_dp.analysis.verdicts import (
+    Sample,
+    is_comparable_with_paper,
+    is_incomplete_grid,
+    judge_cells,
+    scale_to_margin,
+)
 from oso_dp.metrics import is_higher_better
 from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence
@@ -105,10 +110,12 @@ def run_summary_text(study: ResultSet) -> str:
 def best_method_text(cells: pd.DataFrame) -> str | None:
     """The best private method at each epsilon of one data set at one k; None if none was run.
 
-    Runs shorter than the paper's are not ranked; only comparable runs are ranked together. At
-    several epsilons, those with the same best method share a clause.
+    Beside an incomplete grid, methods are ranked at the paper's best points if all of them have a
+    value there. Runs shorter than the paper's are not ranked; only comparable runs are ranked
+    together. At several epsilons, those with the same best method share a clause.
     """
-    ran = cells[(cells["status"] == "run") & cells["epsilon"].notna()]
+    private = cells[cells["epsilon"].notna()]
+    ran = private[private["status"] == "run"]
     lengths = [has_paper_length(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
     whole = np.array(lengths, dtype=bool)
     shorter = dict.fromkeys(ran.loc[~whole, "epsilon"], f"was run for {PAPER_EPOCHS} epochs")
@@ -117,15 +124,18 @@ def best_method_text(cells: pd.DataFrame) -> str | None:
         return None
     diverged = cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"]
     alone = shorter | dict.fromkeys(diverged, "has a value")
-    rankings = [_rank(rows) for _, rows in ran.groupby("epsilon")]
+    missing = private[private["status"] == verdicts.NOT_RUN].groupby("epsilon")["method"].agg(list)
+    rankings = [
+        _rank(rows, missing.get(epsilon, default=[])) for epsilon, rows in ran.groupby("epsilon")
+    ]
+    where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
     parts = []
-    for name in dict.fromkeys(ranking.name for ranking in rankings):
-        same = [ranking for ranking in rankings if ranking.name == name]
-        if len(same) > 1 and name and all(len(ranking.rows) > 1 for ranking in same):
+    for kind in dict.fromkeys(ranking.kind for ranking in rankings):
+        same = [ranking for ranking in rankings if ranking.kind == kind]
+        if len(same) > 1:
             parts.append(_joint_clause(same))
         else:
             parts += [_clause(ranking, alone.get(ranking.epsilon, "was run")) for ranking in same]
-    where = f"{labels.dataset_short(ran['dataset'].iloc[0])}, k = {ran['k'].iloc[0]}"
     return f"{where}: {'; '.join(parts)}."
 
 
@@ -135,66 +145,104 @@ class _Ranking:
 
     epsilon: float
     rows: pd.DataFrame  # empty if no two are comparable
-    others: str  # names of those that are not comparable
+    others: str = ""  # names of those that are not comparable
+    missing: str = ""  # names of those that were not run
+    at_paper_points: bool = False
 
     @property
     def name(self) -> str:
         return "" if self.rows.empty else _name(self.rows.iloc[0])
 
     @property
+    def kind(self) -> tuple[str | float, ...]:
+        """Rankings that agree on it share a clause: one method is the best."""
+        return (self.name, self.at_paper_points) if self.is_decided else (self.epsilon,)
+
+    @property
     def lead(self) -> float:
         return float(abs(self.rows["mean"].iloc[0] - self.rows["mean"].iloc[1]))
 
     @property
-    def caveat(self) -> str:
+    def is_decided(self) -> bool:
+        return len(self.rows) > 1 and not self.doubt
+
+    @property
+    def doubt(self) -> str:
         """Why the lead does not decide; empty if it does."""
-        first, second = self.rows.iloc[0], self.rows.iloc[1]
-        if min(first["seeds"], second["seeds"]) < 2:
-            return "one seed: undecided"
-        within = self.lead < math.hypot(first["std"], second["std"])
-        return "within the seeds' spread" if within else ""
+        if self.incomplete:
+            return f"incomplete grid of {self.incomplete}"
+        first, second = (
+            scale_to_margin(row["dataset"], Sample.of(row))
+            for row in self.rows.iloc[:2].to_dict("records")
+        )
+        lead = verdicts.difference([(first, second)])
+        if lead is None or min(first.seeds, second.seeds) < 2:
+            return "one seed"
+        return "" if abs(lead.mean) > lead.half else "within chance"
 
     @property
     def incomplete(self) -> str:
-        """Incomplete grids: the best of more points is larger by their number alone."""
-        return ", ".join(
-            f"of {_name(one)} {one['grid_points']} of {one['grid_size']} points"
-            for one in self.rows.iloc[:2].to_dict("records")
-            if is_incomplete_grid(one)
-        )
+        """Methods with an incomplete grid: the best of more points is larger by their number."""
+        rows = [] if self.at_paper_points else self.rows.to_dict("records")
+        return ", ".join(_name(row) for row in rows if is_incomplete_grid(row))
 
 
-def _rank(rows: pd.DataFrame) -> _Ranking:
+def _rank(rows: pd.DataFrame, missing: list[str]) -> _Ranking:
     epsilon = rows["epsilon"].iloc[0]
     kinds = rows.groupby(COMPARABLE_ON, dropna=False).ngroup()
     counts = kinds.map(kinds.value_counts())
     if 1 == counts.max() < len(rows):
-        return _Ranking(epsilon, rows.iloc[:0], "")
+        return _Ranking(epsilon, rows.iloc[:0])
     alike = rows[kinds == kinds[counts.idxmax()]]
-    others = labels.sort_methods(set(rows["method"]) - set(alike["method"]))
+    others = _methods_listed(set(rows["method"]) - set(alike["method"]))
+    is_part = any(is_incomplete_grid(row) for row in alike.to_dict("records"))
+    at_paper_points = is_part and len(alike) > 1 and bool(alike["at_paper_mean"].notna().all())
+    if at_paper_points:
+        for name in ("mean", "std", "seeds"):
+            alike = alike.assign(**{name: alike[f"at_paper_{name}"]})
     higher = is_higher_better(rows["metric"].iloc[0])
     ranked = alike.sort_values(["mean", "method"], ascending=[not higher, True])
-    names = _listed([labels.method_label(name) for name in others]) if others else ""
-    return _Ranking(epsilon, ranked, names)
+    return _Ranking(epsilon, ranked, others, _methods_listed(missing), at_paper_points)
+
+
+def _methods_listed(names: Iterable[str]) -> str:
+    return ", ".join(labels.method_label(name) for name in labels.sort_methods(names))
 
 
 def _clause(ranking: _Ranking, alone: str) -> str:
     """The best and second-best method at one epsilon; alone: predicate for a single method."""
-    at = f"at ε = {ranking.epsilon:g} "
+    at = f"at ε = {ranking.epsilon:g}{_basis(ranking)}"
     if ranking.rows.empty:
-        return f"{at}no two have the same precision, length and delta"
+        return f"{at} no two have the same precision, length and delta"
     first = ranking.rows.iloc[0]
     value = f"{labels.format_mean_std(first['mean'], first['std'])} {first['unit']}"
     if len(ranking.rows) == 1:
-        text = f"{at}only {ranking.name} {alone}, {value}"
+        text = f"{at} only {ranking.name} {alone}, {value}"
     else:
-        at += f"({ranking.incomplete}) " if ranking.incomplete else ""
-        text = f"{at}{ranking.name} is best with {value}, "
-        text += f"{ranking.lead:.2f} ahead of {_name(ranking.rows.iloc[1])}"
-        text += f" ({ranking.caveat})" if ranking.caveat else ""
-    if not ranking.others:
-        return text
-    return f"{text}; not comparable (precision, length or delta): {ranking.others}"
+        text = f"{at} {ranking.name} is best with {value}"
+        if ranking.doubt:
+            text = f"{at} undecided ({ranking.doubt}), {ranking.name} has {value}"
+        text += f", {_points(ranking, ranking.lead)} ahead of {_name(ranking.rows.iloc[1])}"
+    return "; ".join([text, *_left_out(ranking)])
+
+
+def _basis(ranking: _Ranking) -> str:
+    return ", at the paper's points," if ranking.at_paper_points else ""
+
+
+def _points(ranking: _Ranking, *leads: float) -> str:
+    """Leads with their unit if it is short."""
+    text = " to ".join(f"{lead:.2f}" for lead in leads)
+    unit = labels.difference_unit(ranking.rows["metric"].iloc[0])
+    return f"{text} points" if unit == "points" else text
+
+
+def _left_out(ranking: _Ranking) -> list[str]:
+    """What is not ranked, a phrase each."""
+    phrases = {"not comparable (precision, length or delta)": ranking.others}
+    if len(ranking.rows) > 1:
+        phrases["not run"] = ranking.missing
+    return [f"{phrase}: {names}" for phrase, names in phrases.items() if names]
 
 
 def _joint_clause(rankings: list[_Ranking]) -> str:
@@ -202,14 +250,12 @@ def _joint_clause(rankings: list[_Ranking]) -> str:
     leads = sorted(ranking.lead for ranking in rankings)
     notes: dict[str, list[str]] = {}
     for ranking in rankings:
-        incomplete = "incomplete grids" if ranking.incomplete else ""
-        unlike = f"not comparable: {ranking.others}" if ranking.others else ""
-        for note in filter(None, (ranking.caveat, incomplete, unlike)):
+        for note in _left_out(ranking):
             notes.setdefault(note, []).append(f"{ranking.epsilon:g}")
-    text = (
-        f"{rankings[0].name} is best at ε = {_listed([f'{r.epsilon:g}' for r in rankings])}, "
-        f"{leads[0]:.2f} to {leads[-1]:.2f} {rankings[0].rows['unit'].iloc[0]} ahead of the next"
-    )
+    first = rankings[0]
+    budgets = _listed([f"{ranking.epsilon:g}" for ranking in rankings])
+    text = f"{first.name} is best at ε = {budgets}{_basis(first) or ','} "
+    text += f"{_points(first, leads[0], leads[-1])} ahead of the next"
     everywhere = len(rankings)
     details = [
         note if len(at) == everywhere else f"{note} at ε = {_listed(at)}"
