@@ -85,6 +85,9 @@ def test_the_page_has_the_gain_of_each_length(rows) -> None:
     gains = (means[CHOSEN] - means["online"]).groupby("epochs").mean()
     printed = re.search(r"epsilon = 3 are (\S+), (\S+) and (\S+) points with 1, 3 and 10", page)
     assert [float(one) for one in printed.groups()] == pytest.approx([*gains], abs=0.051)
+    others = (means[CHOSEN] - means["online"]).drop("breast_cancer").groupby("epochs").mean()
+    printed = re.search(r"without `breast_cancer` (\S+), (\S+) and (\S+)\. On", page)
+    assert [float(one) for one in printed.groups()] == pytest.approx([*others], abs=0.051)
     last = means.loc[("fashion_mnist_labels", 10)]
     better, default = re.search(r"at ten epochs, ([\d.]+) against ([\d.]+) %", page).groups()
     assert (float(better), float(default)) == pytest.approx((last.online, last[CHOSEN]), abs=0.051)

@@ -126,8 +126,8 @@ def metric_over_noise_figure(study: ResultSet, dataset: str) -> FigureSpec:
     caption = (
         f"{short}: each grid's best value over the noise multiplier of its runs, for every k and ε "
         "of the paper's methods, searches that pay for all their runs. At one ν, methods differ by "
-        "what they make of the noise; lines join a method's values, in the order of the noise. The "
-        "rest of a difference at equal ε is the cost of the grid."
+        "what they make of the noise, and by which and how many points of their grids ran; lines "
+        "join a method's values, in the order of the noise."
     )
     if others:
         caption += f" Runs of {length:g} epochs alone."
