@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from tests.gradients.everyday_models import MODELS, Net, head, rows
 from torch import Tensor, nn
 
@@ -185,8 +186,8 @@ def test_groups_divide_the_channels(norm: nn.Module, groups: int) -> None:
     assert without_batch_norm(nn.Sequential(norm).eval())[1] == ()
 
 
-def outcomes(model: nn.Module, example, loss=None) -> dict[str, str]:
-    return {one.name: one.outcome for one in oso_dp.check(model, example, loss).layers}
+def outcomes(model: nn.Module, example) -> dict[str, str]:
+    return {one.name: one.outcome for one in oso_dp.check(model, example).layers}
 
 
 def test_check_says_what_becomes_of_each_layer() -> None:
@@ -232,6 +233,86 @@ def test_check_gives_the_line_of_the_refusal(model: nn.Module, said: str) -> Non
     assert not found.ok
     assert said in found.refused
     assert found.refused in str(found)
+
+
+class Two(nn.Module):
+    """Outputs of two and of no dimensions for an example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x).squeeze(-1)
+
+
+def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(outputs[1], targets.float(), reduction="none")
+
+
+CLASSES = torch.randint(2, (COUNT,))
+PROBABLE = torch.rand(COUNT, 1) * 0.8 + 0.1
+LOSSES = {
+    "one number for an example": (Two, logistic, CLASSES),
+    "two outputs": (Two, lambda o, t: F.cross_entropy(o[0], t, reduction="none"), CLASSES),
+    "probabilities": (
+        lambda: nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()),
+        nn.BCELoss(reduction="none"),
+        PROBABLE,
+    ),
+    "probabilities after dropout": (
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1), nn.Sigmoid()),
+        nn.BCELoss(reduction="none"),
+        PROBABLE,
+    ),
+    "divergence": (
+        lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(1)),
+        nn.KLDivLoss(reduction="none"),
+        torch.cat([PROBABLE, 1 - PROBABLE], 1),
+    ),
+    "a logarithm": (lambda: nn.Linear(4, 1), lambda o, t: (o - t.log()).square()[:, 0], PROBABLE),
+    "a class among the floats": (
+        lambda: nn.Linear(4, 2),
+        lambda o, t: F.cross_entropy(o, t[:, 0].long(), reduction="none"),
+        torch.cat([CLASSES[:, None].float(), PROBABLE], 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_everyday_losses_are_trained_and_checked(name: str) -> None:
+    make, loss, targets = LOSSES[name]
+    inputs = torch.randn(COUNT, 4)
+    assert oso_dp.check(make(), inputs[:1], loss, targets[:1]).ok
+    assert oso_dp.check(make(), inputs[:1].double().numpy(), loss, targets[:2].numpy()).ok
+    assert trained(make(), (inputs, targets), loss).status == "finished"
+
+
+@pytest.mark.parametrize("share", [1e-3, 1.0])
+def test_a_loss_of_probabilities_must_not_mix_them(share: float) -> None:
+    """It fails on normal targets, and is refused for what it does with others."""
+
+    def mixing(outputs: Tensor, targets: Tensor) -> Tensor:
+        alone = F.binary_cross_entropy(outputs, targets, reduction="none")[:, 0]
+        return alone * (1 + share * targets.mean())
+
+    model = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
+    found = oso_dp.check(model, torch.zeros(1, 4), mixing, PROBABLE)
+    assert "must depend on that example's output and target only" in found.refused
+    with pytest.raises(OsoError, match="must depend on that example's output and target only"):
+        trained(model, (torch.randn(COUNT, 4), PROBABLE), mixing)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"loss": logistic}, "targets: missing; loss and an example's targets go together"),
+        ({"targets": CLASSES}, "loss: missing; loss and an example's targets go together"),
+    ],
+)
+def test_check_needs_loss_and_targets(given, said: str) -> None:
+    with pytest.raises(OsoError, match=said):
+        oso_dp.check(head(), rows(1), **given)
 
 
 def test_check_refuses_what_is_no_example() -> None:

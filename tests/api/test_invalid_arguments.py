@@ -71,7 +71,8 @@ def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
         (nn.CrossEntropyLoss(), "loss: reduction 'mean'"),
         (nn.functional.cross_entropy, "loss: returns [] for three examples"),
         (lambda outputs, targets: outputs.sum(0), "loss: returns [2] for three examples"),
-        (lambda outputs: outputs, "model: fails on three examples"),
+        (lambda outputs: outputs, "loss: fails on three targets of shape [] (integers; convert"),
+        (nn.CrossEntropyLoss, "loss: the class CrossEntropyLoss; must be an instance"),
         ("cross entropy", "loss: str; must be callable"),
         (
             lambda outputs, targets: outputs.detach().sum(dim=1),
@@ -351,7 +352,7 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
             "data: targets contain 2; must be 0 to 1, for this model's 2 outputs",
         ),
         ((X, Y - 1), "data: targets contain -1; must be 0 to 1, for this model's 2 outputs"),
-        ((X[:, :5], Y), "model: fails on three examples of shape [5], targets of shape []"),
+        ((X[:, :5], Y), "model: fails on three examples of shape [5]: "),
         (
             (X.astype(np.uint8), Y),
             "model: fails on three examples of shape [6] (integers; convert with float())",

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_model, find_precision
@@ -75,21 +77,27 @@ class ModelCheck:
         return "\n".join([*lines, *self.notes, verdict])
 
 
-def check(model: nn.Module, example: Any, loss: Loss | None = None) -> ModelCheck:
+def check(
+    model: nn.Module, example: Any, loss: Loss | None = None, targets: Any = None
+) -> ModelCheck:
     """Say, before any training, what `train_private` would do with a model.
 
     Args:
         model: a module, which stays as it is.
-        example: the model's inputs for one or more examples, [n, ...]: a tensor, a tuple of
-            arguments or a dictionary of keywords. Only shapes and types are used.
+        example: the model's inputs for one or more examples, [n, ...]: a tensor or array, a tuple
+            of arguments or a dictionary of keywords. Only shapes and types are used.
         loss: as in `train_private`. Default: the mean of the squared outputs.
+        targets: with a loss, the targets of one or more examples, [n, ...]; as `example`.
 
     Returns:
         Layers that would be trained, replaced, slow or refused, and why.
 
     Example:
-        >>> print(oso_dp.check(model, inputs[:1]))
+        >>> print(oso_dp.check(model, inputs[:1], loss, targets[:1]))
     """
+    if (loss is None) != (targets is None):
+        missing = "loss" if loss is None else "targets"
+        raise OsoError(f"{missing}: missing; loss and an example's targets go together")
     if not isinstance(model, nn.Module):
         raise OsoError(f"model: {type(model).__name__}; must be a torch.nn.Module")
     fixed, replaced = without_batch_norm(model)
@@ -106,7 +114,7 @@ def check(model: nn.Module, example: Any, loss: Loss | None = None) -> ModelChec
     refused = next((f"model: {one.why}" for one in layers if one.outcome == "refused"), "")
     if not refused:
         try:
-            found, notes = _trial(fixed, example, loss)
+            found, notes = _trial(fixed, example, loss, targets)
         except OsoError as error:
             refused = str(error)
         else:
@@ -119,11 +127,13 @@ def check(model: nn.Module, example: Any, loss: Loss | None = None) -> ModelChec
     return ModelCheck(tuple(layers), tuple(notes), refused)
 
 
-def _trial(model: nn.Module, example: Any, loss: Loss | None) -> tuple[list[LayerCheck], list[str]]:
-    inputs = map_tensors(lambda one: one.detach().cpu()[:0], example)
-    if not tensors_of(inputs):
-        raise OsoError(f"example: {type(example).__name__}; must be a tensor, or hold tensors")
-    targets = torch.zeros(0, dtype=torch.float32)
+def _trial(
+    model: nn.Module, example: Any, loss: Loss | None, target: Any
+) -> tuple[list[LayerCheck], list[str]]:
+    inputs = _none_of("example", example)
+    targets = torch.zeros(0) if loss is None else _none_of("targets", target)
+    if not torch.is_tensor(targets):
+        raise OsoError(f"targets: {type(target).__name__}; must be a tensor")
     examples = TensorExamples(inputs, targets)
     own = UserModel(model)
     engine = own.make_engine(loss or _squares, examples, find_precision("float32", _CPU), _CPU)
@@ -138,9 +148,24 @@ def _trial(model: nn.Module, example: Any, loss: Loss | None) -> tuple[list[Laye
     return _outcomes(engine, weights, inputs) + frozen, _notes(engine)
 
 
+def _none_of(name: str, values: Any) -> Structure:
+    """The shapes and types of examples, as tensors of no rows."""
+    arrays = tree_map_only(np.ndarray, torch.from_numpy, values)
+    empty = map_tensors(_no_rows, arrays)
+    if not tensors_of(empty):
+        raise OsoError(f"{name}: {type(values).__name__}; must be a tensor, or hold tensors")
+    return empty
+
+
+def _no_rows(values: Tensor) -> Tensor:
+    none = values.detach().cpu()[:0]
+    return none.float() if none.is_floating_point() else none  # as in training
+
+
 def _squares(outputs: Structure, targets: Tensor) -> Tensor:
     floats = [one for one in tensors_of(outputs) if one.is_floating_point()]
-    return sum((one.flatten(1).square().mean(dim=1) for one in floats), torch.zeros(len(targets)))
+    rows = (one.reshape(len(targets), -1) for one in floats)
+    return sum((one.square().mean(dim=1) for one in rows), torch.zeros(len(targets)))
 
 
 def _outcomes(engine: GradientEngine, weights: Tensor, inputs: Structure) -> list[LayerCheck]:

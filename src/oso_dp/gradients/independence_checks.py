@@ -37,6 +37,10 @@ MAX_CLASSES = 1000  # that a loss is tried on
 MAX_REPEATED_FRACTION = 3  # a dropout of few numbers may come out the same once
 
 
+class NotFiniteError(OsoError):
+    """A loss is NaN or infinite on made-up examples."""
+
+
 class Tolerance(NamedTuple):
     """Relative differences that are put down to rounding."""
 
@@ -61,18 +65,18 @@ def check_model(
     In float64, or in float32 where float64 is not possible. Where the rules of the layers are wrong
     for the model (it uses their parameters elsewhere, or calls an unknown layer with several
     tensors), and the model treats examples independently, the engine takes the whole model from
-    then on. The arguments are those of `check_independence`.
+    then on. A loss that fails on normal targets is tried on targets in (0, 1). The arguments are
+    those of `check_independence`.
     """
     try:
         try:
-            engine.traits = find_traits(engine, flat, inputs)
-            _check_in_float64(engine.copy, flat, inputs, targets, classes)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            if engine.is_whole_model:
+            _check_model(engine, engine.copy, flat, inputs, targets, classes)
+        except (OsoError, torch.OutOfMemoryError) as error:
+            if not isinstance(error, NotFiniteError):
                 raise
-            _try_whole_model(engine, error, flat, inputs, targets, classes)
+            _check_in_unit_interval(engine, error, flat, inputs, targets, classes)
+        except Exception as error:
+            _check_in_unit_interval(engine, error, flat, inputs, targets, classes)
     except (OsoError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model or a loss may raise any exception
@@ -80,8 +84,60 @@ def check_model(
         raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
 
 
+def _check_in_unit_interval(
+    engine: GradientEngine,
+    failed: Exception,
+    flat: Tensor,
+    inputs: Structure,
+    targets: Tensor,
+    classes: int,
+) -> None:
+    """The same with targets in (0, 1): a binary cross-entropy takes no others, a log no negatives.
+
+    Raises `failed` for targets that are no floats, or if the loss fails again.
+    """
+    if not targets.is_floating_point():
+        raise failed
+
+    def copy_engine(**options: Any) -> GradientEngine:
+        copied = engine.copy(**options)
+        loss = copied.loss
+        copied.loss = lambda outputs, targets: loss(outputs, targets.sigmoid())
+        return copied
+
+    try:
+        _check_model(engine, copy_engine, flat, inputs, targets, classes)
+    except NotFiniteError:
+        raise failed from None
+    except (OsoError, torch.OutOfMemoryError):
+        raise
+    except Exception:
+        raise failed from None
+
+
+def _check_model(
+    engine: GradientEngine,
+    copy_engine: Callable[..., GradientEngine],
+    flat: Tensor,
+    inputs: Structure,
+    targets: Tensor,
+    classes: int,
+) -> None:
+    """Check copies of the engine, first by the rules of the layers, then as a whole model."""
+    try:
+        engine.traits = find_traits(engine, flat, inputs)
+        _check_in_float64(copy_engine, flat, inputs, targets, classes)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        if engine.is_whole_model:
+            raise
+        _try_whole_model(engine, copy_engine, error, flat, inputs, targets, classes)
+
+
 def _try_whole_model(
     engine: GradientEngine,
+    copy_engine: Callable[..., GradientEngine],
     refused: Exception,
     flat: Tensor,
     inputs: Structure,
@@ -90,11 +146,17 @@ def _try_whole_model(
 ) -> None:
     """Make the engine take the whole model, if its gradients are then right; else raise."""
     whole = engine.copy(whole_model=True)
+
+    def copy_whole(**options: Any) -> GradientEngine:
+        copied = copy_engine(whole_model=True, **options)
+        copied.traits = whole.traits
+        return copied
+
     try:
         whole.traits = find_traits(whole, flat, inputs)
         if whole.traits.draws_random:
             raise refused
-        _check_in_float64(whole.copy, flat, inputs, targets, classes)
+        _check_in_float64(copy_whole, flat, inputs, targets, classes)
     except Exception:  # what the layers' rules are refused for says more
         raise refused from None
     engine.take_whole_model()
@@ -266,7 +328,7 @@ def _check_losses(
 ) -> None:
     """A loss may take something of the batch that no gradient shows: its least, held constant."""
     if not alone.isfinite().all():
-        raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
+        raise NotFiniteError("loss: NaN or infinite on made-up examples; must be finite")
     with torch.no_grad():
         for few in map(list, BATCHES):
             losses = engine.loss(_outputs(engine, flat, select(inputs, few)), targets[few])
@@ -298,13 +360,13 @@ def _check_loss_alone(loss: Loss, outputs: Tensor, targets: Tensor, tolerance: f
             [one for one in tensors_of(at) if one.requires_grad],
             materialize_grads=True,
         )
-        return found.detach(), torch.cat([one.flatten(1) for one in gradients], dim=1)
+        return found.detach(), torch.cat([one.reshape(len(one), -1) for one in gradients], dim=1)
 
     together = losses(slice(None))
     alone = [torch.cat(parts) for parts in zip(*map(losses, _singles(len(targets))), strict=True)]
     for what, one, right in zip(("loss", "loss's gradient"), together, alone, strict=True):
         if not right.isfinite().all():
-            raise OsoError("loss: NaN or infinite on made-up examples; must be finite")
+            raise NotFiniteError("loss: NaN or infinite on made-up examples; must be finite")
         if not _is_close(one, right, float(right.abs().max()), tolerance):
             raise _loss_error(what, len(targets))
 

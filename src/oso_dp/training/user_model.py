@@ -7,6 +7,7 @@ weights of the loss) has no gradient in the copies, and would silently be ignore
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,8 @@ def make_per_example(loss: Any) -> Loss:
     """The loss; OsoError if it is not callable, or its reduction is not 'none'."""
     if not callable(loss):
         raise OsoError(f"loss: {type(loss).__name__}; must be callable")
+    if isinstance(loss, type):
+        raise OsoError(f"loss: the class {loss.__name__}; must be an instance, or a function")
     reduction = getattr(loss, "reduction", "none")
     if reduction != "none":
         raise OsoError(
@@ -225,20 +228,11 @@ class UserModel:
         weights = self.weights(device)
         pure, empty = copy.deepcopy(self.model).to(device).float(), examples.empty()[0]
         check_forward_is_pure(pure, *(empty if isinstance(empty, tuple) else (empty,)))
-        try:
-            with torch.no_grad():
+        with torch.no_grad():
+            with _failing_as(f"model: fails on three examples {_kind_of(inputs)}"):
                 outputs: Any = engine.outputs(weights, inputs)
+            with _failing_as(f"loss: fails on three targets {_kind_of(targets)}"):
                 losses = engine.loss(outputs, targets)
-        except OsoError:
-            raise
-        except Exception as error:  # user code may raise anything
-            line = " ".join(str(error).split())
-            only_floats = all(one.is_floating_point() for one in tensors_of(inputs))
-            hint = "" if only_floats else " (integers; convert with float())"
-            raise OsoError(
-                f"model: fails on three examples of shape {_shapes(inputs)}{hint}, targets "
-                f"of shape {list(targets.shape[1:])}: {line}"
-            ) from error
         if not any(one.is_floating_point() for one in tensors_of(outputs)):
             raise OsoError(
                 f"model: returns {type(outputs).__name__}; must return a tensor, or a tuple, "
@@ -292,9 +286,22 @@ def zeros(examples: Examples, count: int) -> tuple[Structure, Tensor]:
     return map_tensors(made, inputs), made(targets)
 
 
-def _shapes(inputs: Structure) -> str:
-    found = [list(one.shape[1:]) for one in tensors_of(inputs)]
-    return str(found[0]) if len(found) == 1 else ", ".join(map(str, found))
+@contextmanager
+def _failing_as(what: str) -> Iterator[None]:
+    """Raise OsoError with this description for any exception: the user's code may raise all."""
+    try:
+        yield
+    except OsoError:
+        raise
+    except Exception as error:
+        raise OsoError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+def _kind_of(values: Structure) -> str:
+    """The shape of an example's values, with a hint where they are no floats."""
+    parts = tensors_of(values)
+    hint = "" if all(map(torch.is_floating_point, parts)) else " (integers; convert with float())"
+    return f"of shape {', '.join(str(list(one.shape[1:])) for one in parts)}{hint}"
 
 
 def _logits(outputs: Structure) -> Tensor | None:
