@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.searches import make_search
+from torch import nn
 
 from oso_dp import OsoError, load_private
 from oso_dp.accounting.accountants import compute_epsilon
@@ -48,6 +49,29 @@ def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
     assert 2.99 < made.best.epsilon <= 3.0
     assert "The best of 4 trainings, all of which are released" in str(made.best.statement)
     assert "not included" not in str(made.best.statement)
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_a_factor_multiplies_the_rates_of_an_optimizer(search) -> None:
+    """The point found is repeated by an optimizer with the product."""
+    fixed = {"method": "fixed_threshold", "threshold": 1.0, "score": lambda model: 1.0, **SEEDED}
+    ends = [
+        nn.utils.parameters_to_vector(
+            search(
+                {"learning_rate_factor": [factor]}, optimizer=make, **fixed
+            ).best.model.parameters()
+        )
+        for factor, make in (
+            (5.0, sgd),
+            (1.0, lambda model: torch.optim.SGD(model.parameters(), lr=0.5)),
+            (1.0, sgd),
+        )
+    ]
+    assert torch.allclose(ends[0], ends[1], rtol=1e-5, atol=1e-7)
+    assert not torch.allclose(ends[0], ends[2], rtol=1e-2)
 
 
 def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
@@ -310,6 +334,18 @@ def test_score_must_be_a_number(search, gave) -> None:
         (
             {"grid": {"momentum": [0.0, 0.9]}, "method": "adam_wosm", "threshold": 1.0},
             "grid: 'momentum' cannot be searched; must be one of threshold, learning_rate",
+        ),
+        (
+            {"grid": {"momentum": [0.0, 0.9]}, "optimizer": sgd},
+            "grid: 'momentum' cannot be searched; must be one of learning_rate_factor",
+        ),
+        (
+            {"grid": {"learning_rate": [0.1, 0.9]}, "optimizer": sgd},
+            "grid: 'learning_rate' cannot be searched; must be one of learning_rate_factor",
+        ),
+        (
+            {"grid": {"threshold_rate": [0.1]}, "optimizer": sgd, "learning_rate": 0.1},
+            "learning_rate: 0.1; has no effect with optimizer, which has its own",
         ),
         (
             {"grid": {"threshold": [0.1, 1.0]}, "method": "adam_wosm", "momentum": 0.9},

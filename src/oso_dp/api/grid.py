@@ -8,9 +8,12 @@ from itertools import product
 from typing import Any
 
 from oso_dp.api.arguments import as_plain, check_named
-from oso_dp.api.options import TrainingOptions, check_momentum, takes_momentum
+from oso_dp.api.options import TrainingOptions, check_effects, takes_momentum
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
+
+# A torch optimizer's learning rates are multiplied by the method's, which starts at 1.
+RATE_FACTOR = "learning_rate_factor"
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,14 @@ def make_grid(grid: Mapping[str, Sequence[float]], common: Mapping[str, Any]) ->
     constants = {name: value for name, value in common.items() if name not in option_names}
     check_named("method", common_options.get("method", TrainingOptions.method))
     method = find_method(common_options.get("method", TrainingOptions.method))
-    check_momentum(method.name, common_options.get("momentum"))
+    names = ("optimizer", "learning_rate", "momentum")
+    check_effects(method.name, *(common_options.get(name) for name in names))
     # Values that the method sets by itself are excluded: their points would be identical.
-    run_axes = [*method.search, *(["momentum"] if takes_momentum(method.name) else [])]
+    has_optimizer = common_options.get("optimizer") is not None
+    renamed = {"learning_rate": RATE_FACTOR} if has_optimizer else {}
+    run_axes = {renamed.get(name, name): name for name in method.search}
+    if takes_momentum(method.name) and not has_optimizer:
+        run_axes["momentum"] = "momentum"
     searched = list(dict.fromkeys([*run_axes, *(field.name for field in fields(method.Options))]))
     if not isinstance(grid, Mapping) or not grid:
         raise OsoError("grid: must map names to lists of values, as {'learning_rate': [0.1, 1]}")
@@ -57,8 +65,10 @@ def make_grid(grid: Mapping[str, Sequence[float]], common: Mapping[str, Any]) ->
     points = []
     for combination in product(*grid.values()):
         point = dict(zip(grid, combination, strict=True))
-        start: dict[str, Any] = {name: value for name, value in point.items() if name in run_axes}
-        rest = {name: value for name, value in point.items() if name not in start}
+        start: dict[str, Any] = {
+            run_axes[name]: value for name, value in point.items() if name in run_axes
+        }
+        rest = {name: value for name, value in point.items() if name not in run_axes}
         options = TrainingOptions(**common_options, **start, method_options={**constants, **rest})
         points.append(GridPoint(point, options))
     return points

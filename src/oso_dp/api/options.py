@@ -227,8 +227,19 @@ def takes_momentum(name: str) -> bool:
     return method(method.Options(), 0.0).uses_momentum
 
 
-def check_momentum(name: str, momentum: float | None) -> None:
-    """Raise OsoError if a momentum is given to a method that does not use it."""
+def check_effects(
+    name: str, optimizer: MakeOptimizer | None, learning_rate: float | None, momentum: float | None
+) -> None:
+    """Raise OsoError for a rate or a momentum that has no effect.
+
+    An optimizer has its own, as some methods have their own momentum; `name`: the method's.
+    """
+    if optimizer is not None:
+        for option, value in {"learning_rate": learning_rate, "momentum": momentum}.items():
+            if value is not None:
+                raise OsoError(
+                    f"{option}: {value}; has no effect with optimizer, which has its own"
+                )
     if momentum is not None and not takes_momentum(name):
         raise OsoError(f"momentum: {momentum}; has no effect with method {name!r}, leave it out")
 

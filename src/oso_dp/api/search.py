@@ -116,7 +116,8 @@ def search_private(
         loss: as in `train_private`.
         data: as in `train_private`.
         grid: lists of values by name: a searched value of the method (such as `learning_rate`),
-            `momentum`, or a constant of the method. All combinations are candidates.
+            `momentum`, or a constant of the method. With `optimizer`, `learning_rate_factor`
+            multiplies its learning rates. All combinations are candidates.
         epsilon: the epsilon of the complete search; > 0.
         delta: the delta of the complete search; in (0, 1).
         accountant: "rdp", or "pld" (with composition only).

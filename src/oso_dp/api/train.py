@@ -21,7 +21,7 @@ from oso_dp.api.datasets import open_examples
 from oso_dp.api.defaults import resolve_method_options
 from oso_dp.api.model import PrivateModel
 from oso_dp.api.model_check import describe_replaced, without_batch_norm
-from oso_dp.api.options import TrainingOptions, check_momentum
+from oso_dp.api.options import TrainingOptions, check_effects
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.trainer import Trainer
 from oso_dp.api.users import make_local_training
@@ -167,10 +167,6 @@ def train_private(
         "threshold": as_plain(threshold),
         "quantile": as_plain(quantile),
     }
-    if optimizer is not None:
-        for name, value in {"learning_rate": learning_rate, "momentum": momentum}.items():
-            if value is not None:
-                raise OsoError(f"{name}: {value}; has no effect with optimizer, which has its own")
     overrides = {
         "momentum": momentum,
         "schedule": schedule,
@@ -206,7 +202,7 @@ def train_private(
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
     )
-    check_momentum(options.method, momentum)
+    check_effects(options.method, optimizer, learning_rate, momentum)
     with open_examples(data, options.torch_device()) as examples:
         replaced: tuple[str, ...] = ()
         if fix:
