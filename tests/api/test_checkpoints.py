@@ -252,6 +252,23 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_kept(spoilt, train, tmp_pat
     assert os.listdir(tmp_path) == ["state"]
 
 
+@pytest.mark.parametrize(("option", "fewest"), [({}, 18), ({"checkpoint_every": 10}, 3)])
+def test_a_checkpoint_is_written_during_the_training(option, fewest, train, tmp_path) -> None:
+    """A twentieth of it is lost with a kill, where nothing is said."""
+    written = []
+
+    class Watched(torch.optim.SGD):
+        def step(self) -> None:
+            super().step()
+            path = tmp_path / "state"
+            written.append(path.stat().st_mtime_ns if path.exists() else 0)
+
+    options = {"epochs": 5, "checkpoint": tmp_path / "state"}
+    train(**options, **option, optimizer=lambda model: Watched(model.parameters(), lr=0.1))
+    assert len(written) == 40
+    assert fewest <= len({*written}) - 1 <= 20
+
+
 def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:
     path = tmp_path / "model"
     train(**SEEDED).save(path)

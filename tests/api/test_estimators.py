@@ -1,6 +1,7 @@
 """scikit-learn's estimators: its own checks, and trainings that are paid for once each."""
 
 import pickle
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
@@ -229,6 +230,23 @@ def test_an_account_stays_in_its_process(rows) -> None:
         back.fit(*rows)
 
 
+def test_an_interrupted_fit_is_paid_for_and_ends_a_cross_validation(rows) -> None:
+    """The model that it has so far is kept."""
+    account = PrivacyAccount(2.0, 1e-4)
+
+    def interrupt(model) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return 1.0
+
+    options = {"evaluate": interrupt, "evaluate_every": 1}
+    one = PrivateClassifier(**QUICK, account=account, training_options=options)
+    with pytest.raises(KeyboardInterrupt):
+        one.fit(*rows)
+    assert one.private_model_.status == "interrupted"
+    assert account.spent > 0.9 * QUICK["epsilon"]
+    assert one.predict(rows[0]).shape == rows[1].shape
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -236,6 +254,8 @@ def test_an_account_stays_in_its_process(rows) -> None:
         ({"batch_size": 301}, "batch_size: 301; must be <= the number of examples, 300"),
         ({"method": "sgd"}, "method: 'sgd'"),
         ({"training_options": {"threshold": 3}}, "threshold: given without a method"),
+        ({"training_options": {"epochs": 3}}, "training_options: 'epochs' cannot be given there"),
+        ({"model": nn.Linear(2, 2)}, "model: Linear; must be a function of the numbers of"),
     ],
 )
 def test_bad_options_are_refused(options, line: str, rows) -> None:

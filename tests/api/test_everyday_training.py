@@ -288,6 +288,24 @@ def test_everyday_losses_are_trained_and_checked(name: str) -> None:
     assert trained(make(), (inputs, targets), loss).status == "finished"
 
 
+class Positions(nn.Module):
+    """Adds its own parameter to each example."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.places, self.last = nn.Parameter(torch.zeros(*shape)), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.dropout(x[:, None] + self.places)).mean(dim=1)
+
+
+def test_a_refusal_for_dropout_says_how_to_keep_it() -> None:
+    data = torch.randn(COUNT, 4), CLASSES
+    with pytest.raises(OsoError, match=r"in the model's own parameters .* or as one row for all"):
+        trained(Positions(3, 4), data)
+    assert trained(Positions(1, 3, 4), data).status == "finished"
+
+
 @pytest.mark.parametrize("share", [1e-3, 1.0])
 def test_a_loss_of_probabilities_must_not_mix_them(share: float) -> None:
     """It fails on normal targets, and is refused for what it does with others."""

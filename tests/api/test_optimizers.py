@@ -180,6 +180,16 @@ OTHER = nn.Linear(2, 2)
     ("options", "line"),
     [
         ({"optimizer": "adam"}, "optimizer: str; must be callable"),
+        ({"optimizer": torch.optim.Adam}, "optimizer: the class Adam; must be a function that"),
+        (
+            {"optimizer": lambda model: torch.optim.Adam(model.parameters(), lr=-1)},
+            "optimizer: fails: Invalid learning rate",
+        ),
+        (
+            {"optimizer": sgd, "scheduler": torch.optim.lr_scheduler.StepLR},
+            "scheduler: the class StepLR; must be a function that makes one",
+        ),
+        ({"schedule": lambda step: 1.0}, "schedule: must be a function of step and steps"),
         ({"optimizer": lambda model: 3}, "optimizer: returns int; must return a torch.optim.Opti"),
         (
             {"optimizer": lambda model: torch.optim.LBFGS(model.parameters())},

@@ -44,6 +44,17 @@ def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None
     assert more.history.learning_rate[16] == pytest.approx(made.history.learning_rate[-1], rel=0.01)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own modules
+def test_a_compiled_model_is_trained_and_loaded_as_the_module_that_it_wraps(
+    train, model, tmp_path
+) -> None:
+    made = train(model=torch.compile(model), epochs=1)
+    assert type(made.model) is type(model)
+    made.save(tmp_path / "compiled")
+    for one in (model, torch.compile(model)):
+        assert load_private(tmp_path / "compiled", one).statement == made.statement
+
+
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_what_is_loaded_is_held_to_its_own_accountant(train, model, tmp_path, accountant) -> None:
     """By the other one it would have cost another epsilon, which no file may claim."""

@@ -74,6 +74,18 @@ def test_a_factor_multiplies_the_rates_of_an_optimizer(search) -> None:
     assert not torch.allclose(ends[0], ends[2], rtol=1e-2)
 
 
+def test_models_are_scored_and_evaluated_without_dropout(search) -> None:
+    modes = []
+
+    def score(model: nn.Module) -> float:
+        modes.append(model.training)
+        return 1.0
+
+    made = search({"learning_rate": [1.0]}, score=score, evaluate=score, fix=False)
+    assert modes == [False, False]
+    assert made.best.model.training
+
+
 def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
     rates = [0.2, 0.4, 1e38]
     wanted = []
@@ -360,7 +372,9 @@ def test_score_must_be_a_number(search, gave) -> None:
             },
             "count_noise: ",
         ),
-        ({"resume_from": None}, "unknown argument 'resume_from'"),
+        ({"resume_from": 3}, "resume_from: not supported by search_private, which trains"),
+        ({"fix": True}, "fix: not supported by search_private; pass replace_batch_norm(model)"),
+        ({"metric": len}, "metric: has no effect with score"),
         ({"validation": (torch.zeros(3, 5), torch.zeros(3).long())}, "an example of shape [5]"),
         ({"validation": (torch.zeros(3, 6), torch.zeros(3))}, "metric: the default needs outputs"),
         (

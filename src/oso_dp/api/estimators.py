@@ -86,11 +86,14 @@ class PrivacyAccount:
         return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g})"
 
 
-# What would make a training cost more than is charged.
 _NOT_OPTIONS = frozenset(
     {
+        # What would make a training cost more than is charged.
         *("accountant", "randomness", "seed", "resume_from", "checkpoint", "checkpoint_every"),
         *("users", "local"),
+        # What the estimator has as its own parameter, or sets itself.
+        *("epsilon", "delta", "epochs", "batch_size", "method", "device"),
+        *("model", "loss", "data", "progress"),
     }
 )
 
@@ -141,6 +144,11 @@ class _PrivateEstimator(BaseEstimator):
         refused = _NOT_OPTIONS & {*(self.training_options or ())}
         if refused:
             raise OsoError(f"training_options: {min(refused)!r} cannot be given there")
+        if isinstance(self.model, nn.Module):
+            raise OsoError(
+                f"model: {type(self.model).__name__}; must be a function of the numbers of "
+                "features and outputs that returns a module"
+            )
         paid = None if self.public else self._pay(len(inputs))
         try:
             self._train(inputs, targets, outputs, loss)
@@ -175,6 +183,9 @@ class _PrivateEstimator(BaseEstimator):
         self.module_ = result.model.double().eval()  # so that outputs do not depend on the batch
         self.statement_ = result.statement
         self.n_iter_ = result.ledger.step_count
+        by_callback = bool((self.training_options or {}).get("callbacks"))
+        if result.status == "interrupted" and not by_callback:
+            raise KeyboardInterrupt  # it is paid for; a cross-validation must not go on
 
     def _pay(self, examples: int) -> Ledger:
         """The ledger of the planned training, which is paid for."""

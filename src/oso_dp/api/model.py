@@ -216,6 +216,7 @@ def load_private(path: str | Path, model: nn.Module) -> PrivateModel:
     if not file.is_file():
         raise OsoError(f"{path}: {'not a file' if file.exists() else 'no such file'}")
     user_model = UserModel(model)
+    model = user_model.model
     try:
         content = load_checkpoint(file, _FORMAT, "cpu")
         if content is None:

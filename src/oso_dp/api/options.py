@@ -1,5 +1,6 @@
 """The training options of `train_private`, validated before training starts."""
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -113,7 +114,14 @@ class TrainingOptions:
         self.make_run("checked")
 
     def _check_schedule(self) -> None:
-        if not callable(self.schedule):
+        if callable(self.schedule):
+            try:
+                inspect.signature(self.schedule).bind(1, 1)
+            except TypeError:
+                raise OsoError("schedule: must be a function of step and steps") from None
+            except ValueError:  # a function of C without a signature
+                pass
+        else:
             if self.schedule == _FUNCTION:
                 raise OsoError(
                     "schedule: a function in resume_from, which is not stored; pass it again"

@@ -52,7 +52,7 @@ class PublicScorer:
         self.score = score
 
     def __call__(self, ended: TrainingResult) -> float:
-        return call_for_number("score", self.score(copy.deepcopy(ended.model)))
+        return call_for_number("score", self.score(copy.deepcopy(ended.model).eval()))
 
     def ledger_of_one(self) -> Ledger | None:
         return None

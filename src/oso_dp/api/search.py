@@ -86,6 +86,14 @@ class SearchResult:
     trials: list[SearchTrial]
 
 
+# Arguments of `train_private`, with what to do instead.
+_NOT_SEARCHED = {
+    "checkpoint": ", which trains several models",
+    "fix": "; pass replace_batch_norm(model)",
+    "resume_from": ", which trains several models",
+}
+
+
 def search_private(
     model: nn.Module,
     loss: Loss,
@@ -121,7 +129,8 @@ def search_private(
         epsilon: the epsilon of the complete search; > 0.
         delta: the delta of the complete search; in (0, 1).
         accountant: "rdp", or "pld" (with composition only).
-        score: a function of a copy of a trained model, evaluated on public data; higher is better.
+        score: a function of a copy of a trained model in eval mode, computed on public data; higher
+            is better.
         validation: private examples to score models on, as `data`, disjoint from the training
             examples. A score is the noisy mean of `metric` over them. Each of them is protected by
             (epsilon, delta). Exactly one of `score` and `validation` is required.
@@ -148,8 +157,9 @@ def search_private(
         >>> print(found.point, found.best.statement)
     """
     budget = Budget(epsilon, delta, accountant)
-    if training.get("checkpoint") is not None:
-        raise OsoError("checkpoint: not supported by search_private, which trains several models")
+    for name, hint in _NOT_SEARCHED.items():
+        if training.pop(name, None):
+            raise OsoError(f"{name}: not supported by search_private{hint}")
     if ProcessGroup.current().count > 1:
         raise OsoError(
             "search_private: not supported in a torch.distributed group; run it in one process"
@@ -163,6 +173,8 @@ def search_private(
         raise OsoError(
             "score, validation: exactly one is required: a score on public data, or private data"
         )
+    if score is not None and metric is not is_correct:
+        raise OsoError("metric: has no effect with score")
     stopping = None
     if search_accounting == RANDOM_STOPPING:
         stopping = _make_random_stopping(

@@ -130,7 +130,8 @@ def train_private(
             `learning_rate` (1), `rows_per_user` (the first ones; all). Default: FedSGD, the mean
             gradient of the user's rows. Several local steps are FedAvg: `learning_rate` is then the
             server's, without a method 1, which averages the updates.
-        evaluate: a function of a copy of the model that returns a number, computed on public data;
+        evaluate: a function of a copy of the model, in eval mode, that returns a number, computed
+            on public data;
             its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
         callbacks: functions called with an `Evaluation` after each evaluation; if one returns True,
@@ -138,7 +139,8 @@ def train_private(
         checkpoint: a file for the state of this training. If it exists, the same call continues
             from it. It is written every `checkpoint_every` steps, before each evaluation, and when
             the training ends or is interrupted.
-        checkpoint_every: steps between two checkpoints. Default: as `evaluate_every`.
+        checkpoint_every: steps between two checkpoints. Default: as `evaluate_every`, without it a
+            twentieth of the training.
         fix: whether GroupNorm replaces BatchNorm, which mixes examples (`replace_batch_norm`).
         resume_from: an earlier result on the same data. Training continues from it with the noise
             that the rest of epsilon allows. C, rho, momentum, schedule, averaging and the method's

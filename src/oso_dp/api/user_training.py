@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Query
 
 
+_CHECKPOINTS = 20  # of a training, unless the caller says how many steps lie between two
+
+
 class UserTraining(Training):
     """A training whose checkpoints also contain its history."""
 
@@ -98,7 +101,7 @@ class TrainingControl:
 
         if self.options.evaluate is not None:
             self.restore_switches()
-            score = call_for_number("evaluate", self.options.evaluate(make_model()))
+            score = call_for_number("evaluate", self.options.evaluate(make_model().eval()))
         evaluation = Evaluation(
             step=state.step,
             steps=self.training.task.steps,
@@ -138,7 +141,9 @@ class TrainingControl:
                     training,
                     checkpoint=checkpoint,
                     fingerprint=FORMAT,
-                    save_every=self.options.checkpoint_every or training.task.evaluate_every,
+                    save_every=self.options.checkpoint_every
+                    or self.options.evaluate_every
+                    or -(-training.task.steps // _CHECKPOINTS),
                     on_progress=on_progress,
                 )
             return outcomes[0].status, bool(self.signals.came or self.stopped)

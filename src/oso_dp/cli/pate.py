@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.errors import OsoError
+
 ConfigFile = Annotated[
     Path, typer.Argument(help="Configuration, such as config/pate.yaml; - for standard input.")
 ]
@@ -118,6 +120,8 @@ def account_students(
     from oso_dp.cli.printing import print_table
     from oso_dp.results.pate_rows import FILE, read_rows
 
+    if not (results / FILE).is_file():
+        raise OsoError(f"{results / FILE}: not found; must be the table of `oso pate collect`")
     table = account_rows(read_rows(results / FILE))
     print_table(table.columns, table.itertuples(index=False))
     check_pate_budgets(table)

@@ -37,6 +37,12 @@ MAX_CLASSES = 1000  # that a loss is tried on
 MAX_REPEATED_FRACTION = 3  # a dropout of few numbers may come out the same once
 
 
+MSG_RANDOM = (
+    "a model with random numbers (dropout) must use each of its parameters, in a layer of its own "
+    "or as one row for all examples, [1, ...]"
+)
+
+
 class NotFiniteError(OsoError):
     """A loss is NaN or infinite on made-up examples."""
 
@@ -155,6 +161,8 @@ def _try_whole_model(
     try:
         whole.traits = find_traits(whole, flat, inputs)
         if whole.traits.draws_random:
+            if isinstance(refused, OsoError) and not isinstance(refused, NotFiniteError):
+                refused = OsoError(f"{refused}; {MSG_RANDOM}")
             raise refused
         _check_in_float64(copy_whole, flat, inputs, targets, classes)
     except Exception:  # what the layers' rules are refused for says more
@@ -435,7 +443,7 @@ def _check_gradients(
     layers = together.layer_norms()
     assert layers.keys() == alone.norms.keys()
     whole = torch.linalg.vector_norm(torch.stack([*alone.norms.values()]), dim=0)
-    pairs = {f" in layer {name!r}": (layers[name][0], alone.norms[name]) for name in layers}
+    pairs = {_in_layer(name): (layers[name][0], alone.norms[name]) for name in layers}
     pairs[""] = together.norms()[0], whole
     for where, (norms, right) in pairs.items():
         if not _is_close(norms.double(), right[few], float(right.max()), tolerance):
@@ -449,6 +457,10 @@ def _check_gradients(
             for one, other in zip(*by_parameter, strict=True):
                 of_parameter = other.flatten(1)
                 _check_sums(one.flatten(1) - of_parameter, of_parameter, tolerance, len(rows))
+
+
+def _in_layer(name: str) -> str:
+    return f" in layer {name!r}" if name else " in the model's own parameters"
 
 
 def _check_sums(difference: Tensor, right: Tensor, tolerance: float, size: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -36,10 +37,13 @@ class TorchOptimizer:
             part = slice(int(place[0]), int(place[-1]) + 1)
             parameter.data = self._flat[part].view(parameter.shape)
             parameter.grad = self._gradient[part].view(parameter.shape)
-        self.optimizer = make(model)
+        with _failing_as("optimizer", make):
+            self.optimizer = make(model)
         _check_optimizer(self.optimizer, trained, model)
-        self.scheduler = None if make_scheduler is None else make_scheduler(self.optimizer)
+        self.scheduler = None
         if make_scheduler is not None:
+            with _failing_as("scheduler", make_scheduler):
+                self.scheduler = make_scheduler(self.optimizer)
             _check_scheduler(self.scheduler, self.optimizer)
 
     def step(self, parameters: Tensor, gradient: Tensor, factor: float) -> None:
@@ -70,6 +74,17 @@ class TorchOptimizer:
             raise ValueError("its state is with a scheduler and this call without, or the reverse")
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+
+
+@contextmanager
+def _failing_as(name: str, make: Any) -> Iterator[None]:
+    """Raise OsoError for any exception of the user's function."""
+    try:
+        yield
+    except Exception as error:
+        what = f"the class {make.__name__}; must be a function that makes one"
+        line = " ".join(str(error).split())
+        raise OsoError(f"{name}: {what if isinstance(make, type) else f'fails: {line}'}") from error
 
 
 def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter], model: nn.Module) -> None:

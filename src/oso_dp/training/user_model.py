@@ -103,6 +103,15 @@ def _graph_ends(losses: Tensor) -> Iterator[Tensor]:
 _MAX_TARGETS_CHECKED = 50
 
 
+def plain_module(model: nn.Module) -> nn.Module:
+    """The module that `torch.compile` wraps, or the module itself.
+
+    Gradients of examples are taken layer by layer, which a compiled forward pass does not show.
+    """
+    wrapped = getattr(model, "_orig_mod", None)
+    return wrapped if isinstance(wrapped, nn.Module) else model
+
+
 class UserModel:
     """A user's module, which is not changed: parameters [P] are loaded into copies of it.
 
@@ -113,6 +122,7 @@ class UserModel:
     def __init__(self, model: Any) -> None:
         if not isinstance(model, nn.Module):
             raise OsoError(f"model: {type(model).__name__}; must be a torch.nn.Module")
+        model = plain_module(model)
         if isinstance(model, DistributedDataParallel):
             raise OsoError(
                 "model: DistributedDataParallel; pass the module that it wraps: train_private adds "
