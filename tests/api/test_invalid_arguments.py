@@ -165,7 +165,7 @@ def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
         ),
         (spoilt(torch.nan), "model: parameter '0.weight' contains NaN or infinity"),
         (Rooted(), "model: its output on a made-up example is NaN or infinite"),
-        (Dropping(), "model: the norm of an example's gradient in layer"),
+        (Dropping(), "model: the norm of an example's gradient in the model's own parameters"),
         (Centred(), "model: its output for an example"),
         (Counting(), "model: its forward pass changes buffer 'total'"),
     ],
@@ -221,7 +221,7 @@ def test_model(train, model, message) -> None:
         ),
         (
             {"method": None, "threshold": 0.5},
-            "threshold: given without a method; set one, as method='adam_wosm'",
+            "threshold: given without a method; set one, as method='fixed_threshold'",
         ),
         (
             {"method": None, "quantile": 0.5},
@@ -353,6 +353,7 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
         ),
         ((X, Y - 1), "data: targets contain -1; must be 0 to 1, for this model's 2 outputs"),
         ((X[:, :5], Y), "model: fails on three examples of shape [5]: "),
+        ((X, (Y, Y)), "data: targets are a tuple; must be one array: stack the columns"),
         (
             (X.astype(np.uint8), Y),
             "model: fails on three examples of shape [6] (integers; convert with float())",

@@ -74,6 +74,14 @@ def test_a_factor_multiplies_the_rates_of_an_optimizer(search) -> None:
     assert not torch.allclose(ends[0], ends[2], rtol=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("options", "warns"), [({"metric": lambda outputs, target: -1.0}, True), ({}, False)]
+)
+def test_a_metric_that_will_be_clamped_is_told(options, warns: bool, search, caplog) -> None:
+    search({"learning_rate": [1.0]}, **PRIVATE, **options)
+    assert ("clamped to [0, 1]" in caplog.text) == warns
+
+
 def test_models_are_scored_and_evaluated_without_dropout(search) -> None:
     modes = []
 
@@ -377,6 +385,14 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({"metric": len}, "metric: has no effect with score"),
         ({"validation": (torch.zeros(3, 5), torch.zeros(3).long())}, "an example of shape [5]"),
         ({"validation": (torch.zeros(3, 6), torch.zeros(3))}, "metric: the default needs outputs"),
+        (
+            {"validation": (torch.zeros(3, 6), torch.tensor([0, 1, 2]))},
+            "validation: targets contain 2; must be 0 to 1, for this model's 2 outputs",
+        ),
+        (
+            {"validation": (torch.zeros(3, 6), torch.tensor([0, -1, 1], dtype=torch.int8))},
+            "validation: targets contain -1; must be 0 to 1",
+        ),
         (
             {**PRIVATE, "metric": lambda outputs, targets: outputs},
             "metric: returned shape [1, 2] for one example",

@@ -112,6 +112,11 @@ def _is_list_of_lists(data: Any) -> bool:
 def _tensor_examples(
     inputs: Any, targets: Any, device: torch.device, argument: str
 ) -> TensorExamples:
+    if isinstance(targets, tuple) and any(getattr(one, "ndim", 0) for one in targets):
+        raise OsoError(
+            f"{argument}: targets are a tuple; must be one array: stack the columns, and let the "
+            "loss take them apart"
+        )
     several = is_structured(inputs)
     parts = name_parts(inputs) | {"targets": targets}
     tensors, types = [], []

@@ -9,7 +9,7 @@ from typing import Any
 from oso_dp.api.arguments import suggest_name
 from oso_dp.api.options import TrainingOptions
 from oso_dp.errors import OsoError
-from oso_dp.methods import Method, find_method, method_names
+from oso_dp.methods import PAPER_METHODS, Method, find_method, method_names
 from oso_dp.study.default_points import RECOMMENDED
 
 
@@ -77,9 +77,9 @@ def _option_names(method: type[Method]) -> set[str]:
 
 
 def _method_that_takes(name: str) -> str:
-    """The name of a method with this option: Online, if it has it."""
+    """The name of a method with this option, the paper's first."""
     names = [method.name for method in _private() if name in _option_names(method)]
-    return "online" if "online" in names else names[0]
+    return next((method for method in PAPER_METHODS if method in names), names[0])
 
 
 def _explicit(values: Mapping[str, Any]) -> dict[str, Any]:

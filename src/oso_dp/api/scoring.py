@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Callable
 from typing import Protocol
@@ -20,7 +21,9 @@ from oso_dp.gradients.structured import Structure, call_model, map_tensors, sele
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_mean import NoisyMean
 from oso_dp.privacy.rng_sources import RandomSource
-from oso_dp.training.task import Examples
+from oso_dp.training.task import Examples, split_rows
+
+_log = logging.getLogger(__name__)
 
 PerExampleMetric = Callable[[Tensor, Tensor], float | Tensor]
 _DEFAULT_MICROBATCH_SIZE = 256  # examples
@@ -107,7 +110,8 @@ class NoisyScorer:
         check_forward_is_pure(prepared, self.validation.empty()[0])
         try:
             with torch.no_grad(), use_float32(self.device):
-                self._value(prepared, inputs, targets)
+                value = float(self._value(prepared, inputs, targets))
+                outputs = call_model(prepared, inputs)
         except OsoError:
             raise
         except Exception as error:  # a model or a metric may raise any exception
@@ -117,6 +121,25 @@ class NoisyScorer:
                 f"validation: the model or metric fails on an example of shape {shapes}, target of "
                 f"shape {list(targets.shape[1:])}: {line}"
             ) from error
+        if not 0 <= value <= 1:
+            _log.warning(
+                "metric: %g on a made-up example; values on real ones are clamped to [0, 1]", value
+            )
+        if self.metric is is_correct:
+            self._check_classes(outputs.shape[1])
+
+    def _check_classes(self, classes: int) -> None:
+        """OsoError for a target that no output of a classifier can be."""
+        targets = getattr(self.validation, "targets", None)
+        if targets is None:  # of a data set: an error would reveal the example
+            return
+        for chunk in split_rows(targets, torch.int64):
+            for end in (int(chunk.min()), int(chunk.max())):
+                if not 0 <= end < classes:
+                    raise OsoError(
+                        f"validation: targets contain {end}; must be 0 to {classes - 1}, for this "
+                        f"model's {classes} outputs"
+                    )
 
     def _prepare(self, model: nn.Module) -> nn.Module:
         """A copy that computes as in training, in float32."""
