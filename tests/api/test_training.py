@@ -95,13 +95,13 @@ def test_neither_costs_anything(train) -> None:
     assert laid.epsilon == plain.epsilon
 
 
-WHOLE = {"randomness": "seeded", "seed": 1, "batch_size": 400, "epochs": 8, "momentum": 0.0}
+WHOLE = {"randomness": "seeded", "seed": 1, "batch_size": 400, "epochs": 8}
 
 
 GIVEN = {
-    "online": {"learning_rate": 0.3, "learning_rate_rate": 0.1},
-    "fixed_threshold": {"learning_rate": 0.3, "threshold": 0.5},
-    "auto_s": {"learning_rate": 0.3},
+    "online": {"momentum": 0.0, "learning_rate": 0.3, "learning_rate_rate": 0.1},
+    "fixed_threshold": {"momentum": 0.0, "learning_rate": 0.3, "threshold": 0.5},
+    "auto_s": {"momentum": 0.0, "learning_rate": 0.3},
     "auto_dog": {},
 }
 
