@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import oso_dp
 from oso_dp import OsoError, load_private
 from oso_dp.api import model as model_module
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -50,6 +51,9 @@ def test_a_compiled_model_is_trained_and_loaded_as_the_module_that_it_wraps(
 ) -> None:
     made = train(model=torch.compile(model), epochs=1)
     assert type(made.model) is type(model)
+    assert oso_dp.check(torch.compile(model), torch.zeros(1, 6)) == oso_dp.check(
+        model, torch.zeros(1, 6)
+    )
     made.save(tmp_path / "compiled")
     for one in (model, torch.compile(model)):
         assert load_private(tmp_path / "compiled", one).statement == made.statement

@@ -20,7 +20,7 @@ from oso_dp.gradients.layer_gradients import Loss
 from oso_dp.gradients.other_layers import FunctionalGradients
 from oso_dp.gradients.structured import Structure, map_tensors, tensors_of
 from oso_dp.training.task import TensorExamples
-from oso_dp.training.user_model import UserModel, count_classes
+from oso_dp.training.user_model import UserModel, count_classes, plain_module
 
 _CPU = torch.device("cpu")
 _MAX_GROUPS = 32
@@ -100,6 +100,7 @@ def check(
         raise OsoError(f"{missing}: missing; loss and an example's targets go together")
     if not isinstance(model, nn.Module):
         raise OsoError(f"model: {type(model).__name__}; must be a torch.nn.Module")
+    model = plain_module(model)
     fixed, replaced = without_batch_norm(model)
     layers = [
         LayerCheck(name, type(model.get_submodule(name)).__name__, "replaced", "with fix=True")
@@ -223,7 +224,7 @@ def replace_batch_norm(model: nn.Module) -> nn.Module:
 
 def without_batch_norm(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     """`replace_batch_norm`, and the names of the layers that were replaced."""
-    model = copy.deepcopy(model)
+    model = copy.deepcopy(plain_module(model))
     replaced = []
     for name, layer in list(model.named_modules()):
         if not (isinstance(layer, _BATCH_NORMS) and layer.training):

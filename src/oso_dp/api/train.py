@@ -131,8 +131,7 @@ def train_private(
             gradient of the user's rows. Several local steps are FedAvg: `learning_rate` is then the
             server's, without a method 1, which averages the updates.
         evaluate: a function of a copy of the model, in eval mode, that returns a number, computed
-            on public data;
-            its values are in the history.
+            on public data; its values are in the history.
         evaluate_every: steps between two evaluations. Default: only after the last step.
         callbacks: functions called with an `Evaluation` after each evaluation; if one returns True,
             the training ends as by Ctrl-C.
