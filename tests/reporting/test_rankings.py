@@ -18,7 +18,7 @@ def test_a_lead_is_held_against_welchs_interval(one, other, lead, seeds, others)
     text = best_method_text(rows.assign(unit="%", grid_points=9, grid_size=9, **ALL))
     assert f"{lead:.2f} points ahead of AdamWOSM" in text
     chance = ttest_ind_from_stats(90 + lead, one, seeds, 90, other, others, equal_var=False).pvalue
-    said = "Online is best with" if chance < 0.05 else "undecided (within chance), Online has"
+    said = "Online is best with" if chance < 0.05 else "undecided (within chance): Online has"
     assert said in text
 
 
@@ -38,7 +38,7 @@ def test_errors_are_held_against_the_interval_of_their_ratio_where_claims_are(da
         (
             (9, 9, 1),
             (91.0, 92.0, None),
-            "undecided (incomplete grid of FixedThreshold), Online has",
+            "undecided (incomplete grid of FixedThreshold): Online has",
         ),
     ],
 )

@@ -29,7 +29,7 @@ def test_a_lead_of_one_seed_is_undecided(store, study, seeds):
             store.add(k=2, seed=seed, learning_rate=rate, values=(0.92,))
         store.add(k=2, method="adam_wosm", threshold=rate, values=(0.91,))
     text = best_method_text(judge_cells(study(store), "mnist", 2))
-    assert "undecided (one seed), Online has" in text
+    assert "undecided (one seed): Online has" in text
     assert text.endswith("1.00 points ahead of AdamWOSM.")
 
 
@@ -127,7 +127,7 @@ def test_a_part_of_a_grid_is_named_where_methods_are_ranked(store, study) -> Non
         store.add(learning_rate=10.0 ** (place / 2 - 2.5), values=(0.9,))
     store.add(method="adam_wosm", threshold=0.1, values=(0.8,))  # not the paper's point
     text = best_method_text(judge_cells(study(store), "mnist", 9))
-    assert "at ε = 9 undecided (incomplete grid of AdamWOSM), Online has 90.00 %" in text
+    assert "at ε = 9 undecided (incomplete grid of AdamWOSM): Online has 90.00 %" in text
 
 
 def test_who_diverged_was_run(store, study) -> None:

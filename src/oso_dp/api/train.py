@@ -82,7 +82,7 @@ def train_private(
         model: a module that treats examples independently (`oso_dp.check` says how it would be
             trained). Frozen parameters stay unchanged. Dropout has a mask for each example.
         loss: a function of outputs and targets of B examples that returns B losses, not averaged;
-            of several losses for each example, [B, ...], the mean is taken.
+            several losses for each example, [B, ...], are averaged.
         data: (inputs, targets), tensors, arrays or tables with one row per example; or a map-style
             data set of such pairs; or its DataLoader, of which the data set, the worker processes
             and `collate_fn` (for one example at a time) are used: batches are sampled here.

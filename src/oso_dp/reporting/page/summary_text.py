@@ -221,7 +221,7 @@ def _clause(ranking: _Ranking, alone: str) -> str:
     else:
         text = f"{at} {ranking.name} is best with {value}"
         if ranking.doubt:
-            text = f"{at} undecided ({ranking.doubt}), {ranking.name} has {value}"
+            text = f"{at} undecided ({ranking.doubt}): {ranking.name} has {value}"
         text += f", {_points(ranking, ranking.lead)} ahead of {_name(ranking.rows.iloc[1])}"
     return "; ".join([text, *_left_out(ranking)])
 
