@@ -449,9 +449,11 @@ def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) 
 
 @pytest.mark.parametrize("is_on_accelerator", [False, True])
 def test_a_batch_that_is_drawn_ahead_is_used_once(is_on_accelerator) -> None:
-    """With the system's entropy: two steps of one batch would cost more than the ledger says."""
-    entropy = SystemEntropy()
-    mechanism = Mechanism(["a"], 1000, 500, 1.0, randomness=entropy, microbatch_size=1000)
+    """With the system's entropy: two steps of one batch would cost more than the ledger says.
+
+    All 200 records fit into one microbatch.
+    """
+    mechanism = Mechanism(["a"], 200, 190, 1.0, randomness=SystemEntropy())
     mechanism.random_numbers.is_on_accelerator = is_on_accelerator
     taken, asked = [], []
 

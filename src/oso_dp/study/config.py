@@ -25,7 +25,6 @@ from pydantic import (
     create_model,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from oso_dp.accounting.search_accounting import (
     COMPOSITION,
@@ -439,7 +438,7 @@ def read_values(path: Path) -> tuple[Any, str]:
     return read_yaml(text, "configuration"), "configuration"
 
 
-def _first_error(error: ValidationError) -> ErrorDetails:
+def _first_error(error: ValidationError) -> Any:
     """An unknown key if there is one, which may be why another key is missing, else the first."""
     errors = error.errors(include_url=False)
     return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
