@@ -1,5 +1,8 @@
 """Exceptions: errors that the user can fix, and interruptions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 _MAX_MESSAGE_LENGTH = 1400  # characters; some messages quote what a file holds
 
 
@@ -21,6 +24,17 @@ class OsoError(Exception):
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = f"{message[: _MAX_MESSAGE_LENGTH - 400]} [...] {message[-390:]}"
         super().__init__("".join(char if char.isprintable() else " " for char in message))
+
+
+@contextmanager
+def failing_as(what: str) -> Iterator[None]:
+    """Raise OsoError with this description for any exception: the user's code may raise all."""
+    try:
+        yield
+    except OsoError:
+        raise
+    except Exception as error:
+        raise OsoError(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -74,15 +74,14 @@ def check_model(
     then on. A loss that fails on normal targets is tried on targets in (0, 1). The arguments are
     those of `check_independence`.
     """
+    case = _Case(flat, inputs, targets, classes)
     try:
         try:
-            _check_model(engine, engine.copy, flat, inputs, targets, classes)
-        except (OsoError, torch.OutOfMemoryError) as error:
-            if not isinstance(error, NotFiniteError):
-                raise
-            _check_in_unit_interval(engine, error, flat, inputs, targets, classes)
+            _check_model(engine, engine.copy, case)
         except Exception as error:
-            _check_in_unit_interval(engine, error, flat, inputs, targets, classes)
+            if _is_refusal(error):
+                raise
+            _check_in_unit_interval(engine, error, case)
     except (OsoError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model or a loss may raise any exception
@@ -90,19 +89,27 @@ def check_model(
         raise OsoError(f"model, loss: fail on made-up examples: {line}") from error
 
 
-def _check_in_unit_interval(
-    engine: GradientEngine,
-    failed: Exception,
-    flat: Tensor,
-    inputs: Structure,
-    targets: Tensor,
-    classes: int,
-) -> None:
+class _Case(NamedTuple):
+    """What examples are made up from: the arguments of `check_independence`."""
+
+    flat: Tensor
+    inputs: Structure
+    targets: Tensor
+    classes: int
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether other targets would not help: all but a failure of the model or the loss."""
+    of_loss = isinstance(error, NotFiniteError)
+    return isinstance(error, OsoError | torch.OutOfMemoryError) and not of_loss
+
+
+def _check_in_unit_interval(engine: GradientEngine, failed: Exception, case: _Case) -> None:
     """The same with targets in (0, 1): a binary cross-entropy takes no others, a log no negatives.
 
     Raises `failed` for targets that are no floats, or if the loss fails again.
     """
-    if not targets.is_floating_point():
+    if not case.targets.is_floating_point():
         raise failed
 
     def copy_engine(**options: Any) -> GradientEngine:
@@ -112,43 +119,33 @@ def _check_in_unit_interval(
         return copied
 
     try:
-        _check_model(engine, copy_engine, flat, inputs, targets, classes)
-    except NotFiniteError:
-        raise failed from None
-    except (OsoError, torch.OutOfMemoryError):
-        raise
-    except Exception:
+        _check_model(engine, copy_engine, case)
+    except Exception as error:
+        if _is_refusal(error):
+            raise
         raise failed from None
 
 
 def _check_model(
-    engine: GradientEngine,
-    copy_engine: Callable[..., GradientEngine],
-    flat: Tensor,
-    inputs: Structure,
-    targets: Tensor,
-    classes: int,
+    engine: GradientEngine, copy_engine: Callable[..., GradientEngine], case: _Case
 ) -> None:
     """Check copies of the engine, first by the rules of the layers, then as a whole model."""
     try:
-        engine.traits = find_traits(engine, flat, inputs)
-        _check_in_float64(copy_engine, flat, inputs, targets, classes)
+        engine.traits = find_traits(engine, case.flat, case.inputs)
+        _check_in_float64(copy_engine, *case)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         if engine.is_whole_model:
             raise
-        _try_whole_model(engine, copy_engine, error, flat, inputs, targets, classes)
+        _try_whole_model(engine, copy_engine, error, case)
 
 
 def _try_whole_model(
     engine: GradientEngine,
     copy_engine: Callable[..., GradientEngine],
     refused: Exception,
-    flat: Tensor,
-    inputs: Structure,
-    targets: Tensor,
-    classes: int,
+    case: _Case,
 ) -> None:
     """Make the engine take the whole model, if its gradients are then right; else raise."""
     whole = engine.copy(whole_model=True)
@@ -159,12 +156,12 @@ def _try_whole_model(
         return copied
 
     try:
-        whole.traits = find_traits(whole, flat, inputs)
+        whole.traits = find_traits(whole, case.flat, case.inputs)
         if whole.traits.draws_random:
-            if isinstance(refused, OsoError) and not isinstance(refused, NotFiniteError):
+            if _is_refusal(refused):
                 refused = OsoError(f"{refused}; {MSG_RANDOM}")
             raise refused
-        _check_in_float64(copy_whole, flat, inputs, targets, classes)
+        _check_in_float64(copy_whole, *case)
     except Exception:  # what the layers' rules are refused for says more
         raise refused from None
     engine.take_whole_model()

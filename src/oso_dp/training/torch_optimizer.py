@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import OsoError, failing_as
 
 MakeOptimizer: TypeAlias = Callable[[nn.Module], Optimizer]
 MakeScheduler: TypeAlias = Callable[[Optimizer], LRScheduler]
@@ -37,12 +36,12 @@ class TorchOptimizer:
             part = slice(int(place[0]), int(place[-1]) + 1)
             parameter.data = self._flat[part].view(parameter.shape)
             parameter.grad = self._gradient[part].view(parameter.shape)
-        with _failing_as("optimizer", make):
+        with failing_as(_failure("optimizer", make)):
             self.optimizer = make(model)
         _check_optimizer(self.optimizer, trained, model)
         self.scheduler = None
         if make_scheduler is not None:
-            with _failing_as("scheduler", make_scheduler):
+            with failing_as(_failure("scheduler", make_scheduler)):
                 self.scheduler = make_scheduler(self.optimizer)
             _check_scheduler(self.scheduler, self.optimizer)
 
@@ -76,15 +75,10 @@ class TorchOptimizer:
             self.scheduler.load_state_dict(state["scheduler"])
 
 
-@contextmanager
-def _failing_as(name: str, make: Any) -> Iterator[None]:
-    """Raise OsoError for any exception of the user's function."""
-    try:
-        yield
-    except Exception as error:
-        what = f"the class {make.__name__}; must be a function that makes one"
-        line = " ".join(str(error).split())
-        raise OsoError(f"{name}: {what if isinstance(make, type) else f'fails: {line}'}") from error
+def _failure(name: str, make: Any) -> str:
+    if isinstance(make, type):
+        return f"{name}: the class {make.__name__}; must be a function that makes one"
+    return f"{name}: fails"
 
 
 def _check_optimizer(optimizer: Any, trained: dict[str, nn.Parameter], model: nn.Module) -> None:

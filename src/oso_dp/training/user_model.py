@@ -7,7 +7,6 @@ weights of the loss) has no gradient in the copies, and would silently be ignore
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import OsoError, failing_as
 from oso_dp.gradients import GradientEngine, Precision, check_forward_is_pure
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
 from oso_dp.training.task import Examples, split_rows
@@ -239,9 +238,9 @@ class UserModel:
         pure, empty = copy.deepcopy(self.model).to(device).float(), examples.empty()[0]
         check_forward_is_pure(pure, *(empty if isinstance(empty, tuple) else (empty,)))
         with torch.no_grad():
-            with _failing_as(f"model: fails on three examples {_kind_of(inputs)}"):
+            with failing_as(f"model: fails on three examples {_kind_of(inputs)}"):
                 outputs: Any = engine.outputs(weights, inputs)
-            with _failing_as(f"loss: fails on three targets {_kind_of(targets)}"):
+            with failing_as(f"loss: fails on three targets {_kind_of(targets)}"):
                 losses = engine.loss(outputs, targets)
         if not any(one.is_floating_point() for one in tensors_of(outputs)):
             raise OsoError(
@@ -294,17 +293,6 @@ def zeros(examples: Examples, count: int) -> tuple[Structure, Tensor]:
         return one.new_zeros(count, *one.shape[1:])
 
     return map_tensors(made, inputs), made(targets)
-
-
-@contextmanager
-def _failing_as(what: str) -> Iterator[None]:
-    """Raise OsoError with this description for any exception: the user's code may raise all."""
-    try:
-        yield
-    except OsoError:
-        raise
-    except Exception as error:
-        raise OsoError(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def _kind_of(values: Structure) -> str:
