@@ -130,6 +130,28 @@ def test_a_callback_may_end_the_training(train) -> None:
     assert trained.epsilon == pytest.approx(train().epsilon, rel=1e-6)
 
 
+def test_a_training_that_a_callback_ended_takes_no_step_when_run_again(train, tmp_path) -> None:
+    ended = {"callbacks": [lambda one: one.step >= 4], "evaluate_every": 2}
+    for _ in range(3):
+        trained = train(**ended, checkpoint=tmp_path / "state")
+        assert (trained.status, trained.ledger.step_count) == ("interrupted", 4)
+
+
+def test_the_history_is_whole_when_an_evaluation_failed_after_its_checkpoint(
+    train, tmp_path
+) -> None:
+    """AUTO-DoG: the rate of a step is known after its update."""
+    options = {"method": "auto_dog", "evaluate_every": 2, **SEEDED}
+    with pytest.raises(OSError, match="no space"):
+        train(**options, checkpoint=tmp_path / "state", evaluate=_fail)
+    resumed = train(**options, checkpoint=tmp_path / "state", evaluate=lambda model: 1.0)
+    assert resumed.history.learning_rate == train(**options).history.learning_rate
+
+
+def _fail(model: torch.nn.Module) -> float:
+    raise OSError("no space left on device")
+
+
 SCRIPT = """
 import sys
 import torch

@@ -117,6 +117,21 @@ def test_a_scheduler_takes_a_step_after_each(train) -> None:
     torch.testing.assert_close(flat(one), flat(other))
 
 
+def test_a_scheduler_must_last_for_all_steps(train) -> None:
+    def options(steps: int) -> dict:
+        return {
+            "optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            "scheduler": lambda one: torch.optim.lr_scheduler.OneCycleLR(
+                one, 0.3, total_steps=steps
+            ),
+        }
+
+    steps = train(**SEEDED).ledger.step_count
+    assert train(**options(steps), **SEEDED).status == "finished"
+    with pytest.raises(OsoError, match=f"scheduler: fails after step {steps} of {steps}: Tried"):
+        train(**options(steps - 1), **SEEDED)
+
+
 @pytest.mark.parametrize("schedule", [None, *SCHEDULES, lambda step, steps: 3.0 / step])
 @pytest.mark.parametrize("steps", [1, 2, 7, 1000])
 def test_factors_stay_between_their_ends(schedule, steps: int) -> None:

@@ -220,11 +220,17 @@ class Trainer:
 
     def _optimizer(self, device: torch.device) -> TorchOptimizer | None:
         """The torch optimizer that moves the parameters, of a copy of the model."""
-        options = self.options
-        if options.optimizer is None:
+        make_optimizer, make_scheduler = self.options.optimizer, self.options.scheduler
+        if make_optimizer is None:
             return None
-        model = copy.deepcopy(self.user_model.model).to(device).float()
-        return TorchOptimizer(model, options.optimizer, options.scheduler)
+
+        def make() -> TorchOptimizer:
+            model = copy.deepcopy(self.user_model.model).to(device).float()
+            return TorchOptimizer(model, make_optimizer, make_scheduler)
+
+        if make_scheduler is not None:
+            make().rehearse_scheduler(self.last_step)
+        return make()
 
     def _problem(self, config: TrainConfig, device: torch.device) -> TrainingProblem:
         """What is trained; OsoError if model, loss and examples do not fit."""

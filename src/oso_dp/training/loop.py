@@ -131,8 +131,19 @@ def advance(
     def is_due(step: int) -> bool:
         return step % task.evaluate_every == 0 or step == task.steps
 
-    if training.is_restored and save_every is not None and is_due(training.state.step):
-        training.evaluate()  # the checkpoint was written before
+    def report_progress() -> None:
+        try:
+            on_progress(training.state.step)
+        except InterruptedByUser:
+            training.drop_not_finite()
+            save(always=True)
+            if training.alive:
+                raise
+
+    if training.is_restored and save_every is not None:  # the checkpoint was written before these
+        if is_due(training.state.step):
+            training.evaluate()
+        report_progress()
     while training.alive and training.state.step < task.steps:
         before = list(training.alive)
         training.take_step()
@@ -146,13 +157,7 @@ def advance(
             charge(before)  # includes the runs that diverged in this step
         if due and save_every is None:
             save(always=False)
-        try:
-            on_progress(step)
-        except InterruptedByUser:
-            training.drop_not_finite()
-            save(always=True)
-            if training.alive:
-                raise
+        report_progress()
     charge(training.alive)
     training.end(range(len(training.alive)), "finished")
     return training.outcomes

@@ -61,6 +61,18 @@ class TorchOptimizer:
             self.scheduler.step()
         parameters.copy_(self._flat)
 
+    def rehearse_scheduler(self, steps: int) -> None:
+        """OsoError if the scheduler fails within the steps, which a training learns too late.
+
+        Afterwards this object cannot train.
+        """
+        assert self.scheduler is not None
+        self.optimizer.zero_grad(set_to_none=True)  # its steps move nothing
+        for step in range(1, steps + 1):
+            with failing_as(f"scheduler: fails after step {step} of {steps}"):
+                self.optimizer.step()
+                self.scheduler.step()
+
     def state_dict(self) -> dict[str, Any]:
         """Of the optimizer and the scheduler: sanitized values and constants."""
         scheduler = {} if self.scheduler is None else self.scheduler.state_dict()
