@@ -310,8 +310,12 @@ def another(made: Made) -> torch.optim.Optimizer:
     return torch.optim.SGD(made.model.parameters(), lr=0.1)
 
 
+def fused(made: Made) -> torch.optim.Optimizer:
+    return torch.optim.Adam(made.model.parameters(), lr=0.1, fused=True)
+
+
 @pytest.mark.parametrize("drops", [True, False])
-@pytest.mark.parametrize("optimizer_of", [old, another])
+@pytest.mark.parametrize("optimizer_of", [old, another, fused])
 def test_a_step_of_another_optimizer_is_refused_at_the_next_batch(
     mode, optimizer_of, drops
 ) -> None:
@@ -333,11 +337,24 @@ def test_a_step_of_another_optimizer_is_refused_at_the_next_batch(
     refused(step, "^model: its parameters were changed after a call in training mode", made)
 
 
-def test_a_step_of_another_optimizer_before_the_private_one_is_refused(mode) -> None:
+def shrink(parameter: nn.Parameter) -> None:
+    with torch.no_grad():
+        parameter.mul_(0.9)
+
+
+def shrink_data(parameter: nn.Parameter) -> None:
+    parameter.data.mul_(0.9)
+
+
+def replace_data(parameter: nn.Parameter) -> None:
+    parameter.data = 0.9 * parameter.data
+
+
+@pytest.mark.parametrize("change", [shrink, shrink_data, replace_data])
+def test_a_step_of_another_optimizer_before_the_private_one_is_refused(mode, change) -> None:
     made = make(mode=mode)
     made.backward(*examples(count=BATCH))
-    with torch.no_grad():
-        next(made.model.parameters()).mul_(0.9)
+    change(next(made.model.parameters()))
     refused(made.optimizer.step, "^model: its parameters were changed after a call", made)
 
 

@@ -69,7 +69,7 @@ class PerExampleHooks:
     is_in_call = False  # in training mode, now
     called_layers: frozenset[int] = frozenset()  # `id`s of those seen in that call
     versions_before: Sequence[tuple[Tensor, int]] = ()  # parameters and their write counts
-    learning_versions: Sequence[tuple[Tensor, int]] = ()  # of `learning`, until the step
+    learning_before: Sequence[tuple[Tensor, Tensor]] = ()  # each, and its values before the call
 
     def watch_calls(self) -> None:
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
@@ -120,7 +120,7 @@ class PerExampleHooks:
             self.batch_inputs = first if first is None or first._base is None else first._base
             self.trained_inputs = depend_on_parameters(leaves)
             self.learning = [parameter for parameter in parameters if parameter.requires_grad]
-            self.learning_versions = [(p, count_writes(p)) for p in self.learning]
+            self.learning_before = [(p, p.detach().clone()) for p in self.learning]
             self._watch_origins()
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _placeholder((args, kwargs), dim) if self.is_placeholder else None
@@ -149,16 +149,19 @@ class PerExampleHooks:
             )
 
     def check_unchanged(self) -> None:
-        """OsoError if a trained parameter was written to since the last call, before its step."""
-        before, self.learning_versions = self.learning_versions, ()
-        if any(count_writes(parameter) != version for parameter, version in before):
+        """OsoError if a trained parameter has changed since the last call, before its step.
+
+        By value: torch does not count what fused optimizers, and writes to `.data`, change.
+        """
+        before, self.learning_before = self.learning_before, ()
+        if any(not _have_same_values(parameter, values) for parameter, values in before):
             raise OsoError(MSG_OTHER_OPTIMIZER)
 
     def forget_batch(self) -> None:
         """Drop the batch's gradients and records."""
         clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
-        self.learning_versions = ()
+        self.learning_before = ()
         self.called_layers = frozenset()
         self._close_origins()
 
@@ -357,6 +360,12 @@ MSG_EVAL = (
 def count_writes(tensor: Tensor) -> int:
     """How often torch wrote to the tensor in place."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _have_same_values(one: Tensor, other: Tensor) -> bool:
+    """Also where NaN is."""
+    one = one.detach()
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _is_empty(leaves: Sequence[Any], dim: int) -> bool:
