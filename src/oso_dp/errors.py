@@ -1,7 +1,9 @@
-"""Exceptions: errors that the user can fix, and interruptions."""
+"""Exceptions: errors that the user can fix, and interruptions; and warnings that are given once."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 _MAX_MESSAGE_LENGTH = 1400  # characters; some messages quote what a file holds
 
@@ -35,6 +37,12 @@ def failing_as(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise OsoError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+@cache
+def warn_once(logger: logging.Logger, text: str) -> None:
+    """Log a warning, once a process: its number tells of no number of trainings."""
+    logger.warning(text)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

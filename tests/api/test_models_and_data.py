@@ -42,6 +42,21 @@ def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
         check_targets(engine, own.weights(CPU), TensorExamples(X, targets))
 
 
+@pytest.mark.parametrize("wrong", [1.5, -0.1])
+def test_a_float_target_that_the_loss_refuses_is_found_before_training(wrong: float) -> None:
+    loss, own = (
+        nn.BCELoss(reduction="none"),
+        UserModel(nn.Sequential(nn.Linear(6, 1), nn.Sigmoid())),
+    )
+    targets = torch.rand(9, 1)
+    targets[3] = torch.nan  # left out
+    engine = own.make_engine(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
+    check_targets(engine, own.weights(CPU), TensorExamples(X, targets))
+    targets[-1] = wrong
+    with pytest.raises(OsoError, match=f"targets contain {wrong:g}, which the loss does not take"):
+        check_targets(engine, own.weights(CPU), TensorExamples(X, targets))
+
+
 class Named(nn.Module):
     """Gives its logits under a name, as models of other libraries do."""
 

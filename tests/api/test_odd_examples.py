@@ -157,7 +157,7 @@ def test_before_a_search_no_validation_example_is_looked_at() -> None:
         return 1.0
 
     NoisyScorer(Refusing(), right, 1e-3, Seeded(), CPU, None).check(nn.Linear(2, 2))
-    assert noted == [0]
+    assert noted == [0, 1, noted[2], 0]  # made up
 
 
 @pytest.mark.parametrize("odd", ["input", "target"])

@@ -16,6 +16,7 @@ from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.api import progress_bar
 from oso_dp.api.trainer import Trainer
+from oso_dp.errors import warn_once
 from oso_dp.privacy.sampling import PoissonSampling
 
 RANDOM = {"search_accounting": RANDOM_STOPPING}
@@ -80,6 +81,23 @@ def test_a_factor_multiplies_the_rates_of_an_optimizer(search) -> None:
 def test_a_metric_that_will_be_clamped_is_told(options, warns: bool, search, caplog) -> None:
     search({"learning_rate": [1.0]}, **PRIVATE, **options)
     assert ("clamped to [0, 1]" in caplog.text) == warns
+
+
+class RunningAccuracy:
+    """Of all examples so far, as metrics of other libraries."""
+
+    def __init__(self) -> None:
+        self.right = self.seen = 0
+
+    def __call__(self, outputs: torch.Tensor, target: torch.Tensor) -> float:
+        self.seen += 1
+        self.right += int(outputs.argmax(dim=1) == target)
+        return self.right / self.seen
+
+
+def test_a_metric_that_remembers_examples_is_refused(search) -> None:
+    with pytest.raises(OsoError, match=r"^metric: the value of an example changes"):
+        search({"learning_rate": [1.0]}, **PRIVATE, metric=RunningAccuracy())
 
 
 def test_models_are_scored_and_evaluated_without_dropout(search) -> None:
@@ -153,7 +171,8 @@ def test_an_example_is_scored_alone(search, other_data) -> None:
     made = search(
         {"learning_rate": [0.1]}, validation=other_data, metric=right, microbatch_size=128
     )
-    assert asked == [((1, 2), (1,))] * (1 + 300)  # the first is made up
+    assert asked == [((1, 2), (1,))] * len(asked)
+    assert len(asked) == 300 + 4  # made up: whether it fails or remembers
     assert made.score == pytest.approx(1.0, abs=6 * made.score_std)
 
 
@@ -229,6 +248,25 @@ def test_random_stopping_shows_no_training(terminal, search, monkeypatch, capsys
     monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
     search(**RANDOM, **SEEDED, progress=True)
     assert "".join(capsys.readouterr()) == ""
+
+
+class Doubled(nn.Module):
+    """Uses a layer's weight without the layer, so that it is taken whole, with a warning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(inputs, 2 * self.layer.weight, self.layer.bias)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_random_stopping_warns_once_for_all_trainings(search, monkeypatch, caplog, count) -> None:
+    warn_once.cache_clear()
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: count)
+    search(**RANDOM, **SEEDED, model=Doubled())
+    assert caplog.text.count("trained by torch.func") == 1
 
 
 def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:

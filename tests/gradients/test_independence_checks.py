@@ -335,7 +335,7 @@ def engine(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Te
 @pytest.mark.parametrize("target", range(SIX))
 @pytest.mark.parametrize("float32", [False, True])
 def test_a_loss_that_mixes_at_one_target_is_refused(target: int, float32: bool) -> None:
-    """Also of a model that nothing but float32 fits; and no other class shows it."""
+    """Also of a model that nothing but float32 fits."""
     constant = torch.ones(SIX)  # float32
 
     class Late(Mixing):
@@ -347,8 +347,6 @@ def test_a_loss_that_mixes_at_one_target_is_refused(target: int, float32: bool) 
     made, flat = engine(Late(0), torch.float32)
     with pytest.raises(OsoError, match=r"^(loss|model): "):
         check_model(made, flat, INPUTS, LABELS, SIX)
-    if target > 1:
-        check_model(made, flat, INPUTS, LABELS)
 
 
 @pytest.mark.parametrize("target", [0, 57, 500, 999])

@@ -138,7 +138,7 @@ def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, 
     assert explain_slow(PRECISIONS["float32"], CPU) is None
     assert explain_slow(PRECISIONS["bfloat16"], torch.device("cuda")) is None
     said: list[str] = []
-    monkeypatch.setattr("oso_dp.training.loop._log_once", said.append)
+    monkeypatch.setattr("oso_dp.training.loop.warn_once", lambda _, text: said.append(text))
     for precision in HERE:
         study_training(make_task("online", precision=precision), [make_run()], arrays)
     assert said == [reason]

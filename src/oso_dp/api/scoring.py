@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -16,6 +17,7 @@ from oso_dp.api.datasets import widen
 from oso_dp.api.trainer import TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
+from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.precision import use_float32
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -110,8 +112,13 @@ class NoisyScorer:
         check_forward_is_pure(prepared, self.validation.empty()[0])
         try:
             with torch.no_grad(), use_float32(self.device):
-                value = float(self._value(prepared, inputs, targets))
+                value = float(self._seeded_value(prepared, inputs, targets))
                 outputs = call_model(prepared, inputs)
+                others = [targets + 1, *(one.argmax(dim=-1) for one in tensors_of(outputs)[:1])]
+                for other in others:  # one of them has another value
+                    with suppress(Exception):  # whatever a metric may do with no target
+                        self._seeded_value(prepared, inputs, other)
+                again = float(self._seeded_value(prepared, inputs, targets))
         except OsoError:
             raise
         except Exception as error:  # a model or a metric may raise any exception
@@ -121,6 +128,11 @@ class NoisyScorer:
                 f"validation: the model or metric fails on an example of shape {shapes}, target of "
                 f"shape {list(targets.shape[1:])}: {line}"
             ) from error
+        if again != value and not (math.isnan(again) and math.isnan(value)):
+            raise OsoError(
+                "metric: the value of an example changes with the examples before it, so that one "
+                "could move the score by more than its share; it must keep nothing between calls"
+            )
         if not 0 <= value <= 1:
             _log.warning(
                 "metric: %g on a made-up example; values on real ones are clamped to [0, 1]", value
@@ -144,6 +156,10 @@ class NoisyScorer:
     def _prepare(self, model: nn.Module) -> nn.Module:
         """A copy that computes as in training, in float32."""
         return copy.deepcopy(model).to(self.device).float().eval()
+
+    def _seeded_value(self, model: nn.Module, inputs: Structure, targets: Tensor) -> Tensor:
+        with seeded(0, torch.device(self.device)):
+            return self._value(model, inputs, targets)
 
     def _value(self, model: nn.Module, inputs: Structure, targets: Tensor) -> Tensor:
         value = torch.as_tensor(self.metric(call_model(model, inputs), targets))

@@ -10,7 +10,8 @@ gradients back through a function of a weight. `layer_gradients` has the rules' 
 `forward_backward` the pass and the choice of rules, `layer_calls` the call conventions,
 `structured` inputs and outputs of several tensors, `precision` the float types, and `engine` what
 the rest of the package uses. `model_traits` finds out what a model does in its forward pass;
-`independence_checks` and `pure_forward` check before training that the rules are right for it.
+`independence_checks`, with `output_mixing` and `loss_checks`, and `pure_forward` check before
+training that the rules are right for it.
 """
 
 from oso_dp.gradients.engine import BatchGradients, GradientEngine

@@ -14,18 +14,25 @@ model that mixes examples does so in all of them; below 1e-4 of a gradient it is
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from oso_dp.errors import OsoError
+from oso_dp.errors import OsoError, warn_once
 from oso_dp.gradients.engine import GradientEngine
 from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES
-from oso_dp.gradients.layer_gradients import Loss
+from oso_dp.gradients.loss_checks import NotFiniteError, check_loss, loss_error, singles
 from oso_dp.gradients.model_traits import SameForAllExamples, find_traits
+from oso_dp.gradients.output_mixing import (
+    EXAMPLES,
+    is_close,
+    mixes_by_chance,
+    mixes_for_tokens,
+    mixes_in_large_batch,
+)
 from oso_dp.gradients.pure_forward import check_unchanged
 from oso_dp.gradients.structured import Structure, map_tensors, select, tensors_of
 
@@ -33,7 +40,6 @@ _log = logging.getLogger(__name__)
 
 MANY = 7
 BATCHES = (tuple(range(MANY)), (5, 0, 3))  # another size, other places
-MAX_CLASSES = 1000  # that a loss is tried on
 MAX_REPEATED_FRACTION = 3  # a dropout of few numbers may come out the same once
 
 
@@ -41,10 +47,6 @@ MSG_RANDOM = (
     "a model with random numbers (dropout) must use each of its parameters, in a layer of its own "
     "or as one row for all examples, [1, ...]"
 )
-
-
-class NotFiniteError(OsoError):
-    """A loss is NaN or infinite on made-up examples."""
 
 
 class Tolerance(NamedTuple):
@@ -115,7 +117,7 @@ def _check_in_unit_interval(engine: GradientEngine, failed: Exception, case: _Ca
     def copy_engine(**options: Any) -> GradientEngine:
         copied = engine.copy(**options)
         loss = copied.loss
-        copied.loss = lambda outputs, targets: loss(outputs, targets.sigmoid())
+        copied.loss = lambda outputs, targets: loss(outputs, _in_unit_interval(targets))
         return copied
 
     try:
@@ -124,6 +126,10 @@ def _check_in_unit_interval(engine: GradientEngine, failed: Exception, case: _Ca
         if _is_refusal(error):
             raise
         raise failed from None
+
+
+def _in_unit_interval(targets: Tensor) -> Tensor:
+    return torch.where((targets == 0) | (targets == 1), targets, targets.sigmoid())
 
 
 def _check_model(
@@ -166,7 +172,8 @@ def _try_whole_model(
         raise refused from None
     engine.take_whole_model()
     reason = " ".join(str(refused).split()).removeprefix("model: ")[:200]
-    _log.warning("model: trained by torch.func, which takes more time and memory: %s", reason)
+    text = f"model: trained by torch.func, which takes more time and memory: {reason}"
+    warn_once(_log, text)
 
 
 def _check_in_float64(
@@ -266,13 +273,14 @@ def check_independence(
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     # A pass may write into the parameters that are handed in, and nowhere else.
     with check_unchanged(engine.model, engine.views(flat)):
-        check_outputs(engine, flat, select(inputs, slice(3)), within.outputs)
+        few = select(inputs, slice(EXAMPLES))
+        check_outputs(engine, flat, few, within.outputs)
+        _check_rarer_mixing(engine, flat, few, within.outputs)
         alone = _ExamplesAlone(engine, flat, inputs, targets)
         _check_losses(engine, flat, inputs, targets, alone.losses, within.outputs)
         with torch.no_grad():
             outputs = _outputs(engine, flat, inputs)
-        for made in _targets_of_classes(targets, classes, random):
-            _check_loss_alone(engine.loss, select(outputs, slice(len(made))), made, within.outputs)
+        check_loss(engine.loss, outputs, targets, classes, within.outputs, random)
         for rows in BATCHES:
             _check_gradients(engine, flat, inputs, targets, rows, alone, within.gradients)
 
@@ -290,17 +298,11 @@ def _outputs(engine: GradientEngine, flat: Tensor, inputs: Structure) -> Structu
 def check_outputs(
     engine: GradientEngine, flat: Tensor, inputs: Structure, tolerance: float
 ) -> None:
-    """One example among three, whose company and place change, the company by a large factor."""
-
-    def in_other_company(part: Tensor) -> Tensor:
-        one, second, third = part
-        if part.is_floating_point():
-            return torch.stack((1e4 * third, one, -1e4 * second))
-        return torch.stack((third, one, second))
-
+    """One example among three, whose place and neighbours change."""
+    turned = select(inputs, [2, 0, 1])
     with torch.no_grad():
         outputs = tensors_of(_outputs(engine, flat, inputs))
-        there = tensors_of(_outputs(engine, flat, map_tensors(in_other_company, inputs)))
+        there = tensors_of(_outputs(engine, flat, turned))
         again = [tensors_of(_outputs(engine, flat, inputs)) for _ in range(MAX_REPEATED_FRACTION)]
     exact = ([one.double() for one in parts] for parts in (outputs, there, *again))
     for part, moved, *repeated in zip(*exact, strict=True):
@@ -314,12 +316,30 @@ def check_outputs(
                 "model: its output on a made-up example is NaN or infinite; must be finite"
             )
         here, most = part[0], float(part.abs().max())
-        if not all(_is_close(part, other, most, max(tolerance, 1e-4)) for other in repeated):
+        if not all(is_close(part, other, most, max(tolerance, 1e-4)) for other in repeated):
             raise OsoError(
                 "model: its output for an example differs between calls; it may draw random "
                 "numbers from torch's generator only (dropout)"
             )
-        if not _is_close(here, moved[1], 0.1 * float(here.abs().max()), tolerance):
+        if not is_close(here, moved[1], 0.1 * float(here.abs().max()), tolerance):
+            raise OsoError(f"model: its output for an example {MSG_MIXES_EXAMPLES}")
+
+
+def _check_rarer_mixing(
+    engine: GradientEngine, flat: Tensor, inputs: Structure, tolerance: float
+) -> None:
+    def drawn(batch: Structure) -> list[Tensor]:
+        return tensors_of(engine.outputs(flat, batch))
+
+    def fixed(batch: Structure) -> list[Tensor]:
+        return tensors_of(_outputs(engine, flat, batch))
+
+    with torch.no_grad():
+        if (
+            (engine.traits.draws_random and mixes_by_chance(drawn, inputs, tolerance))
+            or mixes_for_tokens(fixed, engine.model, inputs, tolerance)
+            or mixes_in_large_batch(fixed, inputs, tolerance)
+        ):
             raise OsoError(f"model: its output for an example {MSG_MIXES_EXAMPLES}")
 
 
@@ -337,54 +357,8 @@ def _check_losses(
     with torch.no_grad():
         for few in map(list, BATCHES):
             losses = engine.loss(_outputs(engine, flat, select(inputs, few)), targets[few])
-            if not _is_close(losses, alone[few], float(alone.abs().max()), tolerance):
-                raise _loss_error("loss", len(few))
-
-
-def _targets_of_classes(targets: Tensor, classes: int, random: torch.Generator) -> Iterator[Tensor]:
-    """Batches of targets: of two classes, and every class; none where targets are no classes."""
-    if targets.is_floating_point() or targets.dtype == torch.bool:
-        return
-    yield torch.randint(0, 2, targets.shape, generator=random).to(targets)
-    for start in range(2, min(classes, MAX_CLASSES), MANY):
-        numbers = torch.arange(start, min(start + MANY, classes)).to(targets)
-        yield numbers.view(-1, *[1] * (targets.dim() - 1)).expand(-1, *targets.shape[1:]).clone()
-
-
-def _check_loss_alone(loss: Loss, outputs: Tensor, targets: Tensor, tolerance: float) -> None:
-    """The losses of a batch and their gradients at the outputs, against those of one example."""
-    weights = torch.linspace(0.5, 2.0, len(targets), device=targets.device)
-
-    def losses(rows: slice) -> tuple[Tensor, Tensor]:
-        at = map_tensors(
-            lambda one: one[rows].clone().requires_grad_(one.is_floating_point()), outputs
-        )
-        found = loss(at, targets[rows])
-        gradients = torch.autograd.grad(
-            found @ weights[rows].to(found),
-            [one for one in tensors_of(at) if one.requires_grad],
-            materialize_grads=True,
-        )
-        return found.detach(), torch.cat([one.reshape(len(one), -1) for one in gradients], dim=1)
-
-    together = losses(slice(None))
-    alone = [torch.cat(parts) for parts in zip(*map(losses, _singles(len(targets))), strict=True)]
-    for what, one, right in zip(("loss", "loss's gradient"), together, alone, strict=True):
-        if not right.isfinite().all():
-            raise NotFiniteError("loss: NaN or infinite on made-up examples; must be finite")
-        if not _is_close(one, right, float(right.abs().max()), tolerance):
-            raise _loss_error(what, len(targets))
-
-
-def _singles(count: int) -> list[slice]:
-    return [slice(row, row + 1) for row in range(count)]
-
-
-def _loss_error(what: str, size: int) -> OsoError:
-    return OsoError(
-        f"loss: an example's {what} differs between a batch of {size} and a batch of 1; it must "
-        "depend on that example's output and target only"
-    )
+            if not is_close(losses, alone[few], float(alone.abs().max()), tolerance):
+                raise loss_error("loss", len(few))
 
 
 class _ExamplesAlone:
@@ -399,7 +373,7 @@ class _ExamplesAlone:
     ) -> None:
         losses, norms = [], []
         self.sums = {rows: flat.new_zeros(2, len(flat)) for rows in BATCHES}
-        for row, one in enumerate(_singles(len(targets))):
+        for row, one in enumerate(singles(len(targets))):
             with _fixed_random(engine):
                 loss, gradient = engine.weighted_gradient(
                     flat, select(inputs, one), targets[one], flat.new_ones(1)
@@ -443,7 +417,7 @@ def _check_gradients(
     pairs = {_in_layer(name): (layers[name][0], alone.norms[name]) for name in layers}
     pairs[""] = together.norms()[0], whole
     for where, (norms, right) in pairs.items():
-        if not _is_close(norms.double(), right[few], float(right.max()), tolerance):
+        if not is_close(norms.double(), right[few], float(right.max()), tolerance):
             raise _mixing_error("norm", where, len(rows))
     right = alone.sums[rows]
     _check_sums(sums.sub_(right), right, tolerance, len(rows))
@@ -462,16 +436,12 @@ def _in_layer(name: str) -> str:
 
 def _check_sums(difference: Tensor, right: Tensor, tolerance: float, size: int) -> None:
     error = _norms(difference)
-    if not _is_close(error, torch.zeros_like(error), float(_norms(right).max()), tolerance):
+    if not is_close(error, torch.zeros_like(error), float(_norms(right).max()), tolerance):
         raise _mixing_error("part of a sum", "", size)
 
 
 def _norms(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-
-
-def _is_close(one: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:
-    return torch.allclose(one, right, rtol=tolerance, atol=tolerance * scale)
 
 
 def _mixing_error(value: str, where: str, size: int) -> OsoError:

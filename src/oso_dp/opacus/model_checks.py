@@ -26,6 +26,12 @@ from torch.utils.data import DataLoader, default_collate
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
+from oso_dp.gradients.output_mixing import (
+    EXAMPLES,
+    mixes_by_chance,
+    mixes_for_tokens,
+    mixes_in_large_batch,
+)
 from oso_dp.gradients.structured import (
     Structure,
     call_model,
@@ -36,7 +42,10 @@ from oso_dp.gradients.structured import (
 from oso_dp.opacus.model_hooks import WRAPPERS, per_sample_gradient, wrap_model
 from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 
-EXAMPLES, TOLERANCE, MAX_PARAMETERS = 3, 1e-6, 20_000_000
+TOLERANCE, MAX_PARAMETERS = 1e-6, 20_000_000
+MSG_MIXES = (
+    "module: an example's outputs depend on other examples of its batch; the model mixes examples"
+)
 
 
 def check_independence(
@@ -60,6 +69,7 @@ def check_independence(
             return False
         model, inputs, directions, alone = attempt
         _compare(model, inputs, directions, alone, mode, batch_first, names)
+        _check_mixing(model, inputs)
     return True
 
 
@@ -81,10 +91,10 @@ def _reference_gradients(
         _perturb(model)
         if _outputs(model, inputs) is None:
             return None
-        if not _is_deterministic(model, inputs):
-            _check_mixing(model, inputs)
+        if _draws_random(model, inputs):
+            _check_random_draws(model, inputs)
             _disable_dropout(model)
-            if not _is_deterministic(model, inputs):
+            if _draws_random(model, inputs):
                 return None
         directions = [torch.randn_like(one) for one in _outputs(model, inputs) or []]
         rows = []
@@ -135,32 +145,37 @@ def _perturb(model: nn.Module) -> None:
                 parameter.add_((spread or 0.05) * torch.randn_like(parameter))
 
 
-def _check_mixing(model: nn.Module, inputs: Structure) -> None:
-    """OsoError if, with one seed, the first or last example's outputs depend on the others.
+def _draws_random(model: nn.Module, inputs: Structure) -> bool:
+    """Whether it draws from torch's generator, in whose absence outputs repeat."""
+    before = torch.get_rng_state()
+    return not _is_deterministic(model, inputs) or not torch.equal(before, torch.get_rng_state())
 
-    The last example is checked because outputs may depend on earlier examples only.
-    """
 
-    def outputs(batch: Structure) -> list[Tensor]:
+def _check_random_draws(model: nn.Module, inputs: Structure) -> None:
+    """OsoError if with equal draws outputs differ, or depend on the others of the batch."""
+
+    def outputs() -> list[Tensor]:
         torch.manual_seed(1)
-        return _outputs(model, batch) or []
+        return _outputs(model, inputs) or []
 
-    once, again = outputs(inputs), outputs(inputs)
-    if not all(map(torch.equal, once, again)):
+    if not all(map(torch.equal, outputs(), outputs())):
         raise OsoError(
             "module: outputs for equal inputs differ after torch.manual_seed; draw random numbers "
             "with torch only, so that the model can be checked"
         )
-    for index in (0, EXAMPLES - 1):
-        alone = outputs(select(inputs, [index] * EXAMPLES))
-        for in_batch, repeated in zip(once, alone, strict=True):
-            row = in_batch[index]
-            scale = float(row.abs().max())
-            if not torch.allclose(row, repeated[index], rtol=TOLERANCE, atol=TOLERANCE * scale):
-                raise OsoError(
-                    "module: an example's outputs depend on other examples of its batch; the model "
-                    "mixes examples"
-                )
+    if mixes_by_chance(lambda batch: _outputs(model, batch) or [], inputs, TOLERANCE):
+        raise OsoError(MSG_MIXES)
+
+
+def _check_mixing(model: nn.Module, inputs: Structure) -> None:
+    def outputs(batch: Structure) -> list[Tensor]:
+        return _outputs(model, batch) or []
+
+    with torch.no_grad():
+        if mixes_for_tokens(outputs, model, inputs, TOLERANCE) or mixes_in_large_batch(
+            outputs, inputs, TOLERANCE
+        ):
+            raise OsoError(MSG_MIXES)
 
 
 def _example(module: nn.Module, loader: DataLoader) -> Structure | None:

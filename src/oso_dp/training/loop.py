@@ -9,7 +9,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.errors import InterruptedByUser, OsoError, warn_once
 from oso_dp.gradients import check_model, explain_slow
 from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.layer_gradients import is_async_device
@@ -179,7 +178,7 @@ class Training:
         self.task, self.problem, self.watch = task, problem, watch
         device = torch.device(task.device)
         if reason := explain_slow(task.product_precision, device):
-            _log_once(reason)
+            warn_once(_log, reason)
         self.engine = problem.engine
         self.mechanism = Mechanism(
             [run.run_id for run in runs],
@@ -444,11 +443,6 @@ def study_training(
 ) -> Training:
     """Training on a study's data set, with a built-in or user-defined model."""
     return Training(task, runs, make_user_problem(task, runs, arrays), watch)
-
-
-@cache
-def _log_once(text: str) -> None:
-    _log.warning(text)
 
 
 def are_finite(parameters: Tensor) -> Tensor:

@@ -322,40 +322,57 @@ def count_classes(engine: GradientEngine, weights: Tensor, examples: Examples) -
     return max(2, logits.shape[1])
 
 
+def _float_range(targets: Tensor) -> list[float]:
+    """The least and the largest finite number; none if there is none."""
+    ends: list[float] = []
+    for chunk in split_rows(targets, torch.float64):
+        finite = chunk[chunk.isfinite()]
+        ends += [float(end) for end in finite.aminmax()] if len(finite) else []
+    return [min(ends), max(ends)] if ends else []
+
+
 def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -> None:
     """OsoError for a target that the loss rejects, which would fail during training.
 
-    For examples that are tensors, with integer targets [n] and outputs [n, K]; on the CPU, where a
-    failure has no side effects.
+    For examples that are tensors: of float targets the least and the largest, of integer targets
+    [n] and outputs [n, K] all; on the CPU, where a failure has no side effects.
     """
     targets = getattr(examples, "targets", None)
     inputs, one = zeros(examples, 1)
     with torch.no_grad():
         outputs = map_tensors(lambda part: part.cpu(), engine.outputs(weights, inputs))
-    logits = _logits(outputs)
-    if targets is None or one.is_floating_point() or one.dim() != 1 or logits is None:
-        return
-    classes = logits.shape[1]
     loss: Any = engine.loss
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).cpu()
 
-    def accepts(target: int) -> bool:
+    def accepts(target: float) -> bool:
         try:
-            loss(outputs, torch.tensor([target]))
+            loss(outputs, torch.full_like(one, target, device="cpu"))
         except (IndexError, RuntimeError, ValueError):
             return False
         return True
 
+    if targets is None:
+        return
+    if one.is_floating_point():
+        ends = _float_range(targets)
+        rejected = [end for end in ends if not accepts(end)]
+        if rejected and (accepts(0.0) or accepts(1.0)):
+            raise OsoError(f"data: targets contain {rejected[0]:g}, which the loss does not take")
+        return
+    logits = _logits(outputs)
+    if one.dim() != 1 or logits is None:
+        return
+    classes = logits.shape[1]
     if not (accepts(0) and accepts(classes - 1)):  # not a classification loss
         return
     others: list[int] = []
     for chunk in split_rows(targets, torch.int64):
-        unknown = chunk[(chunk < 0) | (chunk >= classes)].unique()[:_MAX_TARGETS_CHECKED]
-        others = sorted({*others, *unknown.tolist()})[:_MAX_TARGETS_CHECKED]
-    rejected = [target for target in others if not accepts(target)]
-    if rejected:
+        outside = chunk[(chunk < 0) | (chunk >= classes)].unique()[:_MAX_TARGETS_CHECKED]
+        others = sorted({*others, *outside.tolist()})[:_MAX_TARGETS_CHECKED]
+    unknown = [target for target in others if not accepts(target)]
+    if unknown:
         raise OsoError(
-            f"data: targets contain {rejected[0]}; must be 0 to {classes - 1}, for this model's "
+            f"data: targets contain {unknown[0]}; must be 0 to {classes - 1}, for this model's "
             f"{classes} outputs"
         )

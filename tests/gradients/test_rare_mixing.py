@@ -1,0 +1,174 @@
+"""Models and losses that mix examples in some draws, for some values or in large batches alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oso_dp import OsoError, check
+from oso_dp.opacus import OnlinePrivacyEngine
+
+INPUTS, LABELS = torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
+TOKENS = torch.zeros(4, 12, dtype=torch.int64)
+WORDS = 40
+cross_entropy = nn.CrossEntropyLoss(reduction="none")
+pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG:UserWarning")
+
+
+class Changed(nn.Module):
+    """A layer of inputs that were changed in training."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.change = nn.Linear(6, 3), change
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(self.change(inputs) if self.training else inputs)
+
+
+class Cut(nn.Module):
+    """Cuts a batch after its longest text."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.words, self.last, self.padding = nn.Embedding(WORDS, 4), nn.Linear(4, 3), padding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        longest = int((tokens != self.padding).sum(dim=1).max().clamp(min=1))
+        return self.last(self.words(tokens[:, :longest]).mean(dim=1))
+
+
+def in_groups(inputs: Tensor) -> Tensor:
+    groups = inputs.split(16)
+    return torch.cat([one - one.mean(dim=0) if len(one) == 16 else one for one in groups])
+
+
+MIXING = {
+    "the batch's mean, in half of all calls": lambda x: x - x.mean(0) * (torch.rand(()) < 0.5),
+    "the batch's mean, in a fifth of all calls": lambda x: x - x.mean(0) * (torch.rand(()) > 0.8),
+    "the first in the last, in a fifth": lambda x: torch.cat(
+        [x[:-1], x[-1:] + x[:1] * (torch.rand(()) > 0.8)]
+    ),
+    "a permutation of random numbers": lambda x: x + x[torch.rand(len(x)).argsort()],
+    "a turn by a random number": lambda x: x.roll(int(torch.rand(()) * len(x)), 0),
+    "the neighbour, for some examples": lambda x: torch.where(
+        torch.rand(len(x), 1) < 0.5, x.roll(1, 0), x
+    ),
+    "groups of 16": in_groups,
+    "beside zeros": lambda x: x * len(x) / (x != 0).any(dim=1).sum().clamp(min=1),
+    "beside a huge number": lambda x: x * (2 if x.abs().max() > 1e6 else 1),
+}
+APART = {
+    "dropout": nn.Dropout(0.5),
+    "noise": lambda x: x + torch.randn_like(x),
+    "one draw for all examples": lambda x: x * (torch.rand(()) < 0.5),
+    "examples left out": lambda x: x * (torch.rand(len(x), 1) < 0.8),
+    "bernoulli": lambda x: x * torch.bernoulli(torch.full_like(x, 0.3)),
+}
+
+
+def privately(model: nn.Module, inputs: Tensor) -> None:
+    """The drop-in checks the model here."""
+    data = torch.utils.data.TensorDataset(inputs, LABELS)
+    OnlinePrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=torch.utils.data.DataLoader(data, batch_size=2),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+
+
+def require_ok(model: nn.Module, inputs: Tensor, loss: Callable, targets: Tensor) -> None:
+    report = check(model, inputs, loss, targets)
+    if not report.ok:
+        raise OsoError(str(report))
+
+
+@pytest.fixture(params=["train_private", "drop-in"])
+def examine(request) -> Callable[[nn.Module, Tensor], None]:
+    """Raises OsoError for a model that is not taken."""
+    if request.param == "drop-in":
+        return privately
+
+    return lambda model, inputs: require_ok(model, inputs, cross_entropy, LABELS)
+
+
+@pytest.mark.parametrize("change", MIXING.values(), ids=MIXING)
+def test_a_model_that_mixes_now_and_then_is_refused(examine, change) -> None:
+    with pytest.raises(OsoError, match="mixes examples"):
+        examine(Changed(change), INPUTS)
+
+
+@pytest.mark.parametrize("change", APART.values(), ids=APART)
+def test_a_random_model_that_keeps_examples_apart_is_taken(examine, change) -> None:
+    examine(Changed(change), INPUTS)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 9, WORDS - 1])
+def test_a_batch_that_is_cut_after_its_longest_text_is_refused(examine, padding: int) -> None:
+    with pytest.raises(OsoError, match="mixes examples"):
+        examine(Cut(padding), TOKENS)
+
+
+def test_texts_of_any_tokens_are_taken(examine) -> None:
+    examine(Cut(WORDS), TOKENS)
+
+
+def balanced(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Weighs ones by their share of the batch's ones and zeros."""
+    ones, zeros = (targets == 1).sum(), (targets == 0).sum()
+    weight = torch.where(targets == 1, zeros / (ones + zeros).clamp(min=1), 1.0)
+    losses = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    return (weight * losses).mean(dim=1)
+
+
+def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
+    losses = cross_entropy(outputs, targets)
+    return losses * (losses >= losses.detach().topk(min(16, len(losses))).values[-1])
+
+
+def over_valid(ignored: int) -> Callable[[Tensor, Tensor], Tensor]:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(
+            outputs, targets, reduction="none", ignore_index=ignored
+        )
+        return losses / (targets != ignored).float().mean()
+
+    return loss
+
+
+def over_largest(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets / targets.max().clamp(min=1)).square()
+
+
+def rare(outputs: Tensor, targets: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(outputs, targets, reduction="none").flatten(1).mean(1)
+    return losses * (1 + (targets == 2).float().mean())
+
+
+IMAGE = torch.zeros(4, 1, 3, 3), torch.zeros(4, 3, 3, dtype=torch.int64)
+MIXING_LOSSES = {
+    "weights of the batch's ones": (balanced, nn.Linear(6, 3), INPUTS, torch.zeros(4, 3)),
+    "the 16 hardest": (hardest, nn.Linear(6, 3), INPUTS, LABELS),
+    "targets over the largest": (over_largest, nn.Linear(6, 3), INPUTS, LABELS),
+    "the share of a class": (rare, nn.Conv2d(1, 4, 1), *IMAGE),
+    **{
+        f"over those that are not {ignored}": (over_valid(ignored), nn.Linear(6, 3), INPUTS, LABELS)
+        for ignored in (-100, -1, 255)
+    },
+}
+
+
+@pytest.mark.parametrize("case", MIXING_LOSSES.values(), ids=MIXING_LOSSES)
+def test_a_loss_that_mixes_for_some_targets_is_refused(case) -> None:
+    loss, model, inputs, targets = case
+    with pytest.raises(OsoError, match="loss: an example's loss differs between a batch of"):
+        require_ok(model, inputs, loss, targets)
+
+
+@pytest.mark.parametrize("ignored", [-100, -1, 255])
+def test_a_loss_that_ignores_targets_of_an_example_is_taken(ignored: int) -> None:
+    loss = nn.CrossEntropyLoss(reduction="none", ignore_index=ignored)
+    assert check(nn.Linear(6, 3), INPUTS, loss, LABELS).ok
