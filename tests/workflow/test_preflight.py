@@ -20,107 +20,102 @@ ONLY_LOOKING = (
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Folders of a study that was collected: build, store, Snakemake's locks."""
-    build, store, locks = (tmp_path / name for name in ("build/mine", "store", "locks"))
-    for folder in (build, store, locks):
+def study(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders of a study that was collected: build, Snakemake's locks."""
+    build, locks = (tmp_path / name for name in ("build/mine", "locks"))
+    for folder in (build, locks):
         folder.mkdir(parents=True)
     (build / "collected.txt").write_text("2 runs")
-    for name in TABLES:
-        (store / f"{name}.parquet").touch()
-    return build, store, locks
+    return build, locks
 
 
 def test_a_receipt_of_what_is_there_stays(study) -> None:
-    build, store, locks = study
-    check_before_start(build, store, locks, ["snakemake", "--cores", "2"])
+    build, locks = study
+    check_before_start(build, locks, ["snakemake", "--cores", "2"])
     assert (build / "collected.txt").exists()
 
 
-@pytest.mark.parametrize("gone", TABLES)
-def test_a_receipt_goes_with_either_table(study, gone: str) -> None:
-    build, store, locks = study
-    (store / f"{gone}.parquet").unlink()
+def test_a_receipt_goes_with_a_stored_run(study) -> None:
+    build, locks = study
     for only_looking in ONLY_LOOKING:
-        check_before_start(build, store, locks, ["snakemake", only_looking])
+        check_before_start(build, locks, ["snakemake", only_looking], is_stored=False)
     assert (build / "collected.txt").exists()
-    check_before_start(build, store, locks, ["snakemake", "--cores", "2"])
+    check_before_start(build, locks, ["snakemake", "--cores", "2"], is_stored=False)
     assert not (build / "collected.txt").exists()
-    check_before_start(build, store, locks, ["snakemake", "--cores", "2"])
 
 
 def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
-    build, store, locks = study
-    first = check_before_start(build, store, locks, ["snakemake"])
+    build, locks = study
+    first = check_before_start(build, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
     with pytest.raises(OsoError, match="another snakemake works on this study"):
-        check_before_start(build, store, locks, ["snakemake"])
+        check_before_start(build, locks, ["snakemake"])
     for only_looking in ONLY_LOOKING:
-        assert check_before_start(build, store, locks, ["snakemake", only_looking]) is None
+        assert check_before_start(build, locks, ["snakemake", only_looking]) is None
     assert is_locked(first.path)
     first.release()
     assert not is_locked(first.path)
 
 
 def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
-    build, store, locks = study
-    check_before_start(build, store, locks, ["snakemake"]).release()  # as the system does
+    build, locks = study
+    check_before_start(build, locks, ["snakemake"]).release()  # as the system does
     ours, other = locks / "0.output.lock", locks / "1.output.lock"
     ours.write_text(f"{build}/plan.json\n")
     other.write_text(f"{build.parent}/other/plan.json\n")
-    check_before_start(build, store, locks, ["snakemake"])
+    check_before_start(build, locks, ["snakemake"])
     assert not ours.exists()
     assert other.exists()
 
 
 @pytest.mark.parametrize("host", ["elsewhere", None])
 def test_the_locks_of_another_machine_stay(study, host) -> None:
-    build, store, locks = study
+    build, locks = study
     if host is not None:
         (build / ".leader-host").write_text(host)
     lock = locks / "0.output.lock"
     lock.write_text(f"{build}/plan.json\n")
     for _ in range(2):  # the first refusal must not make it ours
         with pytest.raises(OsoError, match=f"a snakemake on {host or 'another machine'}.*--unlock"):
-            check_before_start(build, store, locks, ["snakemake"])
+            check_before_start(build, locks, ["snakemake"])
     assert lock.exists()
 
 
 def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
-    build, store, locks = study
+    build, locks = study
     page = tmp_path / "reports/index.html"
     page.parent.mkdir()
     page.touch()
     (build / "published.txt").touch()
-    assert check_before_start(build, store, locks, ["snakemake"], page)
+    assert check_before_start(build, locks, ["snakemake"], page)
     assert (build / "published.txt").exists()
     page.unlink()
-    assert not check_before_start(build, store, locks, ["snakemake", "-n"], page)
+    assert not check_before_start(build, locks, ["snakemake", "-n"], page)
     assert (build / "published.txt").exists()
-    check_before_start(build, store, locks, ["snakemake"], page)
+    check_before_start(build, locks, ["snakemake"], page)
     assert not (build / "published.txt").exists()
 
 
 @pytest.mark.parametrize("name", ["mine2", "mine_again", "mine.old", "not/mine2"])
 def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
-    build, store, locks = study
-    check_before_start(build, store, locks, ["snakemake"]).release()
+    build, locks = study
+    check_before_start(build, locks, ["snakemake"]).release()
     other = locks / "0.output.lock"
     other.write_text(f"{build.parent / name}/plan.json\n")
-    check_before_start(build, store, locks, ["snakemake"]).release()
+    check_before_start(build, locks, ["snakemake"]).release()
     assert other.exists()
 
 
 @pytest.mark.parametrize("before", ["elsewhere", None, "here"])
 def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
-    build, store, locks = study
+    build, locks = study
     if before is not None:
         (build / ".leader-host").write_text(before.replace("here", platform.node()))
-    check_before_start(build, store, locks, ["snakemake"]).release()
+    check_before_start(build, locks, ["snakemake"]).release()
     assert (build / ".leader-host").read_text() == platform.node()
     lock = locks / "0.output.lock"
     lock.write_text(f"{build}/plan.json\n")
-    check_before_start(build, store, locks, ["snakemake"]).release()
+    check_before_start(build, locks, ["snakemake"]).release()
     assert not lock.exists()
 
 

@@ -125,9 +125,10 @@ def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch,
 
     if not further:
         return
-    # A store that is gone is collected again, from the parts.
-    shutil.rmtree(store)
-    assert study("--until", "collect").returncode == 0
+    # A store that is gone, or lacks a file, is collected again, from the parts.
+    for lose in (shutil.rmtree, _remove_a_file):
+        lose(store)
+        assert study("--until", "collect").returncode == 0
     assert len(read_results(store).runs) == 4
 
     # Another seed trains what is new and keeps what is there.
@@ -137,6 +138,18 @@ def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch,
     assert len(read_results(store).runs) == 8
     parts = tmp_path / "build/smoke/parts/glyphs.online.k2.eps3/shard0"
     assert set(read_results(parts).runs["seed"]) == {1}
+
+    # The jobs' outputs are of seed 1 alone now: what is lost of seed 0 is trained again.
+    _remove_a_file(store)
+    lacking = study("--until", "collect")
+    assert lacking.returncode == 1
+    assert "neither there nor in the named shards" in lacking.stdout
+    assert study("--until", "collect", "--forcerun", "train").returncode == 0
+    assert len(read_results(store).runs) == 8
+
+
+def _remove_a_file(store: Path) -> None:
+    min((store / "runs.parquet").iterdir()).unlink()
 
 
 @pytest.mark.nightly

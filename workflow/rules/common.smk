@@ -1,5 +1,6 @@
 """Shared by all rules: the validated configuration, the cohorts, the folders."""
 
+import hashlib
 import json
 import os
 import re
@@ -39,6 +40,7 @@ try:
     overridden = dict.fromkeys(workflow.config_settings.config, "--config")
     STUDY = parse_config(dict(config), ", ".join(map(str, files)) or "--config", overridden)
     COHORTS = {cohort.name: cohort for cohort in make_cohorts(STUDY)}
+    PLANNED_RUNS = {run.run_id for cohort in COHORTS.values() for run in cohort.runs}
     STORED_RUNS = finished_runs(Path(STUDY.results))
 except OsoError as error:
     sys.exit(error_line(error))
@@ -73,7 +75,9 @@ if workflow.is_main_process:
             check_budget_unspent(study_places(STORE, BUILD), COHORTS.values())
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
-        STUDY_LOCK = check_before_start(BUILD, STORE, Path(".snakemake/locks"), sys.argv, page)
+        STUDY_LOCK = check_before_start(
+            BUILD, Path(".snakemake/locks"), sys.argv, page, is_stored=PLANNED_RUNS <= STORED_RUNS
+        )
         if STUDY_LOCK is not None:
             make_folder(STORE)
             make_folder(PUBLISHED)

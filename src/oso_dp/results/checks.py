@@ -369,7 +369,8 @@ def find_evaluations_error(runs: pd.DataFrame, evaluations: pa.Table) -> str | N
     if unknown := {*run_ids} - {*runs["run_id"]}:
         return (
             f"evaluations of run {min(unknown)} have no row in runs.parquet; "
-            "one of the two files is older or incomplete; collect the run's shard again"
+            "one of the two files is older or incomplete; start its study again, or "
+            "`oso collect` the study's parts/*/shard*"
         )
     finished = {*runs.loc[runs["status"] == "finished", "run_id"]}
     if unseen := finished - {*run_ids}:  # one that diverged may have had none

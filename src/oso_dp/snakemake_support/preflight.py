@@ -21,16 +21,16 @@ _READ_ONLY = re.compile(
 
 def check_before_start(
     build: Path,
-    store: Path,
     locks: Path,
     arguments: Sequence[str],
     page: Path | None = None,
+    is_stored: bool = True,
 ) -> StudyLock | None:
     """Acquire the study's lock; None if Snakemake's `arguments` start no job.
 
     Removes stale Snakemake locks (files in `locks` that name a path below `build`) that a killed
-    Snakemake left on this machine. Removes build/collected.txt if the store lacks a table, and
-    build/published.txt if `page` is missing, so that Snakemake makes these again.
+    Snakemake left on this machine. Removes build/collected.txt unless all planned runs are stored
+    (`is_stored`), and build/published.txt if `page` is missing, so that Snakemake makes these again.
 
     OsoError if another Snakemake works on this study.
     """
@@ -49,7 +49,7 @@ def check_before_start(
     for path in stale:  # the study's lock was free, so their process has ended
         path.unlink()
     lock.note_host()
-    if not all((store / name).exists() for name in _TABLES):
+    if not is_stored:
         (build / "collected.txt").unlink(missing_ok=True)
     if page is not None and not page.exists():
         (build / "published.txt").unlink(missing_ok=True)
