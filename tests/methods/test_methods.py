@@ -96,9 +96,9 @@ class Namesake(Parent):
 def test_a_subclass_does_not_take_its_parents_name() -> None:
     """One that forgot to name itself must not replace the method it is derived from."""
     assert by_name([Parent, Forgetful]) == {"parent": Parent}
-    with pytest.raises(OsoError, match="name 'parent'; defined twice"):
+    with pytest.raises(OsoError, match=r"name 'parent'; .*Twin and .*Parent have it"):
         by_name([Parent, Twin])
-    with pytest.raises(OsoError, match="title 'Parent'; defined twice"):  # two rows of one table
+    with pytest.raises(OsoError, match=r"title 'Parent'; .* have it"):  # two rows of one table
         by_name([Parent, Namesake])
 
 

@@ -172,7 +172,7 @@ def test_a_value_that_diverged_is_a_verdict_and_is_counted(store, study) -> None
     cells = judge_cells(one, "mnist", 9)
     assert (cells["verdict"] == "diverged").sum() == 1
     (line,) = agreement_text(one)
-    assert "1 were run: 1 diverged (by" in line
+    assert "1 was run: 1 diverged (by" in line
     assert not verdict_text(one, judge_claims(one)).startswith("Neither confirmed nor refuted")
 
 

@@ -41,8 +41,8 @@ def by_name(methods: Iterable[type[Method]]) -> dict[str, type[Method]]:
                 shared = getattr(method, attribute)
                 if getattr(other, attribute) == shared:
                     raise OsoError(
-                        f"method: {attribute} {shared!r}; defined twice, also in {other}; rename "
-                        "one"
+                        f"method: {attribute} {shared!r}; {_place(method)} and {_place(other)} "
+                        "have it; rename one"
                     )
         named[method.name] = method
     return named
@@ -50,13 +50,17 @@ def by_name(methods: Iterable[type[Method]]) -> dict[str, type[Method]]:
 
 def _check(method: type[Method]) -> None:
     """OsoError for a class with an invalid name, title or search."""
-    where = f"{method.__module__}: class {method.__name__}"
+    where = _place(method)
     for attribute in ("name", "title"):
         if not isinstance(getattr(method, attribute, None), str):
             raise OsoError(f"{where}: {attribute} must be a string")
     search = getattr(method, "search", None)
     if not isinstance(search, tuple) or not {*search} <= {*AXES}:
         raise OsoError(f"{where}: search {search!r}; must be a tuple of {', '.join(AXES)}")
+
+
+def _place(method: type[Method]) -> str:
+    return f"{method.__module__}: class {method.__name__}"
 
 
 def _subclasses(base: type[Method]) -> Iterator[type[Method]]:

@@ -30,7 +30,7 @@ def check_before_start(
 
     Removes stale Snakemake locks (files in `locks` that name a path below `build`) that a killed
     Snakemake left on this machine. Removes build/collected.txt unless all planned runs are stored
-    (`is_stored`), and build/published.txt if `page` is missing, so that Snakemake makes these again.
+    (`is_stored`), and build/published.txt if `page` is missing: Snakemake makes these again.
 
     OsoError if another Snakemake works on this study.
     """

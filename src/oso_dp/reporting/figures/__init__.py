@@ -5,18 +5,14 @@ yields `FigureSpec`s. Modules with a smaller `ORDER` come first. The page shows 
 PDF files are next to it.
 """
 
-import pkgutil
-from collections.abc import Iterator
-from importlib import import_module
-
 from oso_dp.analysis.result_set import ResultSet
+from oso_dp.reporting.discovery import check_distinct, find_modules
 from oso_dp.reporting.figures.chart import FigureSpec
 
 
-def every_figure(study: ResultSet) -> Iterator[FigureSpec]:
+def every_figure(study: ResultSet) -> list[FigureSpec]:
     """The figures of all modules."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    modules = [import_module(f"{__name__}.{name}") for name in names]
-    found = [module for module in modules if hasattr(module, "figures")]
-    for module in sorted(found, key=lambda module: module.ORDER):
-        yield from module.figures(study)
+    modules = find_modules(__name__, __path__, "figures")
+    figures: list[FigureSpec] = [figure for module in modules for figure in module.figures(study)]
+    check_distinct("figure", (figure.name for figure in figures))
+    return figures

@@ -59,6 +59,13 @@ _MARKERS = {
     "adam_wosm": "^",
     "no_dp": "P",
 }
+# The package's further methods, in the order of their colours and markers; new ones follow.
+_FURTHER = (
+    *("auto_dog", "auto_s", "auto_wosm", "dp_adam", "fixed_quantile_linear"),
+    *("fixed_quantile_per_layer", "fixed_threshold_falling", "fixed_threshold_per_layer"),
+    *("fixed_threshold_preset", "online_additive", "online_frozen_learning_rate"),
+    *("online_frozen_threshold", "online_scale_invariant", "psac"),
+)
 _MORE_COLOURS = (
     *("#E69F00", "#56B4E9", "#8C6D31", "#000000"),
     *("#332288", "#882255", "#999933", "#44AA99"),  # from Tol's muted palette
@@ -333,8 +340,10 @@ def markers(methods: Iterable[str]) -> dict[str, str]:
 
 
 def _assign(methods: Iterable[str], known: dict[str, str], more: tuple[str, ...]) -> dict[str, str]:
-    registered = sorted(set(method_names()) - set(known))  # whether or not this study has them
-    extra = registered + sorted(set(methods) - set(known) - set(registered))
+    # Whether or not this study has them.
+    registered = sorted(set(method_names()) - {*known, *_FURTHER})
+    others = sorted(set(methods) - {*known, *_FURTHER, *registered})
+    extra = [*_FURTHER, *registered, *others]
     return known | {m: more[i % len(more)] for i, m in enumerate(extra)}
 
 

@@ -43,7 +43,7 @@ _PLACED = {
     *("search_outcome", "untuned_runs", "budget_strategies", "linear_scaling", "other_methods"),
     *("accounting", "checkpoint_rules"),
 }
-# Kinds of figures that page.html.j2 places; others that are not about one k follow the results.
+# Kinds of figures that page.html.j2 places; others that are in no section follow the results.
 _KINDS = [
     *("overview", "training", "adaptation", "signs", "noise", "search_cost", "cosine"),
     *("untuned_runs", "budget_strategies"),
@@ -78,7 +78,7 @@ def build_report(
     study = read_result_set(results, budgets)
     accounts = account_grids(study.runs, *read_study_plans(budgets))
     check_budgets(accounts)
-    specs = list(every_figure(study))
+    specs = every_figure(study)
     with draw_in_background(specs) as figures:
         claims = judge_claims(study)
         folder = ReportFolder(output, results)
@@ -182,7 +182,9 @@ def render(
     placed = {*_PLACED, *(s.table.name for s in sections), *(t.table.name for t in unrun)}
     has_paper = bool(set(study.datasets) & set(DATASETS))
     found = verdict_matrix(study) if has_paper else None
-    others = [p for p in pictures if p.spec.k is None and p.spec.kind not in _KINDS]
+    shown = {p.spec.name for s in sections for p in (*s.first, *s.rest)}
+    shown |= {p.spec.name for table in unrun for p in table.pictures}
+    others = [p for p in pictures if p.spec.kind not in _KINDS and p.spec.name not in shown]
     return (
         _environment()
         .get_template("page.html.j2")

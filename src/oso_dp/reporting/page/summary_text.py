@@ -49,7 +49,7 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
     if not words.isin(decided).any():
         opening = (
             f"Neither confirmed nor refuted yet: of the {len(words)} values that the paper prints, "
-            f"{ran} {'was' if ran == 1 else 'were'} run, none with a verdict"
+            f"{_were_run(ran)}, none with a verdict"
         )
     else:
         parts = []
@@ -61,9 +61,14 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
             if parts_text:
                 parts.append(f"on {labels.dataset_short(dataset)} {_listed(parts_text)}")
         opening = (
-            f"Of the {len(words)} values that the paper prints, {ran} were run: {'; '.join(parts)}"
+            f"Of the {len(words)} values that the paper prints, {_were_run(ran)}: "
+            f"{'; '.join(parts)}"
         )
     return f"{opening}; {claims_count(claims)}."
+
+
+def _were_run(count: int) -> str:
+    return f"{count} {'was' if count == 1 else 'were'} run"
 
 
 def findings_text(study: ResultSet, claims: pd.DataFrame) -> list[str]:
@@ -285,7 +290,7 @@ def agreement_text(study: ResultSet) -> list[str]:
     words += [verdicts.DIVERGED]
     parts = [f"{counts[word]} {word}" for word in words if word in counts]
     text = (
-        f"Of the {len(printed)} values that the paper prints, {len(ran)} were run: "
+        f"Of the {len(printed)} values that the paper prints, {_were_run(len(ran))}: "
         f"{_listed(parts)} (by the rule in the appendices)."
     )
     comparable = ran[[is_comparable_with_paper(row) for row in ran.to_dict("records")]]
