@@ -200,7 +200,7 @@ def test_model(train, model, message) -> None:
         ({"device": 10**30}, "device: 1000000000000000000000000000000; must be cpu or cuda"),
         ({"randomness": "dice"}, "randomness: 'dice'; must be one of seeded, system"),
         ({"method": "onlin"}, "method: 'onlin'; must be one of"),
-        ({"method": "no_dp"}, "method: 'no_dp'; must be a private method"),
+        ({"method": "no_dp"}, "method: 'no_dp'; must be one of adam_wosm, "),
         ({"method": "fixed_threshold"}, "threshold: not set; method 'fixed_threshold' needs it"),
         (
             {"method": "fixed_quantile"},

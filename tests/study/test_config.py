@@ -45,10 +45,19 @@ def test_every_key_is_explained_to_people(repo) -> None:
 
 BAD = {
     "unknown key": ({"epsilom": 3}, "epsilom: unknown key"),
-    "unknown method": ({"methods": {"onlin": {}}}, "'onlin'; must be one of"),
+    "unknown method": ({"methods": {"onlin": {}}}, "methods.onlin: unknown method; did you mean"),
+    "no method at all like it": (
+        {"methods": {"sgd": {}}},
+        "methods.sgd: unknown method; must be one of adam_wosm, ",
+    ),
+    "misspelt setting": (
+        {"methods": {"online": {"treshold_rate": 1}}},
+        "methods.online.treshold_rate: unknown key; did you mean threshold_rate?",
+    ),
+    "key of another study": ({"teachers": 3}, "teachers: unknown key; of a study of PATE: "),
     "unknown method setting": (
         {"methods": {"online": {"rho": 1}}},
-        "methods.online.rho: unknown key",
+        "methods.online.rho: unknown key; must be one of initial_threshold, ",
     ),
     "method setting out of range": (
         {"methods": {"online": {"query_noise_ratio": 1.0}}},

@@ -32,7 +32,7 @@ CASES = [
     (STUDY + "? \n: 1\n", "null: a key must be text"),
     (STUDY + "yes: 1\n", "yes: a key must be text"),
     (changed("glyphs:", "3:"), "datasets.3: a key must be text"),
-    (STUDY + "sedes: [1]\n", "sedes: unknown key; config/README.md lists"),
+    (STUDY + "sedes: [1]\n", "sedes: unknown key; did you mean seeds?"),
     (changed("seeds:", "seed:"), "seed: unknown key; did you mean seeds?"),
     (changed("epsilons:", "epsilon:"), "epsilon: unknown key; did you mean epsilons?"),
     (changed("seeds:", "colour: red # "), "colour: unknown key; config/README.md lists"),

@@ -169,7 +169,7 @@ NIGHTLY = pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("methods={onlin: {}}", "--config: .*onlin.*adam_wosm"),
+        ("methods={onlin: {}}", r"--config: methods.onlin: unknown method; did you mean online\?"),
         pytest.param("report=taken/below", "report: taken/below; ", marks=NIGHTLY),
         pytest.param("results=cut", ".*runs.parquet: not a readable Parquet file", marks=NIGHTLY),
     ],

@@ -79,7 +79,8 @@ class PrivacyAccount:
 
     def __reduce__(self) -> Any:
         raise OsoError(
-            "account: cannot be sent to another process, which would spend it twice; use n_jobs=1"
+            "account: cannot be sent to another process, which would spend it twice; use "
+            "n_jobs=1; to save a trained estimator, private_model_.save(path)"
         )
 
     def __repr__(self) -> str:

@@ -167,9 +167,10 @@ class TrainingOptions:
 
     def make_method(self) -> Method:
         """The method with its constants."""
+        private = [name for name in method_names() if find_method(name).is_private]
+        if self.method not in private:
+            raise OsoError(f"method: {self.method!r}; must be one of {', '.join(private)}")
         method = find_method(self.method)
-        if not method.is_private:
-            raise OsoError(f"method: {self.method!r}; must be a private method")
         names = {field.name for field in fields(method.Options)}
         constants = {
             name: value

@@ -6,13 +6,13 @@ config/README.md explains the keys, `config_schema` makes their JSON schema.
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from reprlib import Repr
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -48,6 +48,8 @@ MAX_COUNT = 10**9  # of examples, or of steps
 _MAPPING = "must be a mapping of keys to values, {} if it is empty"
 _KINDS = {"dict_type": _MAPPING, "model_type": _MAPPING, "list_type": "must be a list, as [1]"}
 _SHORT = Repr()  # shortens values in messages
+_FEW_KEYS: Final = 8  # that a message lists
+_PATE_KEYS: Final = ("teachers", "aggregators", "student")
 _SUBJECT = re.compile(
     "^(Input|String|List|Dictionary|Tuple|Value) should "
 )  # of pydantic's messages
@@ -346,11 +348,16 @@ class StudyConfig(Section):
 
     def method(self, name: str) -> Method:
         """The method with this study's options; OsoError for an unknown or invalid option."""
-        method = find_method(name)
+        names = method_names()
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            allowed = f"did you mean {near[0]}?" if near else f"must be one of {_listed(names)}"
+            raise OsoError(f"methods.{name}: unknown method; {allowed}")
+        method, options = find_method(name), method_options_model(name)
         try:
-            checked = method_options_model(name).model_validate(self.methods[name])
+            checked = options.model_validate(self.methods[name])
         except ValidationError as error:
-            raise OsoError(_first_line(error, f"methods.{name}")) from None
+            raise OsoError(_first_line(error, options, f"methods.{name}")) from None
         return method(method.Options(**dict(checked)), self.momentum)
 
 
@@ -404,7 +411,9 @@ def validate(
         return section.model_validate(values)
     except ValidationError as error:
         first = next(iter(_first_error(error)["loc"]), None)
-        raise OsoError(f"{sources.get(str(first), source)}: {_first_line(error)}") from None
+        raise OsoError(
+            f"{sources.get(str(first), source)}: {_first_line(error, section)}"
+        ) from None
 
 
 def parse_config(values: Any, source: str, sources: Mapping[str, str] | None = None) -> StudyConfig:
@@ -444,28 +453,52 @@ def _first_error(error: ValidationError) -> Any:
     return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
 
 
-def _similar_key(error: ValidationError, unknown: tuple[int | str, ...]) -> str:
-    """The missing key of the same section for which a key may be meant; else empty."""
+def _unknown_key(
+    error: ValidationError, model: type[BaseModel], unknown: tuple[int | str, ...]
+) -> str:
+    """What a key may stand for: a missing one of its section, or another; else which there are."""
     missing = [
         str(one["loc"][-1])
         for one in error.errors(include_url=False)
         if one["type"] == "missing" and one["loc"][:-1] == unknown[:-1]
     ]
-    return next(iter(get_close_matches(str(unknown[-1]), missing, 1)), "")
+    known = _keys(model, unknown[:-1])
+    for names in (missing, known):
+        if near := get_close_matches(str(unknown[-1]), names, 1):
+            return f"did you mean {near[0]}?"
+    if unknown[0] in _PATE_KEYS:
+        return "of a study of PATE: snakemake --snakefile workflow/pate.smk"
+    if 0 < len(known) <= _FEW_KEYS:
+        return f"must be one of {_listed(known)}"
+    return "config/README.md lists the known ones"
 
 
-def _first_line(error: ValidationError, prefix: str = "") -> str:
-    """One of pydantic's errors as one line: key, value, what is allowed."""
+def _keys(model: Any, section: tuple[int | str, ...]) -> list[str]:
+    """The keys of a section of a model; empty where it has no fixed ones."""
+    for part in section:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            field = model.model_fields.get(str(part))
+            model = None if field is None else field.annotation
+        else:  # a dictionary's values
+            model = get_args(model)[-1] if get_origin(model) is dict else None
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [*model.model_fields]
+    return []
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _first_line(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+    """One of pydantic's errors of a model as one line: key, value, what is allowed."""
     first = _first_error(error)
     parts = [prefix, *(str(part) for part in first["loc"])]
     key = ".".join(part for part in parts if part)
     message = _SUBJECT.sub("must ", first["msg"].removeprefix("Value error, "))
     message = _KINDS.get(first["type"], message)  # in YAML's words, not in Python's
     if first["type"] == "extra_forbidden":
-        similar = _similar_key(error, first["loc"])
-        if similar:
-            return f"{key}: unknown key; did you mean {similar}?"
-        return f"{key}: unknown key; config/README.md lists the known ones"
+        return f"{key}: unknown key; {_unknown_key(error, model, first['loc'])}"
     if first["type"] == "missing":
         return f"{key}: missing; must be set"
     if not key:

@@ -299,6 +299,8 @@ def _kind_of(values: Structure) -> str:
     """The shape of an example's values, with a hint where they are no floats."""
     parts = tensors_of(values)
     hint = "" if all(map(torch.is_floating_point, parts)) else " (integers; convert with float())"
+    if hint and parts[0].dim() > 1 and parts[0].shape[-1] == 1:
+        hint = " (integers; remove the last dimension with squeeze(-1), or convert with float())"
     return f"of shape {', '.join(str(list(one.shape[1:])) for one in parts)}{hint}"
 
 
