@@ -1,12 +1,14 @@
 """Each method's update against the formulas of its paper, on given answers."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import State, by_name, find_method, method_names
+from oso_dp.methods import MethodOptions, State, by_name, find_method, method_names
+from oso_dp.methods.base import option
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import (
     AdaptiveGradient,
@@ -79,6 +81,26 @@ class Parent:
     name = "parent"
     title = "Parent"
     search = ("learning_rate",)
+    Options = MethodOptions
+
+
+class Bare(MethodOptions):
+    beta: float = 0.9  # without a decorator
+
+
+@dataclass(frozen=True)
+class Misspelt(MethodOptions):
+    beta: float = option(0.9, less=1)
+
+
+@dataclass(frozen=True)
+class Beyond(MethodOptions):
+    beta: float = option(1.5, lt=1)
+
+
+@dataclass(frozen=True)
+class Listed(MethodOptions):
+    betas: list = option(())  # noqa: RUF009
 
 
 class Forgetful(Parent):
@@ -110,6 +132,10 @@ def test_a_subclass_does_not_take_its_parents_name() -> None:
         ({"search": "learning_rate"}, "search 'learning_rate'; must be a tuple of learning_rate,"),
         ({"search": ("learning_rate", "thresh")}, "'thresh'); must be a tuple of learning_rate,"),
         ({"search": None}, "search None; must be a tuple of learning_rate, threshold, quantile"),
+        ({"Options": Bare}, "option beta: no field; Options must be a dataclass"),
+        ({"Options": Misspelt}, "option beta: limit 'less'; must be one of gt, ge, lt, le"),
+        ({"Options": Beyond}, "default of option beta: 1.5; must be a number < 1"),
+        ({"Options": Listed}, "option betas: must be a float, int, bool or Literal"),
     ],
 )
 def test_a_class_that_no_study_could_use_is_told_by_its_name(mistake, told: str) -> None:

@@ -17,9 +17,10 @@ from .conftest import evaluation_row, part, run_row
 
 
 def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespace:
-    """A cohort, as far as its name and its runs go."""
+    """A cohort, as far as its name and its runs go, and otherwise as `run_row` has them."""
     runs = [SimpleNamespace(run_id=run_id) for run_id in run_ids]
-    return SimpleNamespace(dataset=dataset, is_public=public, runs=runs)
+    facts = {**run_row(""), "dataset": dataset, "is_public": public, "runs": runs}
+    return SimpleNamespace(**facts)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -31,6 +32,22 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
     with pytest.raises(OsoError, match="has 1 runs on pupils that are not of this study"):
         check_budget_unspent({store: "x"}, cohorts[::order])
     check_budget_unspent({store: "x"}, [planned("pupils", "new", public=True), cohorts[0]])
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"epsilon": 8.0}, r"not of this study \(epsilon: 9.0 there, 8.0 here\); their"),
+        ({"data_version": "2"}, r"not of this study \(data_version: none there, 2 here\); their"),
+        ({}, "not of this study; their"),  # another grid, say
+    ],
+)
+def test_what_differs_is_named(facts, said: str, tmp_path) -> None:
+    store = part(tmp_path / "store", "old", dataset="patients")
+    new = planned("patients", "new")
+    vars(new).update(facts)
+    with pytest.raises(OsoError, match=said):
+        check_budget_unspent({store: "x"}, [new])
 
 
 def test_a_file_of_another_name_is_read_too(tmp_path) -> None:

@@ -99,11 +99,11 @@ wildcard_constraints:
 
 
 onerror:
-    # Repeat the error lines at the end of the output.
+    # Repeat the lines of errors, and of jobs that will resume, at the end of the output.
     for path in all_logs():
         if version(path) not in OLD_LOGS:
             for line in path.read_text().splitlines():
-                if line.startswith(error_line("")):
+                if line.startswith(error_line("")) or "; the next start resumes there" in line:
                     print(line, file=sys.stderr)
 
 

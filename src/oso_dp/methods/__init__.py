@@ -7,6 +7,7 @@ from functools import cache
 
 from oso_dp.errors import OsoError
 from oso_dp.methods.base import AXES, Method, MethodOptions, State
+from oso_dp.methods.option_checks import check_declarations
 
 __all__ = [
     "AXES",
@@ -54,6 +55,7 @@ def _check(method: type[Method]) -> None:
     for attribute in ("name", "title"):
         if not isinstance(getattr(method, attribute, None), str):
             raise OsoError(f"{where}: {attribute} must be a string")
+    check_declarations(method.Options, where)
     search = getattr(method, "search", None)
     if not isinstance(search, tuple) or not {*search} <= {*AXES}:
         raise OsoError(f"{where}: search {search!r}; must be a tuple of {', '.join(AXES)}")

@@ -4,10 +4,10 @@ import dataclasses
 import operator
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oso_dp.errors import OsoError
-from oso_dp.methods import MethodOptions
+from oso_dp.methods.base import MethodOptions
 
 _OPERATORS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
 _SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
@@ -20,6 +20,31 @@ def check_number(name: str, value: Any, **limits: float) -> None:
     if not is_finite or not all(_OPERATORS[key](value, limit) for key, limit in limits.items()):
         allowed = " and ".join(f"{_SYMBOLS[key]} {limit:g}" for key, limit in limits.items())
         raise OsoError(f"{name}: {value!r}; must be a number{' ' if allowed else ''}{allowed}")
+
+
+def check_declarations(options_class: type[MethodOptions], where: str) -> None:
+    """OsoError unless each constant of a method's `Options` is declared as `option` says.
+
+    where: the method's class, for messages.
+    """
+    fields = {field.name: field for field in dataclasses.fields(options_class)}
+    types = get_type_hints(options_class)
+    for name, kind in types.items():
+        if name not in fields:
+            raise OsoError(f"{where}: option {name}: no field; Options must be a dataclass")
+        if kind not in (float, int, bool) and get_origin(kind) is not Literal:
+            raise OsoError(f"{where}: option {name}: must be a float, int, bool or Literal")
+        limits = fields[name].metadata
+        if unknown := {*limits} - {*_OPERATORS}:
+            raise OsoError(
+                f"{where}: option {name}: limit {min(unknown)!r}; must be one of "
+                f"{', '.join(_OPERATORS)}"
+            )
+    defaults = {name: field.default for name, field in fields.items()}
+    try:
+        make_options(options_class, defaults, where)
+    except OsoError as error:
+        raise OsoError(f"{where}: default of option {error}") from None
 
 
 def make_options(

@@ -8,6 +8,8 @@ differ in their points only; their runs together would exceed the budget of one 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from oso_dp.accounting.search_accounting import find_search_accounting
 from oso_dp.errors import OsoError
 from oso_dp.results.checks import records
@@ -16,6 +18,11 @@ from oso_dp.results.read import run_ids as whole_runs
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.identity import POINT
 
+# Columns that a changed configuration, or changed data, change.
+_COMPARED = (
+    *("data_version", "examples", "method", "model", "k", "epsilon", "delta", "batch_size"),
+    *("search_accounting", "precision", "randomness", "evaluate_every", "epochs"),
+)
 ANOTHER_RESULTS = "other folders under `results` and `report`"
 ANOTHER_NAME = "another study under `name`"
 
@@ -38,26 +45,29 @@ def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) 
         places: stores or shards, with the keys to change to avoid each.
         cohorts: all cohorts of the study, since the noise of each counts the runs of all.
     """
-    planned: dict[str, set[str]] = {}
+    planned: dict[str, list[Cohort]] = {}
     for cohort in cohorts:
         if not cohort.is_public:
-            planned.setdefault(cohort.dataset, set()).update(run.run_id for run in cohort.runs)
-    for dataset, run_ids in planned.items():
+            planned.setdefault(cohort.dataset, []).append(cohort)
+    for dataset, ours in planned.items():
+        run_ids = {run.run_id for cohort in ours for run in cohort.runs}
         others: dict[Path, set[str]] = {}
+        difference = ""
         planned_here: dict[Path, set[str]] = {}
         for place in places:
             rows = read_runs_of(place, dataset)
             held = {*rows.loc[rows["dataset"] == dataset, "run_id"]}
             if strange := held - run_ids:
                 others[place] = strange
+                difference = difference or _difference(rows[rows["run_id"].isin(strange)], ours)
             planned_here[place] = held & run_ids
         if others:
             changes = " and ".join(dict.fromkeys(places[place] for place in others))
             raise OsoError(
                 f"{next(iter(others))}: has {len(set().union(*others.values()))} runs on {dataset} "
-                "that are not of this study; their epsilon is spent and adds to this study's; use "
-                f"the configuration that made them, or name {changes} and add up both epsilons "
-                "and both deltas"
+                f"that are not of this study{difference}; their epsilon is spent and adds to this "
+                f"study's; use the configuration that made them, or name {changes} and add up both "
+                "epsilons and both deltas"
             )
         whole = {run for place, held in planned_here.items() if held for run in whole_runs(place)}
         for place, held in planned_here.items():
@@ -67,6 +77,17 @@ def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) 
                     "epsilon is spent, and they would be trained again; restore "
                     "evaluations.parquet, or collect the shards of these runs"
                 )
+
+
+def _difference(rows: pd.DataFrame, cohorts: Sequence[Cohort]) -> str:
+    """The first column in which the rows differ from all cohorts, for a message; else empty."""
+    for column in _COMPARED:
+        stored = {*rows[column].dropna()}
+        planned = {getattr(one, column) for one in cohorts} - {None}
+        if stored != planned and not stored & planned:
+            there, here = (", ".join(map(str, values)) or "none" for values in (stored, planned))
+            return f" ({column}: {there} there, {here} here)"
+    return ""
 
 
 def check_same_search(
