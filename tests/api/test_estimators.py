@@ -124,6 +124,16 @@ def test_another_training_is_refused_unless_it_is_paid_for(again, rows) -> None:
     assert len(paid.account.ledgers) > 1
 
 
+@pytest.mark.parametrize("account", [PrivacyAccount(9.0, 1e-4), None])
+def test_a_forked_process_spends_nothing_of_its_parents(rows, monkeypatch, account) -> None:
+    """Its charges would be in no account but its own."""
+    one = PrivateClassifier(**QUICK, account=account)
+    monkeypatch.setattr("oso_dp.api.estimators.os.getpid", lambda: -1)
+    with pytest.raises(OsoError, match=r"in another process|was trained before"):
+        one.fit(*rows)
+    assert account is None or account.ledgers == []
+
+
 def test_cross_validation_without_an_account_is_refused(rows) -> None:
     with pytest.raises(OsoError, match="or a clone of it was trained before"):
         cross_val_score(PrivateClassifier(**QUICK), *rows, cv=2, error_score="raise")
@@ -221,7 +231,7 @@ def test_options_that_would_cost_more_than_is_charged_are_refused(rows) -> None:
 
 def test_an_account_stays_in_its_process(rows) -> None:
     one = PrivateClassifier(**QUICK, account=PrivacyAccount(2.0, 1e-4))
-    with pytest.raises(OsoError, match="account: cannot be sent to another process"):
+    with pytest.raises(OsoError, match="account: cannot be used in another process"):
         pickle.dumps(one)
     fitted = PrivateClassifier(**QUICK).fit(*rows)
     back = pickle.loads(pickle.dumps(fitted))

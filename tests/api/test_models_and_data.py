@@ -379,3 +379,17 @@ def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
     scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
     scores.check(nn.Linear(4, 2))
     assert scores.validation.empty()[1].dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.utils.parametrizations.weight_norm(nn.Linear(6, 2)),
+        nn.utils.parametrizations.orthogonal(nn.Linear(6, 2)),
+    ],
+)
+def test_a_parametrized_layer_is_trained(train, layer: nn.Module) -> None:
+    before = nn.utils.parameters_to_vector(layer.parameters())
+    trained = train(model=nn.Sequential(layer))
+    assert trained.status == "finished"
+    assert not torch.equal(nn.utils.parameters_to_vector(trained.model.parameters()), before)

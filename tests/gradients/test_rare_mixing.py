@@ -168,6 +168,23 @@ def test_a_loss_that_mixes_for_some_targets_is_refused(case) -> None:
         require_ok(model, inputs, loss, targets)
 
 
+def test_ctc_is_given_no_target_beyond_its_classes() -> None:
+    """It reads beyond its tensors there, and ends the process."""
+
+    given = []
+
+    def ctc(outputs: Tensor, targets: Tensor) -> Tensor:
+        given.append(targets)
+        targets = targets.clamp(0, 5)
+        lengths = torch.full((len(outputs),), 12), torch.full((len(outputs),), 3)
+        likely = outputs.log_softmax(dim=2).transpose(0, 1)
+        return nn.functional.ctc_loss(likely, targets, *lengths, reduction="none")
+
+    model = nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, 6))
+    require_ok(model, TOKENS, ctc, torch.ones(4, 3, dtype=torch.int64))
+    assert {int(one) for targets in given for one in targets.flatten()} <= {*range(6)}
+
+
 @pytest.mark.parametrize("ignored", [-100, -1, 255])
 def test_a_loss_that_ignores_targets_of_an_example_is_taken(ignored: int) -> None:
     loss = nn.CrossEntropyLoss(reduction="none", ignore_index=ignored)

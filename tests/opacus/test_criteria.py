@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 from tests.opacus.helpers import (
+    BATCH,
+    INPUTS,
     NOT_TRIED,
     QUIET,
     Made,
@@ -328,3 +330,11 @@ def test_watching_leaves_no_hook() -> None:
     origins.foreign = None
     model.bias.sum().backward()
     assert origins.foreign is None
+
+
+def test_a_criterion_of_probabilities_alone_is_taken(mode) -> None:
+    model = nn.Sequential(nn.Linear(INPUTS, 1), nn.Sigmoid(), nn.Flatten(0))
+    made = make(mode=mode, model=model, criterion=nn.BCELoss())
+    inputs, labels = examples(count=BATCH)
+    made.step(inputs, (labels > 0).float())
+    assert made.optimizer.ledger.step_count == 1

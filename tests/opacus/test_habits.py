@@ -337,6 +337,47 @@ def test_a_step_of_another_optimizer_is_refused_at_the_next_batch(
     refused(step, "^model: its parameters were changed after a call in training mode", made)
 
 
+def evaluate(made: Made) -> Tensor:
+    return made.model.eval()(examples()[0])
+
+
+def epsilon(made: Made) -> float:
+    return made.engine.get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize("looks", [evaluate, epsilon])
+def test_a_last_step_of_another_optimizer_is_refused(mode, looks) -> None:
+    made = make(mode=mode)
+    made.backward(*examples(count=BATCH))
+    shrink(next(made.model.parameters()))
+    if mode != "ghost":  # which leaves no gradient for another optimizer
+        refused(lambda: looks(made), "^model: its parameters were changed after a call", made)
+
+
+def test_a_loop_of_one_batch_at_a_time_does_not_hide_another_optimizer(mode) -> None:
+    made = make(mode=mode, loader=loader_of(*examples()))
+
+    def step() -> None:
+        made.backward(*next(iter(made.loader)))
+        shrink(next(made.model.parameters()))
+
+    step()
+    refused(step, "^model: its parameters were changed after a call", made)
+
+
+def test_a_skipped_step_leaves_no_gradient_for_another_optimizer(mode) -> None:
+    made = make(mode=mode)
+    made.optimizer.signal_skip_step(True)
+    made.step(*examples(count=BATCH))
+    assert all(parameter.grad is None for parameter in made.model.parameters())
+
+
+def test_a_tensor_that_is_no_parameter_is_refused(mode) -> None:
+    model = nn.Sequential(nn.Linear(INPUTS, CLASSES))
+    model.scale = torch.zeros(CLASSES, requires_grad=True)
+    refused(lambda: make(mode=mode, model=model), "'scale' requires a gradient but is no param")
+
+
 def shrink(parameter: nn.Parameter) -> None:
     with torch.no_grad():
         parameter.mul_(0.9)

@@ -8,6 +8,7 @@ refused.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from threading import Lock
@@ -34,12 +35,19 @@ from oso_dp.privacy.sampling import PoissonSampling, count_steps
 MakeModel = Callable[[int, int], nn.Module]  # numbers of features and of outputs
 
 
+_MSG_PROCESS = (
+    "account: cannot be used in another process, which would spend it twice; use n_jobs=1; to save "
+    "a trained estimator, private_model_.save(path)"
+)
+
+
 class PrivacyAccount:
     """The privacy budget of several trainings on the same data, composed by RDP.
 
     It is shared by all clones of the estimators that it is given to. Which of these trainings a row
-    is in (folds) must not depend on other rows. Scores on private rows (`score`, cross-validation,
-    grid search) are not covered.
+    is in (folds) must not depend on other rows, as stratified folds do, and a training may have
+    each row once (no bootstrap samples). It is of one process. Scores on private rows (`score`,
+    cross-validation, grid search) are not covered.
 
     Args:
         epsilon: total budget; > 0.
@@ -49,7 +57,7 @@ class PrivacyAccount:
     def __init__(self, epsilon: float, delta: float) -> None:
         self.budget = Budget(epsilon, delta)
         self.ledgers: list[Ledger] = []
-        self._lock = Lock()
+        self._lock, self._process = Lock(), os.getpid()
 
     @property
     def spent(self) -> float:
@@ -59,6 +67,8 @@ class PrivacyAccount:
     def charge(self, ledger: Ledger) -> None:
         """Pay for a training; OsoError, and no change, if not enough is left."""
         budget = self.budget
+        if os.getpid() != self._process:
+            raise OsoError(_MSG_PROCESS)
         with self._lock:
             total = compute_epsilon([*self.ledgers, ledger], budget.delta)
             if total > budget.epsilon * (1 + ROUNDING):
@@ -78,10 +88,7 @@ class PrivacyAccount:
         return self  # of a copied estimator
 
     def __reduce__(self) -> Any:
-        raise OsoError(
-            "account: cannot be sent to another process, which would spend it twice; use "
-            "n_jobs=1; to save a trained estimator, private_model_.save(path)"
-        )
+        raise OsoError(_MSG_PROCESS)
 
     def __repr__(self) -> str:
         return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g})"
@@ -103,7 +110,7 @@ class _Trainings:
     """How many trainings the clones of an estimator have made; shared by all copies."""
 
     def __init__(self, count: int = 0) -> None:
-        self.count, self.lock = count, Lock()
+        self.count, self.lock, self.process = count, Lock(), os.getpid()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -202,7 +209,8 @@ class _PrivateEstimator(BaseEstimator):
         noise = remaining_noise_multiplier(sampling, steps, self.epsilon, self.delta, "rdp")
         ledger = Ledger(sampling, [((SumQuery("step", noise),), steps)])
         with self._trainings.lock:
-            if self.account is None and self._trainings.count > 0:
+            is_forked = self._trainings.process != os.getpid()
+            if self.account is None and (self._trainings.count > 0 or is_forked):
                 raise OsoError(
                     "fit: this estimator or a clone of it was trained before, and each fit costs "
                     "epsilon; pass account=PrivacyAccount(epsilon, delta), or for public data "

@@ -95,9 +95,10 @@ class GhostCriterion(DPLossFastGradientClipping):
             return per_example
 
         def random_like(value: Any) -> Any:
-            if not torch.is_tensor(value) or not value.requires_grad:
-                return value
-            return torch.randn_like(value).requires_grad_()
+            return torch.randn_like(value).requires_grad_() if _is_output(value) else value
+
+        def probabilities_like(value: Any) -> Any:
+            return torch.rand_like(value).requires_grad_() if _is_output(value) else value
 
         def repeat_example(value: Any, index: int) -> Any:
             """This example's rows in place of all; a scalar or a table stays."""
@@ -108,8 +109,13 @@ class GhostCriterion(DPLossFastGradientClipping):
         with torch.random.fork_rng(devices=devices), torch.enable_grad():
             torch.manual_seed(0)
             arguments = tree_map(random_like, (args, kwargs))
-            outputs = [v for v in tree_leaves(arguments) if torch.is_tensor(v) and v.requires_grad]
-            in_batch = losses(arguments)
+            outputs = [one for one in tree_leaves(arguments) if _is_output(one)]
+            try:
+                in_batch = losses(arguments)
+            except Exception:  # a binary cross-entropy takes probabilities only
+                arguments = tree_map(probabilities_like, (args, kwargs))
+                outputs = [one for one in tree_leaves(arguments) if _is_output(one)]
+                in_batch = losses(arguments)
             for index in (0, size - 1):
                 gradients = torch.autograd.grad(
                     in_batch[index], outputs, allow_unused=True, retain_graph=True
@@ -122,6 +128,10 @@ class GhostCriterion(DPLossFastGradientClipping):
                         "criterion: an example's loss depends on other examples of its batch; "
                         "ghost mode needs per-sample losses that are independent of each other"
                     )
+
+
+def _is_output(value: Any) -> bool:
+    return torch.is_tensor(value) and value.requires_grad
 
 
 def _rows(values: torch.Tensor, index: int, size: int) -> slice:

@@ -122,6 +122,8 @@ class PerExampleHooks:
             self.learning = [parameter for parameter in parameters if parameter.requires_grad]
             self.learning_before = [(p, p.detach().clone()) for p in self.learning]
             self._watch_origins()
+        elif any(p.grad is not None for p in self.learning):  # of a backward pass without a step
+            self.compare()
         self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
         return _placeholder((args, kwargs), dim) if self.is_placeholder else None
 
@@ -153,8 +155,12 @@ class PerExampleHooks:
 
         By value: torch does not count what fused optimizers, and writes to `.data`, change.
         """
-        before, self.learning_before = self.learning_before, ()
-        if any(not _have_same_values(parameter, values) for parameter, values in before):
+        self.compare()
+        self.learning_before = ()
+
+    def compare(self) -> None:
+        """The same, and it is compared again later."""
+        if any(not _have_same_values(p, values) for p, values in self.learning_before):
             raise OsoError(MSG_OTHER_OPTIMIZER)
 
     def forget_batch(self) -> None:

@@ -136,6 +136,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self._step_skip_queue.clear()
         self._is_last_step_skipped = False
         if self.hooks is not None:
+            self.hooks.check_unchanged()
             self.hooks.forget_batch()
 
     def attach_step_hook(self, fn: Callable[[DPOptimizer], None]) -> None:
@@ -220,6 +221,8 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self.clip_and_accumulate()
         self._is_last_step_skipped = self._check_skip_next_step()
         if self._is_last_step_skipped:
+            for parameter in self.trained:  # not sanitized, and no other optimizer's
+                parameter.grad = None
             return False
         totals = self._totals
         assert totals is not None

@@ -237,11 +237,15 @@ class AdaptivePrivacyEngine(PrivacyEngine):
 
         Raises:
             OsoError: For a delta outside of (0, 1) or below what the prv accountant resolves, and
-                if the accountant lacks steps of the optimizers' ledgers.
+                if the accountant lacks steps of the optimizers' ledgers, and if another optimizer
+                took the last step.
 
         Warns if the noise is so small that delta does not cover its range.
         """
         check_number("delta", delta, gt=0, lt=1)
+        for optimizer in self.optimizers:
+            if optimizer.hooks is not None and any(p.grad is not None for p in optimizer.trained):
+                optimizer.hooks.compare()
         released = sum(optimizer.ledger.step_count for optimizer in self.optimizers)
         accounted = sum(steps for *_, steps in self.accountant.history)
         if released > accounted:

@@ -94,6 +94,9 @@ def check_module(module: Any, mode: str) -> None:
 
 
 def _problem(layer: nn.Module, mode: str) -> str:
+    for name, value in vars(layer).items():
+        if torch.is_tensor(value) and value.requires_grad and value.is_leaf:
+            return f"{name!r} requires a gradient but is no parameter; make it an nn.Parameter"
     if reads_statistics(layer):
         return ""
     if isinstance(layer, _BatchNorm):  # Opacus accepts those without weights

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_map
 
 from oso_dp.errors import OsoError, failing_as
@@ -233,6 +234,8 @@ class UserModel:
                     f"model: parameter {name!r} contains NaN or infinity; must be finite"
                 )
         engine = GradientEngine(self.recipe(device), make_per_example(loss), precision)
+        if any(map(is_parametrized, self.model.modules())):  # weights that are computed in no layer
+            engine.take_whole_model()
         inputs, targets = zeros(examples, 3)
         weights = self.weights(device)
         pure, empty = copy.deepcopy(self.model).to(device).float(), examples.empty()[0]
