@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.autograd.function import BackwardCFunction
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.layer_gradients import Loss
@@ -62,23 +62,21 @@ def check_loss(
             continue
 
 
-class _Unchecked(TorchDispatchMode):
-    """Notes an operation that may read beyond its tensors where a target is too large."""
-
-    found = False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        self.found |= not func.name().startswith("aten::") or "ctc_loss" in func.name()
-        return func(*args, **(kwargs or {}))
-
-
 def _reads_without_checks(loss: Loss, outputs: Structure, targets: Tensor) -> bool:
-    """Whether unusual targets could end the process: CTC's, and operations of other libraries."""
-    with torch.no_grad(), _Unchecked() as seen:
-        loss(outputs, targets)
-    return seen.found
+    """Whether unusual targets could end the process: CTC's, and functions beyond torch's own."""
+    at = map_tensors(lambda one: one.detach().requires_grad_(one.is_floating_point()), outputs)
+    nodes: list[Any] = [loss(at, targets).grad_fn]
+    seen = set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name()
+        if isinstance(node, BackwardCFunction) or "CtcLoss" in name or "CppNode" in name:
+            return True
+        nodes += [one for one, _ in node.next_functions]
+    return False
 
 
 def singles(count: int) -> list[slice]:
