@@ -16,7 +16,7 @@ from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.structured import Structure, map_tensors, select, tensors_of
 
 EXAMPLES: Final = 3
-RANDOM_DRAWS: Final = 20  # what mixes in one draw of two is overlooked once in a million models
+RANDOM_DRAWS: Final = 20  # what mixes in one draw of two passes in one model of a million
 _TOKENS: Final = 16  # below it are most tokens of padding
 _TOKEN_BATCHES: Final = 2
 _LARGE: Final = 1e4

@@ -146,9 +146,16 @@ def _perturb(model: nn.Module) -> None:
 
 
 def _draws_random(model: nn.Module, inputs: Structure) -> bool:
-    """Whether it draws from torch's generator, in whose absence outputs repeat."""
-    before = torch.get_rng_state()
-    return not _is_deterministic(model, inputs) or not torch.equal(before, torch.get_rng_state())
+    """Whether two calls have different outputs, or move one of torch's generators on."""
+    before = _random_states()
+    repeats = _is_deterministic(model, inputs)
+    return not (repeats and all(map(torch.equal, before, _random_states())))
+
+
+def _random_states() -> list[Tensor]:
+    """Of the CPU's generator, and of each GPU's if there are any in use."""
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *of_gpus]
 
 
 def _check_random_draws(model: nn.Module, inputs: Structure) -> None:
@@ -168,6 +175,8 @@ def _check_random_draws(model: nn.Module, inputs: Structure) -> None:
 
 
 def _check_mixing(model: nn.Module, inputs: Structure) -> None:
+    """OsoError if outputs depend on other examples, for some tokens or in large batches."""
+
     def outputs(batch: Structure) -> list[Tensor]:
         return _outputs(model, batch) or []
 
