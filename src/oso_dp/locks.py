@@ -1,4 +1,4 @@
-"""Folder locks between processes, which the system releases when their process ends."""
+"""Locks between processes, which the system releases when their process ends."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error, make_folder
 
-LOCK = ".lock"  # file name in the locked folder
+LOCK = ".lock"  # file name in a locked folder, ending of the name beside a locked file
 
 
 @contextmanager
@@ -32,10 +32,10 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def only_one(folder: Path, message: str) -> Iterator[None]:
-    """Lock the folder (created if absent) in the block; OsoError(message) if it is locked."""
-    make_folder(folder)
-    held = try_lock(folder / LOCK)
+def only_one(path: Path, message: str) -> Iterator[None]:
+    """Hold the lock (folder created if absent) in the block; OsoError(message) if it is held."""
+    make_folder(path.parent)
+    held = try_lock(path)
     if held is None:
         raise OsoError(message)
     try:

@@ -271,7 +271,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_kept(spoilt, train, tmp_pat
     with pytest.raises(OsoError, match="not a checkpoint of train_private, or damaged"):
         train(**SEEDED, checkpoint=path)
     assert path.read_bytes() == content
-    assert os.listdir(tmp_path) == ["state"]
+    assert sorted(os.listdir(tmp_path)) == ["state", "state.lock"]
 
 
 @pytest.mark.parametrize(("option", "fewest"), [({}, 18), ({"checkpoint_every": 10}, 3)])
@@ -289,6 +289,22 @@ def test_a_checkpoint_is_written_during_the_training(option, fewest, train, tmp_
     train(**options, **option, optimizer=lambda model: Watched(model.parameters(), lr=0.1))
     assert len(written) == 40
     assert fewest <= len({*written}) - 1 <= 20
+
+
+def test_a_checkpoint_is_used_by_one_training_at_a_time(train, tmp_path) -> None:
+    """Two would both release the remaining steps, of which the file counts one training's."""
+    path, refused, told = tmp_path / "state", [], []
+
+    def start_another(evaluation) -> None:
+        with pytest.raises(OsoError) as error:
+            train(**SEEDED, checkpoint=path, callbacks=[told.append])
+        refused.append(str(error.value))
+
+    first = train(**SEEDED, evaluate_every=3, checkpoint=path, callbacks=[start_another])
+    assert {*refused} == {f"checkpoint: {path}: another training uses it; wait for it"}
+    assert told == []
+    again = train(**SEEDED, evaluate_every=3, checkpoint=path)
+    assert again.ledger == first.ledger
 
 
 def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:

@@ -8,15 +8,37 @@ the same: that is up to the caller.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
+from oso_dp.locks import LOCK, only_one
+from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.training.checkpoint import load_checkpoint
 
 FORMAT = "oso private training 1"
+
+
+@contextmanager
+def only_training(checkpoint: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Lock the checkpoint in the block; OsoError if another training holds it.
+
+    Two at once would both release the remaining steps, of which the file counts one training's.
+    """
+    if checkpoint is None or ProcessGroup.current().rank > 0:
+        yield
+        return
+    path = Path(checkpoint)
+    if not path.parent.is_dir():
+        raise OsoError(f"checkpoint: {path}: no folder {path.parent}")
+    if os.path.lexists(path) and not path.is_file():
+        raise OsoError(f"checkpoint: {path}: not a file")
+    lock = path.with_name(path.name + LOCK)
+    with only_one(lock, f"checkpoint: {path}: another training uses it; wait for it"):
+        yield
 
 
 def read_stored(path: Path) -> dict[str, Any] | None:
@@ -25,11 +47,7 @@ def read_stored(path: Path) -> dict[str, Any] | None:
     A damaged one is not set aside: its steps were released, and a new start would not count them.
     """
     if not os.path.lexists(path):
-        if not path.parent.is_dir():
-            raise OsoError(f"checkpoint: {path}: no folder {path.parent}")
         return None
-    if not path.is_file():
-        raise OsoError(f"checkpoint: {path}: not a file")
     try:
         content = load_checkpoint(path, FORMAT, "cpu")
     except OsoError as error:

@@ -17,6 +17,7 @@ from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.callbacks import Evaluation
+from oso_dp.api.checkpoints import only_training
 from oso_dp.api.datasets import open_examples
 from oso_dp.api.defaults import resolve_method_options
 from oso_dp.api.model import PrivateModel
@@ -204,7 +205,10 @@ def train_private(
         checkpoint_every=checkpoint_every,
     )
     check_effects(options.method, optimizer, learning_rate, momentum)
-    with open_examples(data, options.torch_device()) as examples:
+    with (
+        only_training(options.checkpoint),
+        open_examples(data, options.torch_device()) as examples,
+    ):
         replaced: tuple[str, ...] = ()
         if fix:
             model, replaced = without_batch_norm(model)

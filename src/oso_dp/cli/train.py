@@ -23,7 +23,7 @@ def train(
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed job resumes when restarted."""
     from oso_dp.cli.printing import Progress
-    from oso_dp.locks import only_one
+    from oso_dp.locks import LOCK, only_one
     from oso_dp.results.collect import finished_runs
     from oso_dp.results.conflicts import check_budget_unspent, check_same_search
     from oso_dp.results.read import is_store
@@ -61,7 +61,7 @@ def train(
     from oso_dp.training.job import run_job
 
     # A cluster job that outlived its study may still write here.
-    lock = only_one(output, f"--output: {output}; another job writes to it; wait for it")
+    lock = only_one(output / LOCK, f"--output: {output}; another job writes to it; wait for it")
     with lock, reserve_gpu(planned.device):
         if planned.device == "cuda" and not torch.cuda.is_available():
             raise OsoError("device: cuda; no CUDA device is visible; must be cpu")
