@@ -11,7 +11,7 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.api.statement import Statement
-from oso_dp.errors import OsoError
+from oso_dp.errors import OsoError, warn_once
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -50,6 +50,26 @@ def test_a_training_keeps_and_uses_its_budget(train, delta) -> None:
 
 
 SMALL = {"batch_size": 400, "epochs": 1}
+
+
+@pytest.mark.parametrize(
+    ("delta", "users", "line"),
+    [
+        (1 / 400, False, "one random example of 400 in full satisfies delta = 1 / 400"),
+        (0.3, False, "delta: 0.3; should be far below 1 / 400"),
+        (0.0024, False, ""),
+        (0.0024, True, ""),
+        (0.02, True, "one random user of 50 in full satisfies delta = 1 / 50"),
+    ],
+)
+def test_a_delta_that_allows_a_release_is_told(train, search, delta, users, line, caplog) -> None:
+    given = {"users": torch.arange(400) % 50, "batch_size": 50} if users else SMALL
+    for call in (train, search):
+        warn_once.cache_clear()
+        caplog.clear()
+        call(delta=delta, **{**given, "epochs": 1})
+        assert ("satisfies delta" in caplog.text) == bool(line)
+        assert line in caplog.text
 
 
 def test_statement_says_delta_unrounded(train, search, data) -> None:

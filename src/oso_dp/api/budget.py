@@ -1,5 +1,6 @@
 """Calibration of the noise multiplier to a budget, or to what is left of a partly spent one."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +9,12 @@ from oso_dp.accounting.accountants import CALIBRATING, compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.api.arguments import as_plain
-from oso_dp.errors import OsoError
+from oso_dp.errors import OsoError, warn_once
 from oso_dp.methods.option_checks import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
+_log = logging.getLogger(__name__)
 _MIN_NOISE, _MAX_NOISE, _LOG_TOLERANCE = 0.05, 1e4, 1e-4
 
 
@@ -37,6 +39,15 @@ class Budget:
         if self.accountant not in CALIBRATING:
             allowed = ", ".join(CALIBRATING)
             raise OsoError(f"accountant: {self.accountant!r}; must be one of {allowed}")
+
+    def warn_of_large_delta(self, sampling: PoissonSampling, records: int) -> None:
+        """Warn if the guarantee would allow the release of one random record in full."""
+        if self.delta * records >= 1:
+            warn_once(
+                _log,
+                f"delta: {self.delta!r}; should be far below 1 / {records}: releasing one random "
+                f"{sampling.unit.name} of {records} in full satisfies delta = 1 / {records}",
+            )
 
 
 def remaining_noise_multiplier(

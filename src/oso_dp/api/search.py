@@ -188,6 +188,7 @@ def search_private(
         user_model = UserModel(model)
         name = uuid4().hex if options.seed is None else f"search {options.seed}"
         first = Trainer(user_model, loss, examples, options, name)
+        budget.warn_of_large_delta(first.sampling, first.records)
         randomness = get_source(options.randomness)
         scorer: Scorer
         if validation is not None and options.users is not None:

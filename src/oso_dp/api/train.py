@@ -217,6 +217,7 @@ def train_private(
             user_model = _earlier_model(user_model, resume_from)
         run_id = uuid4().hex if seed is None else f"private {seed}"
         trainer = Trainer(user_model, loss, examples, options, run_id, resume_from)
+        budget.warn_of_large_delta(trainer.sampling, trainer.records)
         if resume_from is not None:
             _check_start(resume_from, start, trainer.run)
         spent = (
