@@ -393,3 +393,29 @@ def test_a_parametrized_layer_is_trained(train, layer: nn.Module) -> None:
     trained = train(model=nn.Sequential(layer))
     assert trained.status == "finished"
     assert not torch.equal(nn.utils.parameters_to_vector(trained.model.parameters()), before)
+
+
+class Recurrent(nn.Module):
+    """Sequences of three numbers each, as the layer gets them."""
+
+    def __init__(self, pack) -> None:
+        super().__init__()
+        self.pack, self.layer, self.last = pack, nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.layer(self.pack(inputs.unflatten(1, (2, 3))))[1][0].flatten(0, -2))
+
+
+def packed(inputs: Tensor) -> nn.utils.rnn.PackedSequence:
+    return nn.utils.rnn.pack_padded_sequence(
+        inputs, torch.full((len(inputs),), 2), batch_first=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("pack", "given"), [(packed, "PackedSequence"), (lambda inputs: inputs[:, 0], r"shape \(")]
+)
+def test_what_is_no_batch_of_sequences_is_refused(train, pack, given: str) -> None:
+    line = f"model: a LSTM is called with {given}.*; must be a batch of padded sequences"
+    with pytest.raises(OsoError, match=line):
+        train(model=Recurrent(pack))

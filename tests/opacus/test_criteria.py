@@ -338,3 +338,9 @@ def test_a_criterion_of_probabilities_alone_is_taken(mode) -> None:
     inputs, labels = examples(count=BATCH)
     made.step(inputs, (labels > 0).float())
     assert made.optimizer.ledger.step_count == 1
+
+
+def test_losses_of_one_column_are_refused_with_what_to_do() -> None:
+    made = make(mode="ghost", model=nn.Linear(INPUTS, 1), criterion=nn.MSELoss())
+    inputs, labels = examples(count=BATCH)
+    refused(lambda: made.step(inputs, labels[:, None].float()), "flatten outputs and targets", made)

@@ -126,9 +126,12 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _recurrent(layer: nn.RNNBase, product: Product, input: Any, hx: Any = None) -> Any:
     if not isinstance(input, Tensor) or input.dim() != 3:
+        given = type(input).__name__
+        if isinstance(input, Tensor):
+            given = f"shape {tuple(input.shape)}"
         raise OsoError(
-            f"model: a {type(layer).__name__} is called without a batch of sequences; must be "
-            "[N, T, I]"
+            f"model: a {type(layer).__name__} is called with {given}; must be a batch of padded "
+            "sequences, [N, T, I]"
         )
     given = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
     values, lasts = input, []

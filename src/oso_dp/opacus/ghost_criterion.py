@@ -71,7 +71,8 @@ class GhostCriterion(DPLossFastGradientClipping):
         if losses.dim() != 1:
             raise OsoError(
                 f"criterion: returned losses of shape {tuple(losses.shape)} with reduction='none'; "
-                "must return one loss per example, [B]"
+                "must return one loss per example, [B]: flatten outputs and targets of one column, "
+                "average the losses of an example"
             )
         has_all = self.module.example_count in (None, len(losses))  # else `backward` raises
         if has_all and not self.checked and len(losses) > 1:
