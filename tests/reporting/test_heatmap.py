@@ -226,12 +226,14 @@ def test_a_small_file_keeps_every_methods_colour():
         assert np.abs(shades - wanted).max(axis=1).min() <= 10, method
 
 
+@pytest.mark.parametrize("method", ["fixed_threshold", "fixed_threshold_per_layer"])
 @pytest.mark.parametrize("dataset", ["mnist", "ag_news_partial"])
-def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset):
+def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset, method):
+    """Also of a method that the paper does not have."""
     for rate in (0.1, 1.0, 10.0):
         for threshold in (0.1, 1.0, 10.0):
             more = {"learning_rate": rate, "threshold": threshold, "values": (0.5,)}
-            store.add(dataset=dataset, method="fixed_threshold", k=3, **more)
+            store.add(dataset=dataset, method=method, k=3, **more)
     s = study(store)
     assert grid_figure(s, dataset, 3).draw() is not None
     assert judge_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]

@@ -126,11 +126,10 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _recurrent(layer: nn.RNNBase, product: Product, input: Any, hx: Any = None) -> Any:
     if not isinstance(input, Tensor) or input.dim() != 3:
-        given = type(input).__name__
-        if isinstance(input, Tensor):
-            given = f"shape {tuple(input.shape)}"
+        is_tensor = isinstance(input, Tensor)
+        what = f"shape {tuple(input.shape)}" if is_tensor else type(input).__name__
         raise OsoError(
-            f"model: a {type(layer).__name__} is called with {given}; must be a batch of padded "
+            f"model: a {type(layer).__name__} is called with {what}; must be a batch of padded "
             "sequences, [N, T, I]"
         )
     given = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)

@@ -1,4 +1,4 @@
-"""Heat maps of complete grids: rho x C of FixedThreshold, rho x gamma of FixedQuantile."""
+"""Heat maps of complete grids over rho and C, or rho and gamma."""
 
 import math
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def grid_figure(study: ResultSet, dataset: str, k: int) -> FigureSpec:
     panels = [
         (method, epsilon)
         for (method, epsilon), cell in points.groupby(["method", "epsilon"])
-        if method in AXES
+        if vertical_axis(method)
         and len(cell) >= _MIN_FRACTION * (study.grid_size(dataset, method, k) or np.inf)
     ]
     # A figure with one sufficiently complete grid shows all grids.
@@ -64,8 +64,13 @@ def grid_figure(study: ResultSet, dataset: str, k: int) -> FigureSpec:
     )  # fmt: skip
 
 
-# Methods with two hyperparameters -> the one on the y axis; rho is on the x axis.
-AXES = {"fixed_threshold": "threshold", "fixed_quantile": "quantile"}
+def vertical_axis(method: str) -> str | None:
+    """The hyperparameter that a method's grid searches beside rho, None unless there is one."""
+    axes = labels.searched_axes(method)
+    others = [axis for axis in axes if axis != "learning_rate"]
+    return others[0] if len(axes) == 2 and len(others) == 1 else None
+
+
 _NAMES = {"threshold": "threshold C", "quantile": "quantile γ"}
 _NOT_RUN, _NO_VALUE = "#F2F2F2", "#B8B8B8"
 # The markers fit into each other; the dark edge is visible on bright cells and on white.
@@ -80,9 +85,12 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
 
     points: rows of `values.grid_points` of one data set at one k, in the printed unit. best: the
     paper's best points, columns method, epsilon, learning_rate, threshold, quantile. None without
-    points of a method of `AXES`.
+    points of a method that searches rho and one more hyperparameter.
     """
-    points = points[points["method"].isin(AXES)].dropna(subset="epsilon")
+    axes_of = {
+        method: axis for method in points["method"].unique() if (axis := vertical_axis(method))
+    }
+    points = points[points["method"].isin(axes_of)].dropna(subset="epsilon")
     if points["mean"].notna().sum() == 0:
         return None
     methods = labels.sort_methods(points["method"].unique())
@@ -94,7 +102,7 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
     )  # one scale for all panels, a column for each value
     whole = 0  # cells of the panels, run or not
     for row, method in zip(axes, methods, strict=True):
-        upward = AXES[method]
+        upward = axes_of[method]
         of_method = points[points["method"] == method]
         y = sorted(of_method[upward].unique())
         whole += len(x) * len(y) * len(epsilons)
