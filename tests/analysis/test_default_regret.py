@@ -97,7 +97,7 @@ def test_the_page_names_the_surest_first(filled, study):
     assert "over the 2 pairs" in text
     first, second = table.splitlines()[2:]
     assert first == "| AdamWOSM | 0.9 | MNIST, ε = 3 |"
-    assert second == "| Online | 1.5 | AG News partial, ε = 9 |"
+    assert second == "| Online | 1.5 | AG News subset, ε = 9 |"
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm", "auto_s"])

@@ -101,7 +101,7 @@ def test_the_part_is_prepared(partial):
 
 
 def test_the_part_never_passes_for_the_whole(shared, tmp_path):
-    assert DATASETS["ag_news_partial"].title == "AG News partial (n = 66,994)"
+    assert DATASETS["ag_news_partial"].title == "AG News subset (n = 66,994)"
     with pytest.raises(OsoError, match=r"train\.csv\.gz: missing"):
         prepare_dataset("ag_news", tmp_path / "x.npz", shared / "data")
     for name in ("test.csv", "train_partial.csv.gz"):

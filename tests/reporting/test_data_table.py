@@ -85,7 +85,7 @@ def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
     table = data_table(replace(study(store), known_words=read_vocabulary_coverage(tmp_path)))
     cells = lines(table)
     assert cells["Dataset Size", "ours"]["AG News"] == "120000"
-    mine = {key: values["AG News partial"] for key, values in cells.items()}
+    mine = {key: values["AG News subset"] for key, values in cells.items()}
     assert mine["Dataset Size", "ours"] == str(DATASETS["ag_news_partial"].examples)
     assert (mine["Dataset Size", "paper"], mine["Dataset Size", "verdict"]) == ("–", "–")
     assert mine["Words with a vector, train", "ours"] == "90.1 %"

@@ -130,7 +130,7 @@ _ALL = (
     ),
     DatasetSpec(
         name="ag_news_partial",
-        title="AG News partial (n = 66,994)",
+        title="AG News subset (n = 66,994)",
         examples=66_994,
         test_examples=7_600,
         input_shape=(15 * DIMENSIONS,),

@@ -38,7 +38,9 @@ def check_engine(accountant: Any, secure_mode: bool) -> None:
     if accountant not in ACCOUNTANTS:
         raise OsoError(f"accountant: {accountant!r}; must be one of {', '.join(ACCOUNTANTS)}")
     if secure_mode and find_spec("torchcsprng") is None:
-        raise OsoError("secure_mode: needs the package torchcsprng; install it")
+        raise OsoError(
+            "secure_mode: needs the package torchcsprng, built for this version of torch"
+        )
 
 
 def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:

@@ -21,13 +21,13 @@ class DefaultConfig:
     constants: Mapping[str, float] = field(default_factory=dict)  # options of the method, by name
 
 
-_TRIALS = "single trials on MNIST and on the part of AG News"
+_TRIALS = "single trials on MNIST and on the AG News subset"
 _SEEN = ("mnist", "ag_news_partial")
 # Data sets of the papers that chose a default; ag_news_partial is a subset of ag_news.
 _PAPERS = ("mnist", "fashion_mnist", "ag_news", "ag_news_partial")
 # The method and its linear decay were designed on these data sets.
 _ALPHA = f"alpha is Adam's usual one, the method was made by {_TRIALS}"
-_SCALE = "scale and first distance: single trials on the demo's digits, AG News (part), MNIST"
+_SCALE = "scale and first distance: single trials on the demo's digits, the AG News subset, MNIST"
 _FALLING = {"schedule": "linear"}
 _AVERAGED = {"averaging": 0.9999}  # De et al. (2022)
 

@@ -57,7 +57,7 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
             counts = {word: int((found == word).sum()) for word in decided}
             left = int((found != verdicts.NOT_RUN).sum()) - sum(counts.values())
             parts_text = [f"{number} {word}" for word, number in counts.items() if number]
-            parts_text += [f"{left} without a verdict yet"] if left else []
+            parts_text += [f"{left} undecided"] if left else []
             if parts_text:
                 parts.append(f"on {labels.dataset_short(dataset)} {_listed(parts_text)}")
         opening = (
