@@ -15,7 +15,7 @@ from oso_dp.results.read import read_results
 from oso_dp.scheduler import scheduling
 from oso_dp.scheduler.__main__ import main
 from oso_dp.scheduler.priorities import list_jobs, rank_runs
-from oso_dp.scheduler.scheduling import Scheduler
+from oso_dp.scheduler.scheduling import Scheduler, task_of
 from oso_dp.scheduler.shard_store import ShardStore
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import Plan, make_plan_with_noise, read_plan, write_plan
@@ -171,8 +171,8 @@ def make(plan, machine, said, tmp_path) -> Callable[..., Scheduler]:
         jobs = [job for job in list_jobs([other.pop("plan", plan)]) if only in job.cohort.name]
         shared: dict[str, Any] = {
             "levels": rank_runs(jobs),
-            "planned_seconds": {"glyphs": 1.0},
-            "parallel_runs": {"glyphs.npz": parallel},
+            "planned_seconds": dict.fromkeys({task_of(job.cohort) for job in jobs}, 1.0),
+            "parallel_runs": dict.fromkeys({task_of(job.cohort) for job in jobs}, parallel),
             "store": other.get("store") or ShardStore(tmp_path / "out"),
             "load_arrays": lambda data_file: None,
             "deadline": machine.now + seconds,

@@ -256,7 +256,26 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
     asked += ["--data", tmp_path, *(["--parallel-runs", given] if given else [])]
     options = make_parser().parse_args([*map(str, asked)])
     made = module.make_scheduler(options, 0.0, SignalRecorder())
-    assert made.parallel_runs == {plan.cohorts[0].data_file: runs}
+    assert made.parallel_runs == {(dataset, model): runs}
+
+
+def test_two_models_on_one_data_set_have_their_own_times(tmp_path) -> None:
+    from oso_dp.scheduler import __main__ as module
+    from oso_dp.signals import SignalRecorder
+
+    asked = ["--minutes", "1", "--results", tmp_path / "out", "--data", tmp_path, "--device", "cpu"]
+    asked += ["--plan"]
+    for model, seconds in (("bag_of_words", 0.01), ("bag_of_words_25", 0.5)):
+        section = {"model": model, "epsilons": [3], "seconds_per_step": seconds}
+        plan = make_plan(datasets={"ag_news": section})
+        write_plan(plan, tmp_path / f"{model}.json")
+        (tmp_path / plan.cohorts[0].data_file).touch()
+        asked += [tmp_path / f"{model}.json"]
+    options = make_parser().parse_args([*map(str, asked)])
+    made = module.make_scheduler(options, 0.0, SignalRecorder())
+    assert made.planned_seconds == {
+        ("ag_news", "bag_of_words"): 0.01, ("ag_news", "bag_of_words_25"): 0.5
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.scheduler.conftest import RUNS, KilledError, list_runs, make_plan
 
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import list_jobs, rank_runs
-from oso_dp.scheduler.scheduling import HELD, Scheduler
+from oso_dp.scheduler.scheduling import HELD, Scheduler, task_of
 from oso_dp.scheduler.shard_store import ShardStore, list_stores
 from oso_dp.training.job import ResultRows
 from oso_dp.training.provenance import device_name
@@ -107,13 +107,15 @@ def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
     (cohort,) = (one for one in plan.cohorts if one.method == "fixed_threshold")
     changes = [{"wall_seconds": 60.0}, {"wall_seconds": 20.0}]
     changes += [{"device": "GPU", "wall_seconds": 0.1}, {"wall_seconds": None}]
+    changes += [{"model": "smaller", "wall_seconds": 0.1}]
     changes += [{"status": "diverged", "diverged_at": 1, "wall_seconds": 0.2}]
     group = cohort.runs[: len(changes)]
     store = ShardStore(tmp_path)
     here = {"device": device_name("cpu")}
     rows = [run_row(cohort, run) | here | more for run, more in zip(group, changes, strict=True)]
     store.finish(store.start(cohort, group), ResultRows(rows, []))
-    made = Scheduler(rank_runs(list_jobs([plan])), {"glyphs": 7.0}, {}, store, lambda _: None, 0.0)
+    levels, planned = rank_runs(list_jobs([plan])), {task_of(cohort): 7.0}
+    made = Scheduler(levels, planned, {}, store, lambda _: None, 0.0)
     assert made._run_seconds(cohort) == 70.0
     made._refresh()
     assert made._run_seconds(cohort) == 20.0

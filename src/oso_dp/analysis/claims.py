@@ -261,8 +261,8 @@ CLAIMS = (
     ),
     Claim(
         "C10",
-        "At every iteration C has a fairly prominent optimal value (our reading: the cosine of true "
-        "and sanitized gradient is there at least 1.1 times that at both ends of the range).",
+        "At every iteration C has a fairly prominent optimal value (our reading: there the cosine "
+        "of true and sanitized gradient is at least 1.1 times that at both ends of the range).",
         "Introduction, Figure 1",
         ("mnist",),  # the paper's figure does not name its data
         prominent_optimum,

@@ -23,7 +23,7 @@ from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_nu
 from oso_dp.results.conflicts import check_budget_unspent, check_same_search_among
 from oso_dp.results.read import is_store
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
-from oso_dp.scheduler.scheduling import Scheduler
+from oso_dp.scheduler.scheduling import Scheduler, task_of
 from oso_dp.scheduler.shard_store import ShardStore, list_stores
 from oso_dp.signals import SignalRecorder
 from oso_dp.study.grid import paper_best_runs
@@ -128,10 +128,14 @@ def make_scheduler(
 
     scheduler = Scheduler(
         rank_runs(jobs, priorities, {run for one in cohorts for run in paper_best_runs(one)}),
-        {dataset: s for plan in plans for dataset, s in plan.seconds_per_step.items()},
         {
-            file: options.parallel_runs or _parallel_runs(cohort.model, device)
-            for file, cohort in users.items()
+            task_of(cohort): plan.seconds_per_step[cohort.dataset]
+            for plan in plans
+            for cohort in plan.cohorts
+        },
+        {
+            task_of(job.cohort): options.parallel_runs or _parallel_runs(job.cohort.model, device)
+            for job in jobs
         },
         store,
         load_arrays,

@@ -17,10 +17,15 @@ from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.training.job import run_job
 from oso_dp.training.provenance import device_name
 
+Task = tuple[str, str]  # data set and model, of which a step has one cost for each method
 SLACK = 1.05  # factor on an estimated time
 WARMUP_SECONDS, WARMUP_FRACTION = 1.0, 0.02  # of a measurement; the latter of the time left
 POLL_SECONDS, STATUS_SECONDS = 5.0, 180.0
 HELD, LATE = "another process holds this cohort", "cannot end before the deadline"
+
+
+def task_of(cohort: Cohort) -> Task:
+    return cohort.dataset, cohort.model
 
 
 class OutOfTimeError(InterruptedByUser):
@@ -37,8 +42,8 @@ class Scheduler:
     """
 
     levels: Sequence[Sequence[Selection]]
-    planned_seconds: Mapping[str, float]  # of a step, by data set
-    parallel_runs: dict[str, int]  # by data file
+    planned_seconds: Mapping[Task, float]  # of a step
+    parallel_runs: dict[Task, int]
     store: ShardStore
     load_arrays: Callable[[str], Arrays]  # by data file
     deadline: float  # on `clock`
@@ -48,8 +53,7 @@ class Scheduler:
     cpu_clock: Callable[[], float] = time.process_time
     sleep: Callable[[float], None] = time.sleep
     say: Callable[[str], None] = print
-    # Seconds of a step and run, by data set and method.
-    throughput: dict[tuple[str, str], float] = field(default_factory=dict)
+    throughput: dict[tuple[Task, str], float] = field(default_factory=dict)  # by method, seconds
     set_aside: set[Group] = field(default_factory=set)  # groups that are not tried again
     _reported_at: dict[str, float] = field(default_factory=dict)  # by reason to wait
 
@@ -90,17 +94,21 @@ class Scheduler:
         rows = self.store.runs
         rows = rows[(rows["device"] == device_name(self.device)) & (rows["status"] == "finished")]
         seconds = (rows["wall_seconds"] / rows["steps"])[rows["wall_seconds"] > 0].astype(float)
-        for key, fastest in seconds.groupby([rows["dataset"], rows["method"]]).min().items():
-            self._note(key, fastest)
+        keys = [rows[name] for name in ("dataset", "model", "method")]
+        for (dataset, model, method), fastest in seconds.groupby(keys).min().items():
+            self._note((dataset, model), method, fastest)
 
-    def _note(self, key: tuple[str, str], seconds: float) -> None:
+    def _note(self, task: Task, method: str, seconds: float) -> None:
+        """Note the seconds of a step and run."""
+        key = task, method
         self.throughput[key] = min(seconds, self.throughput.get(key, math.inf))
 
     def _run_seconds(self, cohort: Cohort, planned: bool = True) -> float:
-        """As measured for its method, else the slowest on its data set, else as planned or 0."""
-        like = [seconds for (data, _), seconds in self.throughput.items() if data == cohort.dataset]
-        other = max(like, default=self.planned_seconds[cohort.dataset] if planned else 0.0)
-        return cohort.steps * self.throughput.get((cohort.dataset, cohort.method), other)
+        """As measured for its method, else the slowest of its task, else as planned or 0."""
+        task = task_of(cohort)
+        like = [seconds for (other, _), seconds in self.throughput.items() if other == task]
+        slowest = max(like, default=self.planned_seconds[task] if planned else 0.0)
+        return cohort.steps * self.throughput.get((task, cohort.method), slowest)
 
     def _order(self) -> Iterator[Selection]:
         """All missing runs; in each level the cheapest first."""
@@ -140,7 +148,7 @@ class Scheduler:
     def _list_groups(self, cohort: Cohort, missing: Sequence[Run]) -> Iterator[Group]:
         """Started groups, then the largest that ends in time. The cohort must be claimed."""
         yield from (g for g in self.store.list_started(cohort) if g not in self.set_aside)
-        size = min(self.parallel_runs[cohort.data_file], len(missing))
+        size = min(self.parallel_runs[task_of(cohort)], len(missing))
         while size:
             group = tuple(missing[:size])
             needed = SLACK * size * self._run_seconds(cohort, planned=False)
@@ -164,7 +172,7 @@ class Scheduler:
                 raise OsoError(
                     f"{cohort.name}: the device has too little memory for a single run"
                 ) from None
-            self.parallel_runs[cohort.data_file] = len(group) // 2
+            self.parallel_runs[task_of(cohort)] = len(group) // 2
             self.say(f"{text}: exceeds the device's memory; next {len(group) // 2} in parallel")
             return
         else:
@@ -173,7 +181,7 @@ class Scheduler:
             if watch.step < cohort.steps:  # all diverged: fewer and fewer runs took these steps
                 return
         if watch.per_step:
-            self._note((cohort.dataset, cohort.method), watch.per_step / len(group))
+            self._note(task_of(cohort), cohort.method, watch.per_step / len(group))
 
 
 class _Watch:

@@ -28,7 +28,7 @@ from oso_dp.training.job import ResultRows
 Group = tuple[Run, ...]
 DIGEST = "[0-9a-f]" * 12  # a pattern
 MAX_LIST_BYTES = 1 << 20  # of a group's runs.json; 64 runs take 2 kB
-_COLUMNS = ["run_id", "dataset", "method", "device", "steps", "status", "wall_seconds"]
+_COLUMNS = ["run_id", "dataset", "model", "method", "device", "steps", "status", "wall_seconds"]
 
 
 def list_stores(folder: Path, names: str = "[!.]*") -> list[Path]:
