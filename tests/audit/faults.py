@@ -32,7 +32,7 @@ from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.training import loop, user_updates
 
 
-def _no_noise(name: str) -> AbstractContextManager[Any]:
+def _no_noise(kind: str) -> AbstractContextManager[Any]:
     right = Mechanism._add_noise
 
     def add_noise(
@@ -40,7 +40,7 @@ def _no_noise(name: str) -> AbstractContextManager[Any]:
     ) -> list[Tensor]:
         noised = right(self, totals, queries, *rest)
         return [
-            total if query.name == name else one
+            total if query.kind == kind else one
             for total, one, query in zip(totals, noised, queries, strict=True)
         ]
 
@@ -109,13 +109,16 @@ def _unscaled_noise() -> AbstractContextManager[Any]:
 
 
 def _small_norms() -> AbstractContextManager[Any]:
-    right = BatchGradients.norms
+    right = BatchGradients._take_gradients
 
-    def norms(self: BatchGradients) -> Tensor:
+    def take_gradients(self: BatchGradients) -> Tensor:
         # In training's precision alone: else the start of a training would refuse it.
-        return right(self) / (4 if self.flat.dtype == torch.float32 else 1)
+        scale = 4 if self.flat.dtype == torch.float32 else 1
+        norms = right(self) / scale
+        self._layer_norms = {name: norm / scale for name, norm in self._layer_norms.items()}
+        return norms
 
-    return patch.object(BatchGradients, "norms", norms)
+    return patch.object(BatchGradients, "_take_gradients", take_gradients)
 
 
 def _repeated_examples() -> AbstractContextManager[Any]:
@@ -143,7 +146,7 @@ def _deviation_booked() -> AbstractContextManager[Any]:
     def record(self: Ledger, queries: tuple[SumQuery, ...]) -> None:
         booked = [
             SumQuery(query.name, query.noise_multiplier * THRESHOLD)
-            if query.name == "clipped_gradient"
+            if query.name.startswith("clipped_gradient")
             else query
             for query in queries
         ]

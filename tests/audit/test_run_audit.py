@@ -21,7 +21,7 @@ from oso_dp.audit.experiments import (
     many_runs,
     noise_multiplier,
     one_run,
-    queries_of_method,
+    query_kinds,
 )
 from oso_dp.audit.models import MODELS
 from oso_dp.audit.run_audit import AuditFinding, private_methods, run_audit, run_one_audit
@@ -94,9 +94,7 @@ def test_both_experiments_see_missing_noise() -> None:
     ids=FAULTS,
 )
 def test_each_fault_is_seen(fault) -> None:
-    method = next(
-        name for name in ("online", "fixed_quantile") if fault.query in queries_of_method(name)
-    )
+    method = next(name for name in ("online", "fixed_quantile") if fault.query in query_kinds(name))
     # A number cannot tell thousands of canaries apart, so it takes runs with one.
     runs = 60 if fault.query == "unclipped_count" else 5
     finding = run_one_audit(method, fault, runs, model=fault.model)
@@ -106,7 +104,7 @@ def test_each_fault_is_seen(fault) -> None:
 
 def test_every_fault_concerns_some_private_method() -> None:
     assert set(private_methods()) == {"online", "fixed_quantile", "adam_wosm", "fixed_threshold"}
-    asked = set.union(*(queries_of_method(method) for method in private_methods()))
+    asked = set.union(*(query_kinds(method) for method in private_methods()))
     assert {fault.query for fault in FAULTS.values()} == asked
 
 
@@ -122,6 +120,11 @@ def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeyp
         ("fixed_quantile", gradient, 4, 3, "", "linear"),
         ("fixed_quantile", count, 4, 3, "", "linear"),
     ]
+    # A query of one layer has the kind of one of the whole gradient.
+    (_, planted) = run_audit(["fixed_threshold_per_layer"], [gradient, count])
+    assert planted[1] is gradient
+    with pytest.raises(OsoError, match="no fault affects fixed_threshold on the model 'linear'"):
+        next(run_audit(["fixed_threshold"], [count]))
     masks = FAULTS["norms_of_other_masks"]
     assert list(run_audit(["online"], [gradient, masks], 5, 4, model="dropout")) == [
         ("online", None, 5, 0, "", "dropout"),

@@ -147,12 +147,12 @@ def many_runs(method: str, runs: int, seed: int, train: Train = StudyBackend()) 
     return CanaryScores(claimed, by_presence[True], by_presence[False])
 
 
-def queries_of_method(name: str) -> set[str]:
-    """The names of a method's queries per step."""
+def query_kinds(name: str) -> set[str]:
+    """The kinds of a method's queries per step."""
     one = torch.ones(1)
     nu = noise_multiplier(ONE_RUN)
     state = State(torch.zeros(1, 1), one, one, one, nu, ONE_RUN.batch_size, layers={"linear": 1})
-    return {query.name for query in _method(name).queries(state)}
+    return {query.kind for query in _method(name).queries(state)}
 
 
 def _method(name: str) -> Method:

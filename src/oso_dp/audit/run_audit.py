@@ -21,7 +21,7 @@ from oso_dp.audit.experiments import (
     StudyBackend,
     many_runs,
     one_run,
-    queries_of_method,
+    query_kinds,
 )
 from oso_dp.audit.opacus_backend import OpacusBackend
 from oso_dp.errors import OsoError
@@ -130,13 +130,15 @@ def run_audit(
             )
     jobs: list[tuple[str, Fault | None, int, int, str, str]] = []
     for method in methods:
-        queries = queries_of_method(method)
+        kinds = query_kinds(method)
         jobs.append((method, None, runs, seed, mode, model))
         jobs += [
             (method, fault, faulty_runs, seed, mode, model)
             for fault in faults
-            if fault.query in queries and fault.model == model
+            if fault.query in kinds and fault.model == model
         ]
+    if faults and all(fault is None for _, fault, *_ in jobs):
+        raise OsoError(f"audit: no fault affects {', '.join(methods)} on the model {model!r}")
     if workers == 1:
         yield from (run_one_audit(*job) for job in jobs)
         return
