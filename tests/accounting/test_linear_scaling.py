@@ -11,6 +11,7 @@ from dp_accounting import (
 )
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from tests.searches import scaled_cost
 
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting.linear_scaling import (
@@ -56,7 +57,7 @@ def test_the_whole_costs_the_budget_and_no_more(epsilon, runs, shares) -> None:
     assert list(noise) == sorted(noise, reverse=True)
     spent = composed(RdpAccountant, noise, runs)
     assert epsilon * (1 - 1e-6) <= spent <= epsilon
-    assert one.cost(noise, DELTA) == pytest.approx(spent, rel=1e-12)
+    assert scaled_cost(one, noise, DELTA) == pytest.approx(spent, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_each_trial_alone_costs_its_share(epsilon, runs, shares, delta) -> None:
 
 
 def test_parts_of_the_same_noise_are_all_counted() -> None:
-    same = search(9).cost((1.0, 1.0, 1.0), DELTA)
+    same = scaled_cost(search(9), (1.0, 1.0, 1.0), DELTA)
     assert same == Search(PoissonSampling(RATE), STEPS, 19).epsilon(1.0, DELTA)
 
 
@@ -82,7 +83,7 @@ def test_by_losses_it_needs_less_noise() -> None:
     noise = one.noise_multipliers(1.0, DELTA, "pld")
     assert all(nu < more for nu, more in zip(noise, one.noise_multipliers(1.0, DELTA), strict=True))
     assert 1 - 1e-3 <= composed(PLDAccountant, noise, 9, 100) <= 1
-    assert one.cost(noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
+    assert scaled_cost(one, noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
 
 
 def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:

@@ -130,11 +130,11 @@ def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
         )
     seen = []
 
-    def enough(runs, *plans):
+    def enough(results, runs, *plans):
         seen.extend(plan.name for plan in plans)
         raise OsoError("enough")
 
-    monkeypatch.setattr(build, "account_grids", enough)
+    monkeypatch.setattr(build, "account_store", enough)
     with pytest.raises(OsoError, match="enough"):
         build_report(results, tmp_path / "report", paths)
     assert seen == ["study2", "study3"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.searches import make_search
+from tests.searches import make_search, scaled_cost
 
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
@@ -80,7 +80,7 @@ def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
     assert 3.0 * (1 - 1e-6) < spent <= 3.0
     scaled = calibrate_grids(parse_config({**STUDY, "delta": delta, **SCALED}, "x"))
     whole = [part.noise_multiplier for part in scaled]
-    assert 3.0 * (1 - 1e-6) < scaled[0].search.cost(whole, delta) <= 3.0
+    assert 3.0 * (1 - 1e-6) < scaled_cost(scaled[0].search, whole, delta) <= 3.0
 
 
 @pytest.mark.parametrize("place", [0, 1, 3, 4, 404])

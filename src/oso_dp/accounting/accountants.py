@@ -41,10 +41,6 @@ class Accountant:
     name: str
     tolerance: float | None = None  # relative, of noise multipliers
 
-    @property
-    def title(self) -> str:
-        return self.name.upper()
-
 
 ACCOUNTANTS = {
     one.name: one

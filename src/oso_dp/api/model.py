@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.statement import Statement
@@ -31,13 +32,8 @@ _FORMAT = "oso private model 4"
 
 def to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """A copy of a training's state with all tensors on `device`."""
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(device)
-        return {key: moved(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-    return {name: moved(value) for name, value in state.items()}
+    moved: dict[str, Any] = tree_map_only(torch.Tensor, lambda one: one.to(device), dict(state))
+    return moved
 
 
 @dataclass

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.cli.diagnostic_options import DataFile, Threads
 from oso_dp.errors import OsoError
 
 ConfigFile = Annotated[
@@ -13,7 +14,6 @@ ConfigFile = Annotated[
 Dataset = Annotated[str, typer.Option(help="Data set of the configuration.")]
 TeacherCount = Annotated[int, typer.Option(help="Number of teachers.")]
 Seed = Annotated[int, typer.Option(help="One of the configuration's seeds.")]
-DataFile = Annotated[Path, typer.Option(help="Data file (.npz) that `oso data` wrote.")]
 
 
 def votes(
@@ -26,7 +26,7 @@ def votes(
     shard: Annotated[
         int, typer.Option(min=0, help="Index of the shard, from 0 to teachers.shards - 1.")
     ] = 0,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
 ) -> None:
     """Train a shard of the teachers, each on its part of the training data; write their votes."""
     import torch
@@ -78,7 +78,7 @@ def student(
     data: DataFile,
     labels: Annotated[Path, typer.Option(help="File (.npz) that `oso pate label` wrote.")],
     output: Annotated[Path, typer.Option(help="Table (.parquet) of the students to write.")],
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Threads = 1,
 ) -> None:
     """Train students on private labels, and evaluate them on the test examples."""
     import torch

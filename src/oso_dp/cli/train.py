@@ -5,21 +5,21 @@ from typing import Annotated
 
 import typer
 
+from oso_dp.cli.diagnostic_options import DataFile, PlanFile, Threads
 from oso_dp.errors import OsoError
-from oso_dp.option_types import MAX_AT_ONCE
 
 
 def train(
-    plan: Annotated[Path, typer.Option(help="Plan file, from `oso plan --output`.")],
+    plan: PlanFile,
     cohort: Annotated[str, typer.Option(help="Name of the cohort.")],
-    data: Annotated[Path, typer.Option(help="Data file, from `oso data`.")],
+    data: DataFile,
     output: Annotated[Path, typer.Option(help="Folder for the two Parquet files of the runs.")],
     shard: Annotated[int, typer.Option(help="Index of the cohort's shard, from 0.")] = 0,
     store: Annotated[Path | None, typer.Option(help="Skip the runs in this results store.")] = None,
     allow_missing_store: Annotated[
         bool, typer.Option("--allow-missing-store", help="Allow a store that does not exist yet.")
     ] = False,
-    threads: Annotated[int, typer.Option(min=1, max=MAX_AT_ONCE, help="CPU threads.")] = 1,
+    threads: Threads = 1,
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed job resumes when restarted."""
     from oso_dp.cli.printing import Progress

@@ -98,17 +98,16 @@ ADDED: dict[str, dict[str, tuple[str, ...]]] = {
     "5": {"runs": tuple(name for name in OPTIONS if name not in USER_OPTIONS)},
     "6": {"runs": USER_OPTIONS},
 }
-# Versions 2 to 4 had the options as one JSON text.
+# Versions 2 to 4 have the options as one JSON text.
+WITH_OLD_OPTIONS = ("2", "3", "4")
 OLD_OPTIONS = pa.field("settings", pa.string())
-# The names that columns had before version 4.
+WITH_OLD_NAMES = ("1", "2", "3")
 OLD_NAMES = {"search_accounting": "selection", "rng_version": "streams"}
 VERSIONS = ("1", *ADDED)
 
-RUN_KEY = ["run_id"]
-EVALUATION_KEY = ["run_id", "step", "split"]
 # Columns of few texts, each of which stands in many rows: read as dictionaries, in half the time.
 REPEATED = {"runs": [], "evaluations": ["run_id", "split", "metric"]}
-KEYS = {"runs": RUN_KEY, "evaluations": EVALUATION_KEY}
+KEYS = {"runs": ["run_id"], "evaluations": ["run_id", "step", "split"]}
 
 
 def schema_of(kind: str, version: str) -> pa.Schema:
@@ -116,7 +115,7 @@ def schema_of(kind: str, version: str) -> pa.Schema:
     later = VERSIONS[VERSIONS.index(version) + 1 :]
     absent = {name for version in later for name in ADDED[version].get(kind, ())}
     columns = [field for field in SCHEMAS[kind] if field.name not in absent]
-    if kind == "runs" and "2" <= version < "5":
+    if kind == "runs" and version in WITH_OLD_OPTIONS:
         columns.insert([field.name for field in columns].index("precision") + 1, OLD_OPTIONS)
     return pa.schema(columns)
 
@@ -130,4 +129,4 @@ def stored_schema(kind: str, version: str) -> pa.Schema:
 
 def stored_name(column: str, version: str) -> str:
     """The name of a column in files of this version."""
-    return column if version >= "4" else OLD_NAMES.get(column, column)
+    return OLD_NAMES.get(column, column) if version in WITH_OLD_NAMES else column

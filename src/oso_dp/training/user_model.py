@@ -343,6 +343,8 @@ def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -
     [n] and outputs [n, K] all; on the CPU, where a failure has no side effects.
     """
     targets = getattr(examples, "targets", None)
+    if targets is None:
+        return
     inputs, one = zeros(examples, 1)
     with torch.no_grad():
         outputs = map_tensors(lambda part: part.cpu(), engine.outputs(weights, inputs))
@@ -357,8 +359,6 @@ def check_targets(engine: GradientEngine, weights: Tensor, examples: Examples) -
             return False
         return True
 
-    if targets is None:
-        return
     if one.is_floating_point():
         ends = _float_range(targets)
         rejected = [end for end in ends if not accepts(end)]

@@ -94,13 +94,6 @@ class LinearScalingSearch:
         """The final run's noise multiplier, see `noise_multipliers`."""
         return self.noise_multipliers(epsilon, delta, accountant)[-1]
 
-    def cost(
-        self, noise_multipliers: Sequence[float], delta: float, accountant: str = "rdp"
-    ) -> float:
-        """Epsilon at delta of all trials and the final run, with these nu of `stages`."""
-        *trials, final = noise_multipliers
-        return self.final_stage(trials).epsilon(final, delta, accountant)
-
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """The epsilon at delta of the search whose final run has this noise multiplier.
 

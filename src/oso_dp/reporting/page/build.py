@@ -13,7 +13,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import claim_tests
-from oso_dp.analysis.accounts import account_grids, check_budgets
+from oso_dp.analysis.accounts import account_store, check_budgets
 from oso_dp.analysis.cells import has_paper_length, list_panels
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
@@ -76,7 +76,7 @@ def build_report(
     check_folder(output, "report")  # now, not after a minute of drawing
     check_place(output, results)
     study = read_result_set(results, budgets)
-    accounts = account_grids(study.runs, *read_study_plans(budgets))
+    accounts = account_store(results, study.runs, *read_study_plans(budgets))
     check_budgets(accounts)
     specs = every_figure(study)
     with draw_in_background(specs) as figures:
