@@ -12,7 +12,7 @@ import pytest
 from tests.searches import make_search
 
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
-from oso_dp.analysis.result_set import ResultSet, read_paper_plan
+from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
@@ -267,7 +267,7 @@ def study():
     """From a store to what the report is computed from, without files."""
 
     def make(store, budget=None):
-        return ResultSet(*store.frames(), read_paper_plan(*([budget] if budget else [])))
+        return ResultSet(*store.frames(), read_budgets(*([budget] if budget else [])))
 
     return make
 

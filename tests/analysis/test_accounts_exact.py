@@ -11,7 +11,7 @@ from tests.results.conftest import evaluation_row, run_row
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.analysis.accounts import GridAccount, account_grids, check_budgets, full_run_ledger
-from oso_dp.analysis.result_set import read_paper_plan, read_study_plans
+from oso_dp.analysis.result_set import read_budgets, read_study_plans
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -92,7 +92,7 @@ def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> 
         paths.append(tmp_path / f"{name}.json")
         write_plan(plans[-1], paths[-1])
     plans, paths = plans[::order], paths[::order]
-    budget = read_paper_plan(*paths)
+    budget = read_budgets(*paths)
     sizes = dict(zip(budget["method"], budget["runs"], strict=True))
     assert sizes == {"online": 1, "fixed_quantile": 2}
     assert [plan.run_ids() for plan in read_study_plans(paths)] == [p.run_ids() for p in plans]

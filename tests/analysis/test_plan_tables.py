@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oso_dp.analysis.result_set import grid_sizes, read_paper_plan
+from oso_dp.analysis.result_set import grid_sizes, read_budgets
 from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan, write_plan
 
@@ -28,10 +28,10 @@ def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, search_accounting) -
     """Nor one of searches in parts, each of which has noise of its own."""
     searched = planned(tmp_path / "searched.json")
     alone = planned(tmp_path / "alone.json", search_accounting=search_accounting)
-    assert read_paper_plan(searched)["runs"].tolist() == [9]
-    assert read_paper_plan(alone).empty
+    assert read_budgets(searched)["runs"].tolist() == [9]
+    assert read_budgets(alone).empty
     for order in ((alone, searched), (searched, alone)):
-        budget = read_paper_plan(*order)
+        budget = read_budgets(*order)
         assert budget["runs"].tolist() == [9]
         assert grid_sizes(budget) == {("mnist", "online", 9): 9}
 
@@ -43,7 +43,7 @@ def test_the_noise_of_a_grid_is_never_that_of_random_stopping(tmp_path, others) 
         "stopped": planned(tmp_path / "stopped.json", search_accounting="random_stopping"),
         "searched": planned(tmp_path / "searched.json"),
     }
-    budget = read_paper_plan(*(paths[name] for name in others))
+    budget = read_budgets(*(paths[name] for name in others))
     assert budget["runs"].tolist() == [9]
     noise = budget["noise_multiplier"].dropna().tolist()
     assert noise == ([pytest.approx(1.4935, abs=1e-3)] if "searched" in others else [])
@@ -58,7 +58,7 @@ def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> N
     paths = [tmp_path / "one.json", tmp_path / "other.json"]
     for path, content in zip(paths, (one, other), strict=True):
         path.write_text(json.dumps(content))
-    budget = read_paper_plan(*paths[:: -1 if turned else 1]).set_index("k")
+    budget = read_budgets(*paths[:: -1 if turned else 1]).set_index("k")
     expected = [11, 1.7] if turned else [9, 1.5]
     assert budget.loc[9, ["runs", "noise_multiplier"]].tolist() == expected
     assert budget.loc[7, "runs"] == 11
@@ -73,7 +73,7 @@ def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
     sizes = [(3.0, 9), (9.0, 12)]
     entries = [entry | {"epsilon": e, "runs": n} for e, n in sizes[:: -1 if turned else 1]]
     path.write_text(json.dumps(entries))
-    assert grid_sizes(read_paper_plan(path)) == {("mnist", "online", 9): 12}
+    assert grid_sizes(read_budgets(path)) == {("mnist", "online", 9): 12}
 
 
 @pytest.mark.parametrize(

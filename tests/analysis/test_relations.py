@@ -13,8 +13,8 @@ from oso_dp.analysis.claim_tests import (
     HOLDS,
     NOT_APPLICABLE,
     NOT_RUN,
+    RELATION_RANGES,
     UNDECIDED,
-    UNTUNED_RANGES,
     ClaimData,
     ClaimResult,
     all_of,
@@ -116,7 +116,7 @@ def test_of_several_claims_the_least_certain_speaks(one, other) -> None:
     assert found == min(one, other, key=RANK.index)
 
 
-@pytest.mark.parametrize("words", UNTUNED_RANGES)
+@pytest.mark.parametrize("words", RELATION_RANGES)
 @pytest.mark.parametrize("lead", [-1.5, -0.5, 0.0, 0.5, 1.5])  # M is 1.3 on MNIST
 def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead: float) -> None:
     """At leads that are known to a hundredth, on either side of 0 and of the margin."""

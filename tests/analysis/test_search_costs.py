@@ -11,7 +11,7 @@ from tests.searches import make_search
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis import search_costs as module
-from oso_dp.analysis.result_set import ResultSet, read_paper_plan
+from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.search_costs import (
     RULES,
     cost_setting,
@@ -162,10 +162,10 @@ def planned(tmp_path):
 def test_prices_that_were_written_down_are_not_computed_again(planned, store, monkeypatch):
     plan, path = planned
     store.add(epsilon=3.0)
-    fresh = search_costs(ResultSet(*store.frames(), read_paper_plan(plan)))
+    fresh = search_costs(ResultSet(*store.frames(), read_budgets(plan)))
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: pytest.fail("computed again"))
     known = read_costs(path)
-    again = search_costs(ResultSet(*store.frames(), read_paper_plan(plan), known))
+    again = search_costs(ResultSet(*store.frames(), read_budgets(plan), known))
     assert len(again) == 12
     assert again.equals(fresh)
 
@@ -182,7 +182,7 @@ def test_what_no_noise_meets_has_no_price_from_a_file_either(
     )
     write_costs(plan, path)
     store.add(epsilon=3.0)
-    known = ResultSet(*store.frames(), read_paper_plan(plan), read_costs(path))
+    known = ResultSet(*store.frames(), read_budgets(plan), read_costs(path))
     prices = search_costs(known)
     assert (
         prices["noise_multiplier"].isna().tolist() == prices["accountant"].isin(impossible).tolist()
@@ -240,7 +240,7 @@ def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypat
     path.write_text(path.read_text().replace(*change))
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 123.0)
     store.add(epsilon=3.0)
-    prices = search_costs(ResultSet(*store.frames(), read_paper_plan(plan), read_costs(path)))
+    prices = search_costs(ResultSet(*store.frames(), read_budgets(plan), read_costs(path)))
     assert set(prices["noise_multiplier"]) == {123.0}
 
 
@@ -314,7 +314,7 @@ def test_no_data_set_that_is_not_public_has_a_price_of_a_search(store, tmp_path,
     entries.append(known | {"dataset": "mnist"})
     path = tmp_path / "budget.json"
     path.write_text(json.dumps(entries[::order]))
-    prices = search_costs(ResultSet(*store.frames(), read_paper_plan(path)))
+    prices = search_costs(ResultSet(*store.frames(), read_budgets(path)))
     assert set(prices["dataset"]) == {"mnist"}
 
 

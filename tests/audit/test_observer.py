@@ -49,7 +49,7 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
         expected = taken[canaries.columns] & canaries.present
         assert 300 < expected.sum() < 700
         for name in ("clipped_gradient", "clipped_direction"):
-            np.testing.assert_allclose(observer.transcript()[name][step], expected, atol=1e-3)
+            np.testing.assert_allclose(observer.answers()[name][step], expected, atol=1e-3)
 
 
 def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
@@ -61,9 +61,9 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
     ]
     assert len({tuple(row) for row in expected}) > 1
     assert observer.noise.keys() == {"clipped_gradient", "unclipped_count"}
-    np.testing.assert_allclose(observer.transcript()["clipped_gradient"], expected, atol=1e-3)
+    np.testing.assert_allclose(observer.answers()["clipped_gradient"], expected, atol=1e-3)
     # The count's own noise is a share of the batch, not of nu.
-    assert observer.transcript()["unclipped_count"].shape == (STEPS, 3)
+    assert observer.answers()["unclipped_count"].shape == (STEPS, 3)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
     mechanism = Mechanism(["a"], 8, 4)
     expected = [[0 in batch_of(mechanism.random_numbers, "a", step + 1)] for step in range(STEPS)]
     assert [True] in expected
-    np.testing.assert_allclose(observer.transcript()[query], expected, atol=1e-3)
+    np.testing.assert_allclose(observer.answers()[query], expected, atol=1e-3)
 
 
 def test_a_count_belongs_to_the_canary_only_if_it_is_alone() -> None:
     observer = watch("fixed_quantile", many_canaries(0), ["a"], 64)
-    assert observer.transcript().keys() == {"clipped_gradient"}
+    assert observer.answers().keys() == {"clipped_gradient"}
 
 
 def test_a_query_of_which_nothing_is_known_is_refused() -> None:
@@ -108,7 +108,7 @@ def test_the_largest_move_of_c_is_seen_up_or_down_and_at_whichever_step(at, fact
     path[3:, 0] *= factor**0.1
     for thresholds in path:
         observer(State(one, one, thresholds, one, 1.0, 1), {})
-    moves = observer.transcripts(Ledger(PoissonSampling(0.5))).moves
+    moves = observer.transcript(Ledger(PoissonSampling(0.5))).moves
     size = abs(np.log(factor))
     np.testing.assert_allclose(moves, [0.1 * size, size, 0.0], atol=1e-12)
 

@@ -354,7 +354,7 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
     assert [tuple(entry[key] for key in keys) for entry in found] == [
         (f"m{n}", n, float(n), n * 1e-7, n + 0.5, 1 if n == 3 else 7) for n in (1, 2, 3)
     ]
-    assert [entry.get("part") for entry in found] == [None, "trial 1", "final"]
+    assert [entry.get("stage") for entry in found] == [None, "trial 1", "final"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from tests.study.test_users import study
 
-from oso_dp.analysis.result_set import ResultSet, read_paper_plan
+from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.side_measurements import read_writer_series
 from oso_dp.cli.writer_series import series as command
 from oso_dp.data.arrays import Arrays
@@ -64,7 +64,7 @@ def stored(digits, tmp_path, monkeypatch) -> ResultSet:
         part = run_job(cohort, cohort.runs, digits, tmp_path / cohort.name)
         runs += part.runs
         evaluations += part.evaluations
-    found = ResultSet(pd.DataFrame(runs), pd.DataFrame(evaluations), read_paper_plan())
+    found = ResultSet(pd.DataFrame(runs), pd.DataFrame(evaluations), read_budgets())
     monkeypatch.setattr("oso_dp.analysis.load.read_result_set", lambda folder: found)
     monkeypatch.setattr(
         "oso_dp.data.arrays.load_arrays", lambda path: (digits, {"dataset": path.stem})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.mutations import ODD, spoiled, spoiled_values
 
-from oso_dp.analysis.result_set import read_paper_plan, read_study_plans
+from oso_dp.analysis.result_set import read_budgets, read_study_plans
 from oso_dp.analysis.search_costs import KEY, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE_COLUMNS,
@@ -215,7 +215,7 @@ def test_plans(plan, place, data):
     path.write_bytes(data.draw(spoiled(plan)))
     read_or_refused(read_plan, path)
     is_plan(path)
-    read_or_refused(read_paper_plan, path)
+    read_or_refused(read_budgets, path)
     read_or_refused(read_study_plans, [path])
 
 
@@ -225,7 +225,7 @@ def test_plans_of_other_values(plan, place, data):
     path = place / "other.json"
     path.write_text(json.dumps(data.draw(spoiled_values(json.loads(plan)))))
     read_or_refused(read_plan, path)
-    read_or_refused(read_paper_plan, path)
+    read_or_refused(read_budgets, path)
 
 
 BUDGET = [
@@ -239,7 +239,7 @@ BUDGET = [
 def test_budgets(value, place):
     path = place / "budget.json"
     path.write_text(json.dumps(value))
-    read_or_refused(read_paper_plan, path)
+    read_or_refused(read_budgets, path)
 
 
 FACTS = {"ag_news": {"known_words": {"test": 0.97}, "vectors": {"words": 3}}}

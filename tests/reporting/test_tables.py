@@ -6,7 +6,7 @@ import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.result_set import read_paper_plan
+from oso_dp.analysis.result_set import read_budgets
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
@@ -309,7 +309,7 @@ def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
     path = tmp_path / "budget.json"
     path.write_text(content)
     with pytest.raises(OsoError) as error:
-        read_paper_plan(path)
+        read_budgets(path)
     assert str(path) in str(error.value)
     assert culprit in str(error.value)
     assert "\n" not in str(error.value)

@@ -18,6 +18,9 @@ from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
 from oso_dp.paper.tables import PAPER_EPOCHS, SEEDS, find_table, paper_results, paper_tables
 
+# The status of a cell.
+RAN, DIVERGED, NOT_RUN = "run", "diverged", "not run"  # diverged: no run has a value
+
 # Relative tolerance for the paper's grid points, which are printed with three or four digits.
 POINT_TOLERANCE = 0.02
 
@@ -27,7 +30,7 @@ COLUMNS = [
     "metric",
     "unit",
     "in_paper",  # the paper's table holds this cell
-    "status",  # run, diverged (no run has a value), or not run
+    "status",
     *(f"paper_{name}" for name in (*POINT, "mean", "std", "seeds", "diverged", "note")),
     *POINT,
     "mean",
@@ -160,7 +163,7 @@ def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: 
             "grid_size": study.grid_size(dataset, method, k),
             "in_paper": printed is not None,
             "paper_diverged": False,
-            "status": "not run",
+            "status": NOT_RUN,
             "variant": "",
         }
         if printed is not None:
@@ -214,7 +217,7 @@ def _our_columns(best: dict, metric: str) -> dict:
         for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "variant")
     }
     return row | {
-        "status": "diverged" if pd.isna(best["mean"]) else "run",
+        "status": DIVERGED if pd.isna(best["mean"]) else RAN,
         "mean": best["mean"] * factor,
         "std": best["std"] * factor,
         "runs": best["cell_runs"],
@@ -284,7 +287,7 @@ def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
 
 
 def cell_key(row: dict | pd.Series) -> CellKey:
-    """The key of a row with the columns `grouping.CELL`."""
+    """The key of a row with the columns `values.CELL`."""
     dataset, k, epsilon, method = (row[name] for name in CELL)
     return dataset, int(k), None if pd.isna(epsilon) else float(epsilon), method
 

@@ -23,9 +23,10 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cells import has_paper_length
+from oso_dp.analysis.cells import NOT_RUN, has_paper_length
 from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import (
+    UNDECIDED,
     Difference,
     Sample,
     average_over_grids,
@@ -39,13 +40,11 @@ from oso_dp.paper.tables import paper_results
 
 HOLDS = "holds"
 FAILS = "does not hold"
-UNDECIDED = "undecided"
-NOT_RUN = "not run"
 _MAX_SEEDS_TO_DECIDE = 1000
 NOT_APPLICABLE = labels.DASH  # the test needs data that are not given
 
 # The claimed relation of one method to another -> the range of A, from the margin M.
-UNTUNED_RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
+RELATION_RANGES: dict[str, Callable[[float], tuple[float, float]]] = {
     "at least as good as": lambda margin: (-margin, math.inf),
     "on a par with": lambda margin: (-margin, margin),
     # Above 0, not at 0: if no value varies, the interval may be exactly 0.
@@ -128,7 +127,7 @@ def compare_methods(
 
     Args:
         method: The method that the claim is about.
-        claimed: A key of `UNTUNED_RANGES`.
+        claimed: A key of `RELATION_RANGES`.
         baseline: The method that it is compared with.
         ks: Only the paper's grids with these k; empty for all.
         epsilons: Only the paper's grids with these epsilons; empty for all.
@@ -148,8 +147,9 @@ def compare_methods(
         both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
         if both.empty:
             return ClaimResult(NOT_RUN, _missing(method, one, baseline, other))
-        both = _are_comparable(both)
-        both, unlike = both[_drop_incomparable(both)], int((~_drop_incomparable(both)).sum())
+        both = _use_paper_points(both)
+        alike = _find_alike(both)
+        both, unlike = both[alike], int((~alike).sum())
         usable = both[(both["seeds"] > 1) & (both["seeds_baseline"] > 1)]
         usable = usable.dropna(subset=["mean", "mean_baseline"])
         says = _unused_rows_text(both, usable, method, baseline)
@@ -162,7 +162,7 @@ def compare_methods(
         sides = _sides(usable)
         advantage = _advantage(usable)
         margin = margin_of(dataset)
-        bounds = UNTUNED_RANGES[claimed](margin)
+        bounds = RELATION_RANGES[claimed](margin)
         verdict = classify(advantage, *bounds)
         if verdict == UNDECIDED and -margin <= advantage.low and advantage.high <= margin:
             says.append("equivalent within M")
@@ -272,7 +272,7 @@ def _pair(row: dict) -> tuple[Sample, Sample]:
     return one, other
 
 
-def _are_comparable(both: pd.DataFrame) -> pd.DataFrame:
+def _use_paper_points(both: pd.DataFrame) -> pd.DataFrame:
     """Use the values at the paper's points (`at_paper`) unless both grids are complete."""
     if (
         "grid_points" not in both
@@ -290,7 +290,7 @@ def _are_comparable(both: pd.DataFrame) -> pd.DataFrame:
     return both.assign(at_paper=~whole, **at_paper | seeds)
 
 
-def _drop_incomparable(both: pd.DataFrame) -> pd.Series:
+def _find_alike(both: pd.DataFrame) -> pd.Series:
     """Mask of the pairs of cells that are comparable.
 
     Both have the same precision, length, delta and distribution of K, are not shorter than the

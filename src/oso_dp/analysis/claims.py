@@ -9,6 +9,7 @@ stricter test. The paper does not give the noise of its figure: each measured no
 tested separately, and there is a verdict only if all agree.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,13 +18,12 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.cells import list_panels
+from oso_dp.analysis.cells import NOT_RUN, RAN, list_panels
 from oso_dp.analysis.claim_tests import (
     CELLS,
     FAILS,
     HOLDS,
     NOT_APPLICABLE,
-    NOT_RUN,
     PAPER_POINT_COLUMNS,
     RUNS,
     UNDECIDED,
@@ -32,6 +32,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimTest,
     all_of,
     always_diverges,
+    classify,
     compare_methods,
 )
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution
@@ -108,7 +109,7 @@ def prominent_optimum(evidence: ClaimData, dataset: str) -> ClaimResult:
         return ClaimResult(NOT_RUN, "`make diagnose-cosine` was not run")
     verdicts, texts = set(), []
     for noise, part in rows.groupby("noise_multiplier", sort=False):
-        alone, reason = _select_one_noise(part)
+        alone, reason = _judge_one_noise(part)
         verdicts |= alone
         texts.append(f"ν = {noise:.3g}: {reason}")
     verdict = verdicts.pop() if len(verdicts) == 1 else UNDECIDED
@@ -116,14 +117,14 @@ def prominent_optimum(evidence: ClaimData, dataset: str) -> ClaimResult:
     return ClaimResult(verdict, f"{'; '.join(texts)}; mean over {steps} step{'s' * (steps > 1)}")
 
 
-def _select_one_noise(rows: pd.DataFrame) -> tuple[set[str], str]:
+def _judge_one_noise(rows: pd.DataFrame) -> tuple[set[str], str]:
     """The verdicts against either kind of true gradient, and what they rest on."""
     verdicts, texts = set(), []
     for truth, name in TRUTHS.items():
         lead, end = min(_optimum_leads(rows, truth), key=lambda pair: pair[0].mean)
-        verdict = _verdict(lead)
+        verdict = classify(lead, 0, math.inf)
         alone = [
-            _verdict(one)
+            classify(one, 0, math.inf)
             for _, step in rows.groupby("step")
             for one, _ in _optimum_leads(step, truth)
         ]
@@ -153,12 +154,6 @@ def _optimum_leads(rows: pd.DataFrame, truth: str) -> list[tuple[Difference, flo
 def _lead_sample(row: pd.Series, truth: str, factor: float) -> Sample:
     mean, std = factor * row[f"{truth}_mean"], factor * row[f"{truth}_std"]
     return Sample(mean, std, int(row["realisations"]))
-
-
-def _verdict(lead: Difference) -> str:
-    if lead.low >= 0:
-        return HOLDS
-    return FAILS if lead.high < 0 else UNDECIDED
 
 
 def _signed(value: float) -> str:
@@ -330,7 +325,7 @@ CLAIMS = (
         "linear one does not.",
         "Andrew et al. 2021",
         USER_DATASETS,
-        finds_the_quantile(),
+        finds_the_quantile,
     ),
     Claim(
         "U4",
@@ -344,7 +339,7 @@ CLAIMS = (
         "The best fixed C depends on the local training.",
         "Thakkar et al. 2019",
         USER_DATASETS,
-        best_threshold_varies("local"),
+        best_threshold_varies,
     ),
     Claim(
         "U6",
@@ -439,7 +434,7 @@ def _judge_paper_numbers(claim: Claim, dataset: str) -> ClaimResult:
 @cache
 def _make_paper_cells() -> pd.DataFrame:
     paper = paper_results()
-    status = paper["mean"].notna().map({True: "run", False: "not run"})
+    status = paper["mean"].notna().map({True: RAN, False: NOT_RUN})
     status = status.mask(paper["diverged"], "diverged")
     return paper.assign(status=status, seeds=SEEDS)[CELLS]
 
@@ -447,7 +442,7 @@ def _make_paper_cells() -> pd.DataFrame:
 def _make_random_stopping_cells(study: ResultSet) -> pd.DataFrame:
     """Expected outcomes of random stopping as cells, under one distribution for all methods."""
     cells = primary_distribution(outcomes(study)).rename(columns={"value": "mean"})
-    return cells.assign(status=cells["mean"].notna().map({True: "run", False: "not run"}))
+    return cells.assign(status=cells["mean"].notna().map({True: RAN, False: NOT_RUN}))
 
 
 def _designed_cells() -> list[tuple[str, int]]:

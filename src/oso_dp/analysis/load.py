@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from oso_dp.analysis.result_set import ResultSet, read_paper_plan
+from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
 from oso_dp.analysis.side_measurements import (
     COSINE,
@@ -32,7 +32,7 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
     Args:
         results: The folder.
         budgets: JSON files with each grid's number of runs and noise multiplier (see
-            `read_paper_plan`), for example plans. If two contain the same grid, the first counts.
+            `read_budgets`), for example plans. If two contain the same grid, the first counts.
 
     Raises:
         OsoError: The folder is missing, contains no run or has another schema, or one of its files
@@ -47,7 +47,7 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
     return ResultSet(
         stored.runs,
         stored.evaluations,
-        read_paper_plan(*budgets),
+        read_budgets(*budgets),
         read_costs(results / COSTS_FILE),
         read_cosine(results / COSINE),
         read_step_times(results / STEP_TIMES),

@@ -42,7 +42,7 @@ KEYS = (*GRID, "runs", "noise_multiplier")
 OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier", "budget_runs")
 
 
-def read_paper_plan(*paths: Path) -> pd.DataFrame:
+def read_budgets(*paths: Path) -> pd.DataFrame:
     """Budget files as one table with columns `KEYS` and `OPTIONAL`; empty without a file.
 
     If two files contain the same grid, the first counts. NaN: epsilon and noise_multiplier of
@@ -153,8 +153,9 @@ class ResultSet:
         default_factory=partial(pd.DataFrame, columns=STEP_TIME_COLUMNS)
     )
     signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `side_measurements.read_signs`
-    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # see above
-    update_norms: pd.DataFrame = field(default_factory=pd.DataFrame)  # see above
+    # See `side_measurements.read_vocabulary_coverage` and `read_update_norms`.
+    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    update_norms: pd.DataFrame = field(default_factory=pd.DataFrame)
     pate: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `results.pate_rows`
     pate_published: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `analysis.pate`
     writer_series: pd.DataFrame = field(

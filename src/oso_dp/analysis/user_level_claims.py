@@ -3,8 +3,6 @@
 Each rests on the rows of `config/users.yaml` and its extensions, by the rule of `claim_tests`.
 """
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from oso_dp import labels
@@ -16,7 +14,6 @@ from oso_dp.analysis.claim_tests import (
     UNDECIDED,
     ClaimData,
     ClaimResult,
-    ClaimTest,
     classify,
 )
 from oso_dp.analysis.side_measurements import WHOLE
@@ -47,9 +44,9 @@ def median_without_search(evidence: ClaimData, dataset: str) -> ClaimResult:
     advantage = difference([(ours, theirs)])
     assert advantage is not None  # two seeds or more
     margin = margin_of(dataset)
+    mean, low, high = map(labels.format_signed, (advantage.mean, advantage.low, advantage.high))
     text = (
-        f"FixedQuantile at γ = 0.5 over FixedThreshold {_signed(advantage.mean)} points "
-        f"[{_signed(advantage.low)}, {_signed(advantage.high)}], "
+        f"FixedQuantile at γ = 0.5 over FixedThreshold {mean} points [{low}, {high}], "
         f"M = {margin:.2f}, {len(known)} grids"
     )
     numbers = {"advantage": advantage.mean, "low": advantage.low, "high": advantage.high}
@@ -70,36 +67,31 @@ def _best(rows: pd.DataFrame, point: list[str]) -> Sample:
     return max((one for one in found if one.seeds == most), key=lambda one: one.mean)
 
 
-def finds_the_quantile(start: float = 50, rounds: int = 50, within: float = 1.5) -> ClaimTest:
-    """Make the test that the geometric update finds a far quantile, and the linear one does not.
+# The least ratio of C to the quantile at the first step; the steps until C is compared with it; the
+# factor within which C has then found it.
+_FAR, _ROUNDS, _NEAR = 50, 50, 1.5
 
-    Args:
-        start: the least ratio of C to the quantile at the first step.
-        rounds: steps until C is compared with it.
-        within: the factor within which C has found it.
-    """
 
-    def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
-        if evidence.update_norms is None:
-            return ClaimResult(NOT_APPLICABLE)
-        rows = evidence.update_norms
-        rows = rows if rows.empty else rows[(rows["dataset"] == dataset) & (rows["layer"] == WHOLE)]
-        ratios = {}
-        for (method, _), run in rows.groupby(["method", "run_id"]) if len(rows) else ():
-            ratio = _ratio_to_quantile(run)
-            if ratio is not None and ratio[1] >= start and rounds < ratio.index.max():
-                ratios[method] = float(ratio[ratio.index > rounds].iloc[0])
-        if set(ratios) != {"fixed_quantile", "fixed_quantile_linear"}:
-            return ClaimResult(NOT_RUN, "`oso diagnose updates` was not run from far above")
-        found = {name: 1 / within <= ratio <= within for name, ratio in ratios.items()}
-        verdict = HOLDS if found == _GEOMETRIC_ALONE else FAILS
-        text = ", ".join(
-            f"{labels.method_label(name)}: C is {ratio:.3g} times the quantile"
-            for name, ratio in sorted(ratios.items())
-        )
-        return ClaimResult(verdict, f"after {rounds} steps, one run each: {text}")
-
-    return judge
+def finds_the_quantile(evidence: ClaimData, dataset: str) -> ClaimResult:
+    """Test that the geometric update finds a far quantile, and the linear one does not."""
+    if evidence.update_norms is None:
+        return ClaimResult(NOT_APPLICABLE)
+    rows = evidence.update_norms
+    rows = rows if rows.empty else rows[(rows["dataset"] == dataset) & (rows["layer"] == WHOLE)]
+    ratios = {}
+    for (method, _), run in rows.groupby(["method", "run_id"]) if len(rows) else ():
+        ratio = _ratio_to_quantile(run)
+        if ratio is not None and ratio[1] >= _FAR and ratio.index.max() > _ROUNDS:
+            ratios[method] = float(ratio[ratio.index > _ROUNDS].iloc[0])
+    if set(ratios) != {"fixed_quantile", "fixed_quantile_linear"}:
+        return ClaimResult(NOT_RUN, "`oso diagnose updates` was not run from far above")
+    found = {name: 1 / _NEAR <= ratio <= _NEAR for name, ratio in ratios.items()}
+    verdict = HOLDS if found == _GEOMETRIC_ALONE else FAILS
+    text = ", ".join(
+        f"{labels.method_label(name)}: C is {ratio:.3g} times the quantile"
+        for name, ratio in sorted(ratios.items())
+    )
+    return ClaimResult(verdict, f"after {_ROUNDS} steps, one run each: {text}")
 
 
 _GEOMETRIC_ALONE = {"fixed_quantile": True, "fixed_quantile_linear": False}
@@ -114,36 +106,32 @@ def _ratio_to_quantile(run: pd.DataFrame) -> "pd.Series | None":
     return ratio.set_axis(run["step"])
 
 
-def best_threshold_varies(column: str) -> ClaimTest:
-    """Make the test that FixedThreshold's best C differs between values of a column.
+def best_threshold_varies(evidence: ClaimData, dataset: str) -> ClaimResult:
+    """Test that FixedThreshold's best C differs between ways of local training.
 
-    At each value of the column, the best C of that value must be better than that of the others.
-    An equal best C at an end of the grid decides nothing: beyond it they may differ. Judges the
-    first grid (k, epsilon) with two values of the column or more.
+    With each of them, its best C must be better than that of the others. An equal best C at an end
+    of the grid decides nothing: beyond it they may differ. Judges the first grid (k, epsilon) with
+    two of them or more.
     """
-
-    def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
-        if evidence.values is None:
-            return ClaimResult(NOT_APPLICABLE)
-        values = evidence.values
-        values = values[(values["dataset"] == dataset) & (values["method"] == "fixed_threshold")]
-        for _, grid in values.groupby(["k", "epsilon", "grid_runs"]):
-            if grid[column].nunique() > 1:
-                return _compare_best(grid, column)
-        return ClaimResult(NOT_RUN, f"one value of {column} only")
-
-    return judge
+    if evidence.values is None:
+        return ClaimResult(NOT_APPLICABLE)
+    values = evidence.values
+    values = values[(values["dataset"] == dataset) & (values["method"] == "fixed_threshold")]
+    for _, grid in values.groupby(["k", "epsilon", "grid_runs"]):
+        if grid["local"].nunique() > 1:
+            return _compare_best(grid)
+    return ClaimResult(NOT_RUN, "one value of local only")
 
 
-def _compare_best(grid: pd.DataFrame, column: str) -> ClaimResult:
+def _compare_best(grid: pd.DataFrame) -> ClaimResult:
     samples: dict[str, dict[float, Sample]] = {
         value: {
             threshold: _best(rows, ["learning_rate"])
             for threshold, rows in part.groupby("threshold")
         }
-        for value, part in grid.groupby(column)
+        for value, part in grid.groupby("local")
     }
-    best = {value: max(found, key=_mean_of(found)) for value, found in samples.items()}
+    best = {value: max(found, key=lambda one: found[one].mean) for value, found in samples.items()}
     text = "; ".join(f"{value}: C = {threshold:.3g}" for value, threshold in best.items())
     if len(set(best.values())) == 1:
         (only,) = set(best.values())
@@ -155,14 +143,6 @@ def _compare_best(grid: pd.DataFrame, column: str) -> ClaimResult:
         for other in {*best.values()} - {best[value]}:
             lead = difference([(found[best[value]], found[other])])
             verdicts.add(HOLDS if lead is not None and lead.low > 0 else UNDECIDED)
-            more = _signed(found[best[value]].mean - found[other].mean)
+            more = labels.format_signed(found[best[value]].mean - found[other].mean)
             text += f"; {value}: {more} points over C = {other:.3g}"
     return ClaimResult(UNDECIDED if UNDECIDED in verdicts else HOLDS, text)
-
-
-def _mean_of(found: dict[float, Sample]) -> Callable[[float], float]:
-    return lambda threshold: found[threshold].mean
-
-
-def _signed(value: float) -> str:
-    return labels.format_signed(value)

@@ -21,7 +21,15 @@ from scipy.special import stdtr, stdtrit
 from scipy.stats import false_discovery_control
 
 from oso_dp import labels
-from oso_dp.analysis.cells import COLUMNS, POINT_TOLERANCE, TablePanel, has_paper_length, make_cells
+from oso_dp.analysis.cells import (
+    COLUMNS,
+    DIVERGED,
+    NOT_RUN,
+    POINT_TOLERANCE,
+    TablePanel,
+    has_paper_length,
+    make_cells,
+)
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import CELL
 from oso_dp.data.catalogue import DATASETS, DatasetSpec
@@ -57,8 +65,6 @@ def _margin_text(spec: DatasetSpec) -> str:
 CONSISTENT = "consistent"
 BETTER = "better"
 WORSE = "worse"
-NOT_RUN = "not run"
-DIVERGED = "diverged"  # ours, where the paper has a value
 TRAINS = "trains"  # ours, where the paper prints that all runs diverge
 NO_VALUE = "no value printed"
 UNDECIDED = "undecided"
@@ -293,7 +299,7 @@ def _comparison(row: Mapping) -> Comparison:
 
 def _verdicts(row: Mapping) -> tuple[str, str]:
     """On the value, and on the hyperparameters."""
-    if row["status"] == "not run":
+    if row["status"] == NOT_RUN:
         return NOT_RUN, NOT_RUN
     if row["variant"]:  # another method than the paper's
         return UNDECIDED, UNDECIDED
@@ -302,7 +308,7 @@ def _verdicts(row: Mapping) -> tuple[str, str]:
             return TRAINS, TRAINS
         complete = is_complete_grid(row)
         return (CONSISTENT if complete else INCOMPLETE,) * 2
-    if row["status"] == "diverged":
+    if row["status"] == DIVERGED:
         return DIVERGED, DIVERGED
     if pd.isna(row["paper_mean"]):
         return NO_VALUE, _point_verdict(row)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import CALIBRATING, compute_epsilon
-from oso_dp.accounting.formatting import format_spent_epsilon
+from oso_dp.accounting.formatting import format_large_delta_warning, format_spent_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.api.arguments import as_plain
 from oso_dp.errors import OsoError, warn_once
@@ -41,13 +41,8 @@ class Budget:
             raise OsoError(f"accountant: {self.accountant!r}; must be one of {allowed}")
 
     def warn_of_large_delta(self, sampling: PoissonSampling, records: int) -> None:
-        """Warn if the guarantee would allow the release of one random record in full."""
-        if self.delta * records >= 1:
-            warn_once(
-                _log,
-                f"delta: {self.delta!r}; should be far below 1 / {records}: releasing one random "
-                f"{sampling.unit.name} of {records} in full satisfies delta = 1 / {records}",
-            )
+        if warning := format_large_delta_warning(self.delta, records, sampling.unit.plural):
+            warn_once(_log, f"delta: {self.delta!r}; {warning}")
 
 
 def remaining_noise_multiplier(

@@ -104,7 +104,7 @@ class StudyBackend:
         outcomes = train(task, runs, arrays, watch=observer)
         if any(outcome.status != "finished" for outcome in outcomes):
             raise OsoError(f"audit: a run of {name} diverged; cannot score its canaries")
-        return observer.transcripts(Ledger.from_json(outcomes[0].ledger))
+        return observer.transcript(Ledger.from_json(outcomes[0].ledger))
 
 
 def one_run(method: str, seed: int, train: Train = StudyBackend()) -> CanaryScores:

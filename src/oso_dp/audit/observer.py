@@ -75,13 +75,13 @@ class Observer:
         first, second = total.unflatten(1, (2, -1))[:, :, self.columns].unbind(dim=1)
         return (second - first) / math.sqrt(2)
 
-    def transcripts(self, ledger: Ledger) -> Transcript:
+    def transcript(self, ledger: Ledger) -> Transcript:
         """The transcript, after the last step."""
         logs = torch.stack(self._thresholds).log()
         moves = logs.diff(dim=0).abs().amax(dim=0) if len(logs) > 1 else torch.zeros_like(logs[0])
-        return Transcript(self.transcript(), self.noise, moves.numpy(), ledger)
+        return Transcript(self.answers(), self.noise, moves.numpy(), ledger)
 
-    def transcript(self) -> dict[str, npt.NDArray[np.float64]]:
+    def answers(self) -> dict[str, npt.NDArray[np.float64]]:
         """By the query's name: steps x (runs x canaries)."""
         return {
             name: torch.stack(steps).flatten(1).double().numpy()

@@ -121,7 +121,7 @@ class OpacusBackend:
                     taken += 1
                     if taken == steps:
                         break
-        return observer.transcripts(optimizer.ledger)
+        return observer.transcript(optimizer.ledger)
 
 
 def observe_optimizer(optimizer: AdaptiveDPOptimizer, columns: slice) -> Observer:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from oso_dp.cli.diagnostic_options import (
+from oso_dp.cli.shared_options import (
     DataFile,
     InitialLearningRate,
     PlanFile,

@@ -102,7 +102,7 @@ def _calibrate_study(
             "k": cohort.k,
         }
         if cohort.stage is not None:
-            entry["part"] = cohort.stage
+            entry["stage"] = cohort.stage
         entry |= options.make_answer(
             accounting, grid.search, nu, cohort.epsilon, cohort.delta, accountant
         )
@@ -128,7 +128,7 @@ def _print_study(entries: list[dict[str, Any]]) -> None:
         "data set": "dataset",
         "method": "method",
         "k": "k",
-        "part": "part",
+        "stage": "stage",
         "epsilon": "epsilon",
         "runs": "runs",
         "steps": "steps",

@@ -213,7 +213,10 @@ def make_answer(
 ) -> dict[str, Any]:
     """The answer as a JSON object; runs: of each trial under linear scaling."""
     from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
-    from oso_dp.accounting.search_accounting.random_stopping import RandomStoppingSearch
+    from oso_dp.accounting.search_accounting.random_stopping import (
+        STOPPING_ETA,
+        RandomStoppingSearch,
+    )
 
     entry: dict[str, Any] = {
         "noise_multiplier": nu,
@@ -228,8 +231,9 @@ def make_answer(
     if isinstance(search, LinearScalingSearch):
         entry["trial_fractions"] = [*search.trial_fractions]
     elif isinstance(search, RandomStoppingSearch):
-        # JSON has no infinity.
-        entry["shape"] = search.stopping_eta if math.isfinite(search.stopping_eta) else "poisson"
+        eta = search.stopping_eta
+        names = {eta: name for name, eta in STOPPING_ETA.items()}
+        entry["stopping_distribution"] = names.get(eta, eta)
     return entry
 
 
@@ -271,7 +275,7 @@ def print_answer(entry: dict[str, Any], ratio: float | None, as_json: bool) -> N
         return
     runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
     steps = f"{entry['steps']} step" + "s" * (entry["steps"] != 1)
-    if "shape" in entry:
+    if "stopping_distribution" in entry:
         runs = f"a random number of runs (mean {entry['runs']}), of which one is released,"
     if "trials" in entry:
         runs = f"one final run, after {len(entry['trials'])} trials of {runs},"

@@ -1,7 +1,6 @@
 """`oso data`: download, verify and normalise one data set."""
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ def data(
     dataset: str,
     output: Annotated[Path, typer.Option(help="Data file (.npz) to write.")],
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files [OSO_DATA_DIR, else download].")
+        Path | None,
+        typer.Option(envvar="OSO_DATA_DIR", help="Folder with the raw files [else download]."),
     ] = None,
     words: Annotated[
         int | None, typer.Option(help="Text: number of words of each example.")
@@ -32,8 +32,6 @@ def data(
     """Download, verify and normalise one data set, built-in or from an installed plug-in."""
     from oso_dp.data import is_user_dataset, prepare_dataset
 
-    if data_dir is None and os.environ.get("OSO_DATA_DIR"):
-        data_dir = Path(os.environ["OSO_DATA_DIR"])
     with _log_to_screen():
         if is_user_dataset(dataset, data_version):
             # Check the model now, not when training begins.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oso_dp.cli.diagnostic_options import DataFile, Threads
+from oso_dp.cli.shared_options import DataFile, Threads
 from oso_dp.errors import OsoError
 
 ConfigFile = Annotated[

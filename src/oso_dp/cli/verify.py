@@ -1,6 +1,5 @@
 """`oso verify`: retrain stored runs and compare them with their rows."""
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +15,9 @@ def verify(
     data: Annotated[Path, typer.Option(help="Folder of data files.")] = Path("build/data"),
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder with raw files, to prepare missing data files [OSO_DATA_DIR]."),
+        typer.Option(
+            envvar="OSO_DATA_DIR", help="Folder with raw files, to prepare missing data files."
+        ),
     ] = None,
     dataset: Annotated[
         list[str] | None, typer.Option(help="Only runs on this data set; may be repeated.")
@@ -54,14 +55,12 @@ def verify(
             f"{store}: no run can be retrained: all are on user-defined data sets, or with "
             "randomness: system"
         )
-    folder_name = os.environ.get("OSO_DATA_DIR")
-    raw = data_dir or (Path(folder_name) if folder_name else None)
     selected = select_datasets(known, dataset or [])
     refused: OsoError | None = None
     for name, cohort in {one.cohort.data_file: one.cohort for one in selected}.items():
-        if raw is not None and not (data / name).exists():
+        if data_dir is not None and not (data / name).exists():
             try:
-                prepare_dataset(cohort.dataset, data / name, raw, **cohort.preparation)
+                prepare_dataset(cohort.dataset, data / name, data_dir, **cohort.preparation)
             except OsoError as error:
                 if dataset:  # requested by name
                     raise

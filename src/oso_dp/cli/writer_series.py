@@ -1,6 +1,6 @@
 """`oso diagnose series`: accuracy on MNIST's test digits of students and of employees."""
 
-from oso_dp.cli.diagnostic_options import DataFile, SharedOutput, Threads
+from oso_dp.cli.shared_options import DataFile, SharedOutput, Threads
 from oso_dp.cli.store_option import ResultsArgument, results_folder
 
 

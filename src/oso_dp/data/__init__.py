@@ -70,7 +70,7 @@ def prepare_dataset(
             f"data set {dataset!r}: unknown; must be one of {', '.join(DATASETS)}, or an entry "
             f"point {GROUP} of an installed package: {plugins}"
         )
-    info = make_dataset_info(dataset, USER_MODEL) if is_user_data else dataset_info(dataset)
+    info = make_dataset_info(dataset, USER_MODEL if is_user_data else "")
     preparation = _preparation(info, words, oov_words, vocabulary, data_version)
     output = Path(output)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from oso_dp.data.arrays import Arrays, load_arrays
-from oso_dp.data.catalogue import DIMENSIONS, DatasetSpec, dataset_info
+from oso_dp.data.catalogue import DIMENSIONS, DatasetSpec
 from oso_dp.data.plugins import USER_MODEL, make_dataset_info
 from oso_dp.errors import OsoError
 
@@ -20,7 +20,7 @@ def load_prepared(path: Path, dataset: str, preparation: dict[str, Any]) -> Arra
     check_provenance(str(path), provenance, dataset, preparation)
     try:
         is_user_data = "data_version" in preparation
-        info = make_dataset_info(dataset, USER_MODEL) if is_user_data else dataset_info(dataset)
+        info = make_dataset_info(dataset, USER_MODEL if is_user_data else "")
         check_arrays(arrays, info, preparation)
     except OsoError as error:
         raise OsoError(f"{path}: {error}; remove it, and prepare the data set again") from None

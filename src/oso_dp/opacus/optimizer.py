@@ -25,7 +25,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from oso_dp.errors import OsoError
 from oso_dp.gradients.precision import use_float32
 from oso_dp.methods import Method
-from oso_dp.opacus.mechanism import Noise, sanitize
+from oso_dp.opacus.mechanism import ONE_RUN, Noise, sanitize
 from oso_dp.opacus.method_adapter import MethodAdapter
 from oso_dp.opacus.model_hooks import (
     PerExampleHooks,
@@ -43,7 +43,6 @@ from oso_dp.privacy.unnoised_sums import unnoised_sums
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
 
-ONE_RUN = slice(0, 1)
 KEY = "oso_dp"  # in a state_dict
 MSG_OTHER_BATCHES = (
     "optimizer.step: the loader that make_private returned has not been iterated over; epsilon is "

@@ -26,7 +26,6 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.promise import EXAMPLE, UNITS, Unit
 
 if TYPE_CHECKING:
-    import numpy as np
     from dp_accounting import DpEvent
     from dp_accounting.privacy_accountant import NeighboringRelation
 

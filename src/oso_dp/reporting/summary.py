@@ -9,7 +9,7 @@ from rich.table import Table
 
 from oso_dp import labels
 from oso_dp.analysis.accounts import account_store, check_budgets
-from oso_dp.analysis.cells import list_panels
+from oso_dp.analysis.cells import NOT_RUN, RAN, list_panels
 from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
@@ -50,11 +50,11 @@ def summary_table(results: Path) -> Table:
     notes: set[str] = set()
     for dataset, k in ran:
         cells = judge_cells(study, dataset, k)
-        cells = cells[cells["status"] != "not run"]
+        cells = cells[cells["status"] != NOT_RUN]
         where = [f"{labels.dataset_short(dataset)}, {k}"] if len(ran) > 1 else []
         for _, rows in cells.groupby("epsilon", dropna=False):
             part = {row["method"]: is_incomplete_grid(row) for row in rows.to_dict("records")}
-            ran_alike = len(rows.loc[rows["status"] == "run", COMPARABLE_ON].drop_duplicates()) < 2
+            ran_alike = len(rows.loc[rows["status"] == RAN, COMPARABLE_ON].drop_duplicates()) < 2
             best = _best(rows) if ran_alike and not any(part.values()) else None
             notes |= {"part"} if any(part.values()) else set()
             notes |= set() if ran_alike else {"unlike"}
@@ -77,7 +77,7 @@ def summary_table(results: Path) -> Table:
 
 
 def _value(row: Any) -> str:
-    if row.status != "run":
+    if row.status != RAN:
         return row.status
     lost = f", {row.best_diverged} diverged" if row.best_diverged else ""
     return f"{labels.format_mean_std(row.mean, row.std)} {row.unit}{lost}"
@@ -85,7 +85,7 @@ def _value(row: Any) -> str:
 
 def _best(rows: pd.DataFrame) -> str | None:
     """The best of several methods; None for fewer than two."""
-    valued = rows[rows["status"] == "run"]
+    valued = rows[rows["status"] == RAN]
     if len(valued) < 2:
         return None
     higher = is_higher_better(valued["metric"].iloc[0])

@@ -197,5 +197,5 @@ def _place(values: list[float], value: float) -> float:
 
 
 def _middles(values: list[float]) -> list[float]:
-    """The axis limits for cells of width one."""
+    """The centres of cells of width one."""
     return [place + 0.5 for place in range(len(values))]

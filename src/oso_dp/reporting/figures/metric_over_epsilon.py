@@ -12,7 +12,7 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
-from oso_dp.analysis.cells import list_panels
+from oso_dp.analysis.cells import RAN, list_panels
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.verdicts import judge_cells
@@ -55,7 +55,7 @@ def metric_figure(study: ResultSet, dataset: str, k: int, measured: bool) -> Fig
     better = "Higher" if is_higher_better(cells["metric"].iloc[0]) else "Lower"
     cells = cells[cells["method"].isin(PAPER_METHODS)]
     where = f"{labels.dataset_short(dataset)}, k = {k}"
-    ran = cells.loc[cells["status"] == "run", "method"]
+    ran = cells.loc[cells["status"] == RAN, "method"]
     caption = [
         f"{where}: best on test over the budget of the {study.budgeted_runs(dataset)}. {better} is "
         "better."
@@ -110,7 +110,7 @@ def _join(sentences: Iterable[str]) -> str:
 
 def incomplete_note(cells: pd.DataFrame) -> str:
     """A sentence on incomplete grids, whose best is over fewer points."""
-    part = cells[(cells["status"] == "run") & (cells["grid_points"] < cells["grid_size"])]
+    part = cells[(cells["status"] == RAN) & (cells["grid_points"] < cells["grid_size"])]
     names = [
         f"{labels.method_label(method)} (ε = {', '.join(f'{e:g}' for e in rows['epsilon'])})"
         for method, rows in part.dropna(subset="epsilon").groupby("method")

@@ -14,7 +14,7 @@ import pandas as pd
 from oso_dp import labels
 from oso_dp.analysis import claim_tests
 from oso_dp.analysis.accounts import account_store, check_budgets
-from oso_dp.analysis.cells import has_paper_length, list_panels
+from oso_dp.analysis.cells import NOT_RUN, has_paper_length, list_panels
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
 from oso_dp.analysis.result_set import ResultSet, read_study_plans
@@ -124,7 +124,7 @@ def make_sections(
     for dataset, k in list_panels(study):
         reference = find_table(dataset, k)
         cells = judge_cells(study, dataset, k)
-        ran = cells[cells["status"] != "not run"]
+        ran = cells[cells["status"] != NOT_RUN]
         drawn = [p for p in _about(pictures, dataset, k) if p.spec.measured]
         sections.append(
             Section(

@@ -6,6 +6,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
+from oso_dp.analysis.cells import DIVERGED, NOT_RUN
 from oso_dp.paper.tables import DATASETS
 from oso_dp.reporting.tables.cells import MARK, anchor
 
@@ -15,19 +16,19 @@ GLYPHS = {
     verdicts.BETTER: ("+", "no"),
     verdicts.WORSE: ("−", "no"),
     verdicts.UNDECIDED: ("?", "open"),
-    verdicts.DIVERGED: ("×", "no"),
+    DIVERGED: ("×", "no"),
     verdicts.TRAINS: ("t", "no"),
     verdicts.SAME: ("=", "yes"),
     verdicts.AS_GOOD: ("≈", "yes"),
     verdicts.OTHER: ("≠", "no"),
     verdicts.INCOMPLETE: ("p", "open"),
-    verdicts.NOT_RUN: ("·", "idle"),
+    NOT_RUN: ("·", "idle"),
 }
 _MEANINGS = {
     verdicts.CONSISTENT: "consistent with the printed value",
     verdicts.BETTER: "better than printed",
     verdicts.WORSE: "worse than printed",
-    verdicts.DIVERGED: "all runs diverged",
+    DIVERGED: "all runs diverged",
     verdicts.TRAINS: "trains, where the paper's runs diverge",
     verdicts.SAME: "the same best point (k = 7 has no values)",
     verdicts.AS_GOOD: "another best point, as good",

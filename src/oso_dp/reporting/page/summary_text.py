@@ -8,7 +8,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import has_paper_length, list_panels
+from oso_dp.analysis.cells import DIVERGED, NOT_RUN, RAN, has_paper_length, list_panels
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import COMPARABLE_ON
@@ -43,9 +43,9 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
         verdicts.CONSISTENT,
         verdicts.BETTER,
         verdicts.WORSE,
-        verdicts.DIVERGED,
+        DIVERGED,
     )
-    ran = int((words != verdicts.NOT_RUN).sum())
+    ran = int((words != NOT_RUN).sum())
     if not words.isin(decided).any():
         opening = (
             f"Neither confirmed nor refuted yet: of the {len(words)} values that the paper prints, "
@@ -55,7 +55,7 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
         parts = []
         for dataset, found in printed.groupby("dataset", sort=False)["verdict"]:
             counts = {word: int((found == word).sum()) for word in decided}
-            left = int((found != verdicts.NOT_RUN).sum()) - sum(counts.values())
+            left = int((found != NOT_RUN).sum()) - sum(counts.values())
             parts_text = [f"{number} {word}" for word, number in counts.items() if number]
             parts_text += [f"{left} undecided"] if left else []
             if parts_text:
@@ -120,16 +120,16 @@ def best_method_text(cells: pd.DataFrame) -> str | None:
     together. At several epsilons, those with the same best method share a clause.
     """
     private = cells[cells["epsilon"].notna()]
-    ran = private[private["status"] == "run"]
+    ran = private[private["status"] == RAN]
     lengths = [has_paper_length(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
     whole = np.array(lengths, dtype=bool)
     shorter = dict.fromkeys(ran.loc[~whole, "epsilon"], f"was run for {PAPER_EPOCHS} epochs")
     ran = ran[whole]
     if ran.empty:
         return None
-    diverged = cells.loc[cells["status"] == verdicts.DIVERGED, "epsilon"]
+    diverged = cells.loc[cells["status"] == DIVERGED, "epsilon"]
     alone = shorter | dict.fromkeys(diverged, "has a value")
-    missing = private[private["status"] == verdicts.NOT_RUN].groupby("epsilon")["method"].agg(list)
+    missing = private[private["status"] == NOT_RUN].groupby("epsilon")["method"].agg(list)
     rankings = [
         _rank(rows, missing.get(epsilon, default=[])) for epsilon, rows in ran.groupby("epsilon")
     ]
@@ -246,7 +246,7 @@ def _left_out(ranking: _Ranking) -> list[str]:
     """What is not ranked, a phrase each."""
     phrases = {"not comparable (precision, length or delta)": ranking.others}
     if len(ranking.rows) > 1:
-        phrases["not run"] = ranking.missing
+        phrases[NOT_RUN] = ranking.missing
     return [f"{phrase}: {names}" for phrase, names in phrases.items() if names]
 
 
@@ -278,7 +278,7 @@ def agreement_text(study: ResultSet) -> list[str]:
     cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
     printed = cells[cells["paper_mean"].notna()]
     counts = printed["verdict"].value_counts()
-    ran = printed[printed["status"] != "not run"]
+    ran = printed[printed["status"] != NOT_RUN]
     if ran.empty:
         return []
     words = [
@@ -287,7 +287,7 @@ def agreement_text(study: ResultSet) -> list[str]:
         verdicts.WORSE,
         verdicts.UNDECIDED,
     ]
-    words += [verdicts.DIVERGED]
+    words += [DIVERGED]
     parts = [f"{counts[word]} {word}" for word in words if word in counts]
     text = (
         f"Of the {len(printed)} values that the paper prints, {_were_run(len(ran))}: "
@@ -318,7 +318,7 @@ def coverage_text(cells: list[pd.DataFrame]) -> list[str]:
     if not cells:
         return []
     ran = pd.concat(cells)
-    ran = ran[(ran["status"] != "not run") & ran["grid_size"].notna()]
+    ran = ran[(ran["status"] != NOT_RUN) & ran["grid_size"].notna()]
     part = ran[ran["grid_points"] < ran["grid_size"]]
     if part.empty:
         return []

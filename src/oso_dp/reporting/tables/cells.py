@@ -12,7 +12,14 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import cell_key, contributing_runs, has_paper_length, list_panels
+from oso_dp.analysis.cells import (
+    NOT_RUN,
+    RAN,
+    cell_key,
+    contributing_runs,
+    has_paper_length,
+    list_panels,
+)
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, are_comparable, hidden_variants
 from oso_dp.analysis.verdicts import (
@@ -88,7 +95,7 @@ def tooltip(study: ResultSet, row: _Row) -> str:
 
 
 def _ours(row: _Row) -> str:
-    if row["status"] != "run":
+    if row["status"] != RAN:
         return row["status"]
     text = labels.format_mean_std(row["mean"], row["std"])
     if row["best_diverged"]:
@@ -102,14 +109,14 @@ def _best_point(row: _Row) -> str:
 
 def _grid_points(row: _Row) -> str:
     size = "" if pd.isna(row["grid_size"]) else f" of {row['grid_size']}"
-    if row["status"] == "not run":
+    if row["status"] == NOT_RUN:
         return f"0{size}"
     lost = f" ({row['diverged']} of {row['runs']} runs diverged)" if row["diverged"] else ""
     return f"{row['grid_points']}{size}{lost}"
 
 
 _COUNTS = (
-    Column("seeds", lambda row: labels.DASH if row["status"] == "not run" else row["seeds"]),
+    Column("seeds", lambda row: labels.DASH if row["status"] == NOT_RUN else row["seeds"]),
     Column("grid points", _grid_points),
 )
 _OTHER_RULES = (
@@ -125,7 +132,7 @@ def _our_columns(heading: str) -> tuple[Column, ...]:
 
 def _precision_note(data: pd.DataFrame) -> Iterator[str]:
     """A note if not all products were in float32; runs of two precisions are never averaged."""
-    ran = data[data["status"] != "not run"]
+    ran = data[data["status"] != NOT_RUN]
     if set(ran["precision"]) <= {"float32"}:
         return
     parts = []
@@ -202,7 +209,7 @@ def paper_table(study: ResultSet, table: PaperTable) -> Table:
     has_values = bool(data["paper_mean"].notna().any())
     notes = [
         *_momentum_note(data),
-        "No cell of this table was run." if (data["status"] == "not run").all() else "",
+        "No cell of this table was run." if (data["status"] == NOT_RUN).all() else "",
         *map(_no_dp_note, data[data["epsilon"].isna()].to_dict("records")),
         *_precision_note(data),
         *_epsilons_note(table),
@@ -277,7 +284,7 @@ def _verdict(cell: _Row) -> str:
 def _verdict_with_seeds(cell: pd.Series) -> str:
     """For example `undecided (1 seed, ±2.77)`: our seeds, half of the difference's interval."""
     text = _verdict(cell)
-    if cell["status"] != "not run":
+    if cell["status"] != NOT_RUN:
         half = cell["difference_half"]
         text += f" ({cell['seeds']} seed{'' if cell['seeds'] == 1 else 's'}"
         text += f"{'' if pd.isna(half) else f', ±{half:.2f}'})"
@@ -306,7 +313,7 @@ def _no_dp_note(row: _Row) -> str:
     paper_text = (
         f"NoDP: the paper's best is at ρ = {row['paper_learning_rate']:g}, without a value; "
     )
-    if row["status"] != "run":
+    if row["status"] != RAN:
         return paper_text + f"ours: {row['status']}."
     our_text = labels.format_mean_std(row["mean"], row["std"])
     return paper_text + f"ours is at ρ = {row['learning_rate']:.4g}: {our_text} {row['unit']}."
@@ -384,7 +391,7 @@ def other_methods_table(study: ResultSet) -> list[Table]:
         further = ~cells["in_paper"]
         if dataset not in DATASETS:
             further &= ~cells["method"].isin(PAPER_METHODS)
-        online = cells[(cells["method"] == "online") & (cells["status"] == "run")]
+        online = cells[(cells["method"] == "online") & (cells["status"] == RAN)]
         online = online[["epsilon", *_ONLINE]]
         if further.any():
             suffixes = ("", "_online")
@@ -438,7 +445,7 @@ def _compare_with_online(row: _Row) -> Comparison | None:
     length or delta, and on the paper's data sets runs shorter than the paper's.
     """
     if (
-        row["status"] != "run"
+        row["status"] != RAN
         or row["method"] == "online"
         or math.isnan(row["mean_online"])
         or row["variant_online"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cells import count_variants
+from oso_dp.analysis.cells import NOT_RUN, count_variants
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.selection_bias import GAIN_COLUMNS, comparable_cells, selection_bias
 from oso_dp.analysis.verdicts import judge_cells
@@ -28,7 +28,6 @@ from oso_dp.reporting.table import (
 )
 from oso_dp.study.config import StudyConfig
 
-NOT_RUN = "not run"
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
 
 

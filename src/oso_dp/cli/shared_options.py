@@ -1,4 +1,4 @@
-"""Options that the commands of `oso diagnose` share."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
