@@ -24,7 +24,7 @@ from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
 from oso_dp.training.job import run_job
 from oso_dp.training.schedule_and_averaging import CONSTANT
-from oso_dp.training.user_task import check_user_model
+from oso_dp.training.study_problem import check_user_model
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from oso_dp.errors import OsoError
 from oso_dp.models import MODELS, build_model
 from oso_dp.models.losses import squared_error, summed_squared_error
 from oso_dp.training.loop import study_training
+from oso_dp.training.study_problem import make_problem
 from oso_dp.training.task import StudyTask, TrainingProblem, initial_parameters
-from oso_dp.training.user_task import make_user_problem
 
 CLASSES = 5
 
@@ -39,7 +39,7 @@ def own(make_task, make_run, rows):
 
     def make(seeds=(0,), network=own_model, **changed) -> TrainingProblem:
         task: StudyTask = make_task("online", **{"model": "own", "network": network, **changed})
-        return make_user_problem(task, [make_run(f"r{seed}", seed) for seed in seeds], rows)
+        return make_problem(task, [make_run(f"r{seed}", seed) for seed in seeds], rows)
 
     return make
 
@@ -126,7 +126,7 @@ def test_the_loss_over_pixels_is_that_which_was_said(
 ) -> None:
     images = Arrays(*(np.tile(x, (1, 1, 2, 2)) if x.ndim == 4 else x for x in _parts(arrays)))
     task = make_task("online", model="autoencoder_strided", metric="mse", loss=loss)
-    study = make_user_problem(task, [make_run()], images)
+    study = make_problem(task, [make_run()], images)
     mine = own(network=own_images, metric="mse", loss=loss)
     for problem, test in ((study, images.test_inputs), (mine, rows.test_inputs)):
         outputs, targets = torch.rand(2, 3, 7), torch.rand(2, 3, 7)
@@ -149,7 +149,7 @@ def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
     flag: bool, make_task, make_run, arrays
 ) -> None:
     task = make_task("online", final_activation=flag)
-    problem = make_user_problem(task, [make_run()], arrays)
+    problem = make_problem(task, [make_run()], arrays)
     outputs = problem.engine.outputs(
         problem.initial_parameters[0], torch.from_numpy(arrays.test_inputs)
     )

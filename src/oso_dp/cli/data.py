@@ -35,7 +35,7 @@ def data(
     with _log_to_screen():
         if is_user_dataset(dataset, data_version):
             # Check the model now, not when training begins.
-            from oso_dp.training.user_task import check_user_model
+            from oso_dp.training.study_problem import check_user_model
 
             check_user_model(dataset)
         provenance = prepare_dataset(

@@ -30,8 +30,8 @@ from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import study_training
+from oso_dp.training.study_problem import make_problem
 from oso_dp.training.task import StudyTask
-from oso_dp.training.user_task import make_user_problem
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Runs
@@ -118,7 +118,7 @@ class Probe:
 
     def __init__(self, task: StudyTask, run: Run, arrays: Arrays, realisations: int) -> None:
         # In float32 for any task: the subject is the effect of clipping and noise.
-        problem = make_user_problem(replace(task, precision="float32"), [run], arrays)
+        problem = make_problem(replace(task, precision="float32"), [run], arrays)
         indices = torch.arange(len(problem.examples), device=problem.initial_parameters.device)
         self.engine = problem.engine
         (self.inputs,), (self.targets,), _ = problem.examples.batch(indices[None])

@@ -26,8 +26,8 @@ from oso_dp.training.evaluate import Outcome
 from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
 from oso_dp.training.provenance import code_hash, commit, device_name
+from oso_dp.training.study_problem import build_user_network
 from oso_dp.training.task import StudyTask
-from oso_dp.training.user_task import build_user_network
 
 
 @dataclass

@@ -32,8 +32,8 @@ from oso_dp.training.augmentation import check_augment, make_views
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
+from oso_dp.training.study_problem import make_problem
 from oso_dp.training.task import StudyTask, TrainConfig, TrainingProblem
-from oso_dp.training.user_task import make_user_problem
 from oso_dp.training.user_updates import check_user_level, make_updates, users_at_once
 
 if TYPE_CHECKING:
@@ -442,7 +442,7 @@ def study_training(
     watch: StepCallback = lambda state, answers: None,
 ) -> Training:
     """Training on a study's data set, with a built-in or user-defined model."""
-    return Training(task, runs, make_user_problem(task, runs, arrays), watch)
+    return Training(task, runs, make_problem(task, runs, arrays), watch)
 
 
 def are_finite(parameters: Tensor) -> Tensor:

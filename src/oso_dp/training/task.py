@@ -1,33 +1,28 @@
 """Configuration of a training (`TrainConfig`, `StudyTask`) and what it trains (`TrainingProblem`).
 
-`make_study_problem` builds the problem for built-in models and data sets;
-`oso_dp.training.user_task` builds it for user-defined ones.
+`oso_dp.training.study_problem.make_problem` builds the problem of a study.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, Precision, find_precision
 from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.methods import Method
 from oso_dp.models import build_model
-from oso_dp.models.losses import training_loss
 from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.promise import EXAMPLE, USER, Unit
 from oso_dp.privacy.rng_sources import init_generator
 from oso_dp.privacy.users import Users
-from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import Augment
-from oso_dp.training.evaluate import Evaluator, SplitScore
+from oso_dp.training.evaluate import SplitScore
 from oso_dp.training.schedule_and_averaging import Schedule
 from oso_dp.training.torch_optimizer import TorchOptimizer
 
@@ -198,31 +193,6 @@ class TrainingProblem:
         if self.users is None:
             return True
         return self.local == LocalTraining(rows_per_user=1)
-
-
-def make_study_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
-    """A built-in model on its data set, evaluated on the test set, which is public."""
-    device = torch.device(task.device)
-    model = build_model(task.model, task.final_activation)
-    engine = GradientEngine(model, training_loss(task.metric, task.loss), task.product_precision)
-    examples = TensorExamples(
-        *examples_on_device(arrays.train_inputs, arrays.train_targets, task.metric, device)
-    )
-    test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
-    first = torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device)
-    scores: Any = Evaluator(engine, *test, task.metric)
-    problem = TrainingProblem(engine, examples, first, task.metric, scores)
-    return with_users(problem, task, arrays)
-
-
-def with_users(problem: TrainingProblem, task: StudyTask, arrays: Arrays) -> TrainingProblem:
-    """The problem, with the users of the arrays if a user is the unit of privacy."""
-    if task.local is None:
-        return problem
-    if arrays.train_users is None:
-        raise OsoError("unit: user; the data do not say whose the examples are")
-    users = Users(arrays.train_users, task.local.rows_per_user)
-    return replace(problem, users=users, local=task.local)
 
 
 def initial_parameters(task: StudyTask, seed: int) -> Tensor:

@@ -1,6 +1,7 @@
-"""The training problem of a user-defined data set, with the model of its plug-in."""
+"""The training problem of a study: a built-in data set and model, or those of a plug-in."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.gradients import GradientEngine, find_precision
 from oso_dp.models.losses import training_loss
+from oso_dp.privacy.users import Users
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.training.evaluate import Evaluator
 from oso_dp.training.task import (
@@ -21,9 +23,8 @@ from oso_dp.training.task import (
     TensorExamples,
     TrainingProblem,
     examples_on_device,
+    initial_parameters,
     make_model,
-    make_study_problem,
-    with_users,
 )
 from oso_dp.training.user_model import UserModel, count_classes
 
@@ -50,24 +51,31 @@ def build_user_network(cohort: Cohort) -> Callable[[], nn.Module] | None:
     return partial(_build_model, cohort.dataset)
 
 
-def make_user_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
-    """The training problem, with a built-in model or, if the task has one, a user-defined one."""
-    if task.network is None:
-        return make_study_problem(task, runs, arrays)
+def make_problem(task: StudyTask, runs: Sequence[Run], arrays: Arrays) -> TrainingProblem:
+    """A built-in or user-defined model on its data set, evaluated on the test set (public)."""
     device = torch.device(task.device)
     examples = TensorExamples(
         *examples_on_device(arrays.train_inputs, arrays.train_targets, task.metric, device)
     )
     test = examples_on_device(arrays.test_inputs, arrays.test_targets, task.metric, device)
-    user_model = UserModel(make_model(task, 0))
-    engine = user_model.make_engine(
-        training_loss(task.metric, task.loss), examples, task.product_precision, device
-    )
-    first = torch.stack([_weights(task, user_model, run.seed) for run in runs]).to(device)
+    model, loss = make_model(task, 0), training_loss(task.metric, task.loss)
+    classes = TrainingProblem.classes
+    if task.network is None:
+        engine = GradientEngine(model, loss, task.product_precision)
+        first = torch.stack([initial_parameters(task, run.seed) for run in runs]).to(device)
+    else:
+        user_model = UserModel(model)
+        engine = user_model.make_engine(loss, examples, task.product_precision, device)
+        first = torch.stack([_weights(task, user_model, run.seed) for run in runs]).to(device)
+        classes = count_classes(engine, first[0], examples)
     scores: Any = Evaluator(engine, *test, task.metric)
-    classes = count_classes(engine, first[0], examples)
     problem = TrainingProblem(engine, examples, first, task.metric, scores, classes)
-    return with_users(problem, task, arrays)
+    if task.local is None:
+        return problem
+    if arrays.train_users is None:
+        raise OsoError("unit: user; the data do not say whose the examples are")
+    users = Users(arrays.train_users, task.local.rows_per_user)
+    return replace(problem, users=users, local=task.local)
 
 
 def check_user_model(dataset: str) -> None:
