@@ -19,6 +19,7 @@ from tests.analysis.conftest import (
 from tests.stores import named, options
 
 from oso_dp.accounting.accountants import compute_epsilon
+from oso_dp.accounting.search_accounting.base import full_run_ledger, pad_to_full_run
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA, RandomStoppingSearch
 from oso_dp.analysis.accounts import (
     GridAccount,
@@ -26,9 +27,7 @@ from oso_dp.analysis.accounts import (
     accounts_table,
     check_budgets,
     check_grid_sizes,
-    full_run_ledger,
     most_expensive,
-    pad_to_full_run,
 )
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery

@@ -10,7 +10,8 @@ from tests.results.conftest import evaluation_row, run_row
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
-from oso_dp.analysis.accounts import GridAccount, account_grids, check_budgets, full_run_ledger
+from oso_dp.accounting.search_accounting.base import full_run_ledger
+from oso_dp.analysis.accounts import GridAccount, account_grids, check_budgets
 from oso_dp.analysis.result_set import read_budgets, read_study_plans
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery

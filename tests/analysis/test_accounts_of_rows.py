@@ -13,15 +13,14 @@ from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
 from tests.planned_rows import rows_of as planned_rows
 
+from oso_dp.accounting.search_accounting.base import full_run_ledger, pad_to_full_run
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA, RandomStoppingSearch
 from oso_dp.analysis.accounts import (
     GridAccount,
     account_grids,
     check_budgets,
     check_grid_sizes,
-    full_run_ledger,
     most_expensive,
-    pad_to_full_run,
 )
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery

@@ -40,7 +40,7 @@ from oso_dp.accounting.search_accounting import (
     find_search_accounting,
     search_accounting_names,
 )
-from oso_dp.accounting.search_accounting.base import full_run_ledger, pad_to_full_run
+from oso_dp.accounting.search_accounting.base import fill_up, full_run_ledger
 from oso_dp.accounting.search_accounting.random_stopping import (
     STOPPING_ETA,
     RandomStoppingSearch,
@@ -174,15 +174,12 @@ def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:
 ALL_METHODS = "all"  # instead of a method's name
 
 
-def _charged_ledgers(study: pd.DataFrame) -> list[Ledger]:
+def _charged_ledgers(study: pd.DataFrame) -> tuple[Ledger, ...]:
     """Full runs: as many as the noise was calibrated for, or as are stored if more."""
     ledgers = [parse_ledger(row) for row in records(study)]
     filler = full_run_ledger(ledgers, int(study["steps"].iloc[0]))
     size = max(int(study["budget_runs"].fillna(0).iloc[0]), len(ledgers))
-    return [
-        *(pad_to_full_run(ledger, filler) for ledger in ledgers),
-        *[filler] * (size - len(ledgers)),
-    ]
+    return fill_up(ledgers, filler, size)
 
 
 # Runs with equal values in these columns form one search (its points, stages and seeds).

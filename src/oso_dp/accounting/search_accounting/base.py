@@ -116,10 +116,23 @@ class SearchAccounting(ABC):
         filler = full_run_ledger([run.ledger for run in stored], search.steps)
         charges = []
         for seed in dict.fromkeys(run.seed for run in stored):
-            own = [pad_to_full_run(run.ledger, filler) for run in stored if run.seed == seed]
-            ledgers = (*own, *[filler] * (size - len(own)))
-            charges.append(Charge(compute_epsilon(ledgers, delta), len(own), ledgers))
+            own = [run.ledger for run in stored if run.seed == seed]
+            ledgers = fill_up(own, filler, size)
+            spent = self.spent_by(search, ledgers, filler, delta)
+            charges.append(Charge(spent, len(own), ledgers))
         return charges
+
+    def spent_by(
+        self, search: Any, ledgers: Sequence[Ledger], full_run: Ledger, delta: float
+    ) -> float:
+        """Epsilon of the full runs of one seed's search."""
+        return compute_epsilon(ledgers, delta)
+
+
+def fill_up(ledgers: Sequence[Ledger], full_run: Ledger, size: int) -> tuple[Ledger, ...]:
+    """Each ledger as that of a full run, and full runs for those that are not stored."""
+    padded = [pad_to_full_run(ledger, full_run) for ledger in ledgers]
+    return (*padded, *[full_run] * (size - len(padded)))
 
 
 def full_run_ledger(ledgers: Sequence[Ledger], steps: int) -> Ledger:

@@ -21,11 +21,7 @@ from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.search_accounting.base import (
-    Charge,
     SearchAccounting,
-    StoredRun,
-    full_run_ledger,
-    pad_to_full_run,
 )
 from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
@@ -94,22 +90,16 @@ class RandomStopping(SearchAccounting):
         eta = STOPPING_ETA.get(shape, shape)
         return RandomStoppingSearch(sampling, steps, runs, stopping_eta=eta)
 
-    def charge(
+    def spent_by(
         self,
         search: RandomStoppingSearch,
-        stored: Sequence[StoredRun],
-        epsilon: float,
+        ledgers: Sequence[Ledger],
+        full_run: Ledger,
         delta: float,
-    ) -> list[Charge]:
-        """Every run counts as one of all steps with the smallest noise."""
-        size = max(search.runs, len({run.point for run in stored}))
-        filler = full_run_ledger([run.ledger for run in stored], search.steps)
-        spent = compute_random_stopping_epsilon(filler, size, search.stopping_eta, delta)
-        charges = []
-        for seed in dict.fromkeys(run.seed for run in stored):
-            own = [pad_to_full_run(run.ledger, filler) for run in stored if run.seed == seed]
-            charges.append(Charge(spent, len(own), (*own, *[filler] * (size - len(own)))))
-        return charges
+    ) -> float:
+        """As if every run were a full one, with the smallest noise."""
+        eta = search.stopping_eta
+        return compute_random_stopping_epsilon(full_run, len(ledgers), eta, delta)
 
 
 def compute_random_stopping_epsilon(
