@@ -154,7 +154,7 @@ def alone(given: Given) -> Tensor:
         for x, y in zip(inputs, targets, strict=True):
             at = flat.double().requires_grad_(True)
             x = x.double() if x.is_floating_point() else x
-            outputs = torch.func.functional_call(model, given.engine.views(at), (x[None],))
+            outputs = torch.func.functional_call(model, given.engine.parameters(at), (x[None],))
             loss = given.engine.loss(outputs, y[None]).sum()
             gradients.append(torch.autograd.grad(loss, at)[0])
     return torch.stack(gradients).unflatten(0, given.targets.shape)

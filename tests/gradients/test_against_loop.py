@@ -119,7 +119,7 @@ def oracle(engine, flat, inputs, targets) -> torch.Tensor:
     """Per-example gradients [B, P] of the whole model at once."""
 
     def loss(flat, x, y):
-        outputs = torch.func.functional_call(engine.model, engine.views(flat), (x[None],))
+        outputs = torch.func.functional_call(engine.model, engine.parameters(flat), (x[None],))
         return engine.loss(outputs, y[None])[0]
 
     return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(flat, inputs, targets)

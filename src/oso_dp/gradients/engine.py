@@ -149,9 +149,9 @@ class GradientEngine:
 
     def outputs(self, flat: Tensor, inputs: Structure, training: bool = True) -> Structure:
         """The model's outputs with these parameters [P]; `training`: in the mode that it is in."""
-        views = self.views(flat)
-        with nullcontext() if training else _eval_mode(self.model), self._calling(flat, views):
-            return self._outputs(views, inputs)
+        parameters = self.parameters(flat)
+        with nullcontext() if training else _eval_mode(self.model), self._calling(flat, parameters):
+            return self._outputs(parameters, inputs)
 
     def weighted_gradient(
         self, flat: Tensor, inputs: Structure, targets: Tensor, weights: Tensor
@@ -159,19 +159,19 @@ class GradientEngine:
         """The losses [B], and the gradient of sum_i weights_i loss_i at parameters [P], by
         ordinary differentiation."""
         at = flat.detach().clone().requires_grad_(True)
-        views = self.views(at)
-        with self._calling(at, views):  # the backward pass, too: it may compute a part anew
-            losses = self.loss(self._outputs(views, inputs), targets)
+        parameters = self.parameters(at)
+        with self._calling(at, parameters):  # the backward pass, too: it may compute a part anew
+            losses = self.loss(self._outputs(parameters, inputs), targets)
             used = weights != 0
             (gradient,) = torch.autograd.grad(losses[used] @ weights[used].to(losses), at)
         return losses.detach(), gradient
 
     @contextmanager
-    def _calling(self, flat: Tensor, views: dict[str, Tensor]) -> Iterator[None]:
-        """Inside, layers are called with these parameters [P], by name in `views`."""
+    def _calling(self, flat: Tensor, parameters: dict[str, Tensor]) -> Iterator[None]:
+        """Inside, layers are called with these parameters [P], by name in `parameters`."""
         layers = {}
         if not self.is_whole_model:
-            layers = self._batched_layers({name: view[None] for name, view in views.items()})
+            layers = self._batched_layers({name: one[None] for name, one in parameters.items()})
 
         def forward(name: str, *args: Any, **kwargs: Any) -> Any:
             return layers[name](args, kwargs, BatchedLayer.outputs)
@@ -179,12 +179,12 @@ class GradientEngine:
         with self.precision.products(flat.device), patched_forward(layers, forward):
             yield
 
-    def _outputs(self, views: dict[str, Tensor], inputs: Structure) -> Structure:
+    def _outputs(self, parameters: dict[str, Tensor], inputs: Structure) -> Structure:
         args, kwargs = call_arguments(inputs)
-        outputs = torch.func.functional_call(self.model, views, args, kwargs)
+        outputs = torch.func.functional_call(self.model, parameters, args, kwargs)
         if not self.precision.low:
             return outputs
-        dtype = next(iter(views.values())).dtype
+        dtype = next(iter(parameters.values())).dtype
         return map_tensors(lambda one: one.to(dtype) if one.is_floating_point() else one, outputs)
 
     @property
@@ -192,7 +192,7 @@ class GradientEngine:
         """The layers that are called with the parameters of each run, by name."""
         return frozenset(self._users).difference(self._expanded_names)
 
-    def views(self, flat: Tensor) -> dict[str, Tensor]:
+    def parameters(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vectors [..., P]."""
         # In one operation: the gradient of each slice would be as long as the vector.
         parts = flat.split([shape.numel() for shape in self.shapes.values()], dim=-1)
@@ -203,7 +203,7 @@ class GradientEngine:
 
     def start_pass(self, flat: Tensor, views: int = 1) -> ForwardBackward:
         """A pass at flat [R, P], with so many views of each example."""
-        by_name = self.views(flat)
+        by_name = self.parameters(flat)
         layers, expanded = self._batched_layers(by_name), self._expanded(by_name)
         return ForwardBackward(layers, expanded, self.layer_shapes, self.traits, views)
 
@@ -219,16 +219,16 @@ class GradientEngine:
         self, flat: Tensor, inputs: Structure, targets: Tensor, views: int
     ) -> dict[str, LayerGradients]:
         """For inputs [N, ...] and targets [N, ...] of the runs at flat [R, P]."""
-        by_name = self.views(flat)
+        by_name = self.parameters(flat)
         return {"": WholeModelGradients(self.model, self.loss, inputs, targets, by_name, views)}
 
-    def _batched_layers(self, views: dict[str, Tensor]) -> dict[str, BatchedLayer]:
+    def _batched_layers(self, parameters: dict[str, Tensor]) -> dict[str, BatchedLayer]:
         layers = {}
         for name, layer in self._users.items():
             if name in self._expanded_names:
                 continue
             targets = self._targets[name]
-            own = {key: views[_global_name(target)] for key, target in targets.items()}
+            own = {key: parameters[_global_name(target)] for key, target in targets.items()}
             layers[name] = BatchedLayer(
                 layer, own, targets, self.precision, self._holds_layers(name)
             )
@@ -240,9 +240,9 @@ class GradientEngine:
         below = {key.removeprefix(prefix) for key in self.shapes if key.startswith(prefix)}
         return not below <= self._targets[name].keys()
 
-    def _expanded(self, views: dict[str, Tensor]) -> list[Expanded]:
+    def _expanded(self, parameters: dict[str, Tensor]) -> list[Expanded]:
         return [
-            Expanded(self._users[name], key, views[_global_name(target)], target)
+            Expanded(self._users[name], key, parameters[_global_name(target)], target)
             for name in self._expanded_names
             for key, target in self._targets[name].items()
         ]

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 MANY = 7
 BATCHES = (tuple(range(MANY)), (5, 0, 3))  # another size, other places
-MAX_REPEATED_FRACTION = 3  # a dropout of few numbers may come out the same once
+PASSES = 3  # a dropout of few numbers may come out the same once
 
 
 MSG_RANDOM = (
@@ -272,7 +272,7 @@ def check_independence(
     targets = like(targets, (MANY, *targets.shape[1:]), classes)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
     # A pass may write into the parameters that are handed in, and nowhere else.
-    with check_unchanged(engine.model, engine.views(flat)):
+    with check_unchanged(engine.model, engine.parameters(flat)):
         few = select(inputs, slice(EXAMPLES))
         check_outputs(engine, flat, few, within.outputs)
         _check_rarer_mixing(engine, flat, few, within.outputs)
@@ -303,7 +303,7 @@ def check_outputs(
     with torch.no_grad():
         outputs = tensors_of(_outputs(engine, flat, inputs))
         there = tensors_of(_outputs(engine, flat, turned))
-        again = [tensors_of(_outputs(engine, flat, inputs)) for _ in range(MAX_REPEATED_FRACTION)]
+        again = [tensors_of(_outputs(engine, flat, inputs)) for _ in range(PASSES)]
     exact = ([one.double() for one in parts] for parts in (outputs, there, *again))
     for part, moved, *repeated in zip(*exact, strict=True):
         if part.shape[:1] != (3,):
@@ -424,7 +424,7 @@ def _check_gradients(
     if engine.is_whole_model:  # which has each example alone: so the batch's own gradient, too
         for weights, expected in zip(_weights(rows, flat), right, strict=True):
             _, found = engine.weighted_gradient(flat, select(inputs, few), targets[few], weights)
-            by_parameter = (engine.views(each[None]).values() for each in (found, expected))
+            by_parameter = (engine.parameters(each[None]).values() for each in (found, expected))
             for one, other in zip(*by_parameter, strict=True):
                 of_parameter = other.flatten(1)
                 _check_sums(one.flatten(1) - of_parameter, of_parameter, tolerance, len(rows))
