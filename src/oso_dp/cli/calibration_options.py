@@ -232,7 +232,7 @@ def make_answer(
         entry["trial_fractions"] = [*search.trial_fractions]
     elif isinstance(search, RandomStoppingSearch):
         eta = search.stopping_eta
-        names = {eta: name for name, eta in STOPPING_ETA.items()}
+        names = {value: name for name, value in STOPPING_ETA.items()}
         entry["stopping_distribution"] = names.get(eta, eta)
     return entry
 
