@@ -307,6 +307,53 @@ def test_a_checkpoint_is_used_by_one_training_at_a_time(train, tmp_path) -> None
     assert again.ledger == first.ledger
 
 
+def test_a_link_to_a_checkpoint_is_the_checkpoint(train, tmp_path) -> None:
+    """Else its steps ran again with other noise for a call under the first name."""
+    path, link, released = tmp_path / "run", tmp_path / "latest", []
+
+    def call(name, *more) -> None:
+        train(
+            epochs=4, evaluate_every=4, checkpoint=name, callbacks=[*more],
+            evaluate=lambda model: released.append(next(model.parameters()).sum().item()) or 0.0,
+        )  # fmt: skip
+
+    for name, stop in ((path, 8), (link, 16)):
+        with pytest.raises(KilledError):
+            call(name, kill_at(stop))
+        if name == path:
+            link.symlink_to(path)
+    assert link.is_symlink()
+    call(path)
+    assert len({*released}) == 8  # of 32 steps; another noise would give other values
+    os.link(path, tmp_path / "other")
+    with pytest.raises(OsoError, match="has another name, a hard link"):
+        call(path)
+
+
+def test_a_checkpoint_stays_where_it_was_when_a_function_changes_the_folder(
+    train, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def elsewhere(model) -> float:
+        seen.append(next(model.parameters()).sum().item())
+        os.chdir(tmp_path / "below")
+        return 0.0
+
+    def call(*more):
+        os.chdir(tmp_path)
+        return train(evaluate=elsewhere, evaluate_every=4, checkpoint="state", callbacks=[*more])
+
+    with pytest.raises(KilledError):
+        call(kill_at(12))
+    first, steps = list(seen), call().ledger.step_count
+    assert os.listdir(tmp_path / "below") == []
+    assert len(first) == 3
+    assert len({*seen}) == steps // 4
+
+
 def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:
     path = tmp_path / "model"
     train(**SEEDED).save(path)
@@ -320,7 +367,7 @@ def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:
     ("options", "line"),
     [
         ({"checkpoint": 3}, "checkpoint: 3; must be a file name"),
-        ({"checkpoint": "no/such/folder/state"}, "no folder no/such/folder"),
+        ({"checkpoint": "no/such/folder/state"}, ": no/such/folder/state: no folder /"),
         ({"checkpoint": "."}, "checkpoint: .: not a file"),
         ({"checkpoint_every": 3}, "checkpoint_every: has no effect without checkpoint"),
         ({"checkpoint": "state", "checkpoint_every": 0}, "checkpoint_every: 0; must be an int"),

@@ -168,3 +168,27 @@ def test_noisy_scores_are_taken_in_float32(search, data) -> None:
 
     search(validation=data, metric=right, grid={"learning_rate": [0.1]})
     assert seen == {"ieee"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "online"},
+        {"method": "fixed_quantile", "quantile": 0.5},
+        {"method": "adam_wosm", "threshold": 0.3},
+    ],
+)
+def test_the_default_type_of_a_script_does_not_round_the_noise(method, dtype, train) -> None:
+    """Scripts for large models set it; C would have eight bits, and so would the noise."""
+    options = {**method, "randomness": "seeded", "seed": 3}
+    expected = train(**options)
+    torch.set_default_dtype(dtype)
+    try:
+        trained = train(**options)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(expected.model.parameters(), trained.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert trained.history == expected.history
+    assert trained.epsilon == expected.epsilon

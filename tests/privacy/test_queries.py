@@ -83,6 +83,13 @@ def test_the_sensitivity_is_reached(kind) -> None:
     assert contribution(query, 1e7) == pytest.approx(float(query.sensitivity(ONE)))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_threshold_of_few_digits_does_not_round_the_noise(dtype) -> None:
+    query = ClippedGradient(1.19908, torch.tensor([1.0, 0.75], dtype=dtype))
+    deviations = (query.noise_multiplier * query.sensitivity(slice(0, 2))).tolist()
+    assert deviations == pytest.approx([1.19908, 0.75 * 1.19908], rel=1e-6)
+
+
 @pytest.mark.parametrize("kind", THRESHOLDED)
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_counts_for_nothing(kind, norm) -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import dp_accounting
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 import torch
@@ -414,6 +415,15 @@ REPEATED = {
     "stacked": StackDataset(Subset(INPUTS, [1, 1]), Subset(TARGETS, [1, 1])),
     "stacked by name": StackDataset(x=Subset(INPUTS, [1, 1]), y=Subset(TARGETS, [1, 1])),
     "stacks": StackDataset(first_ten(OWN), first_ten(DATA)) + StackDataset(OWN, DATA),
+    "objects": Subset(DATA, np.array([3, 4, 3], dtype=object)),
+    "whole numbers": Subset(DATA, [3.0, 4.0, 3]),
+    "names": Subset(OWN, ["a", "b", "a"]),
+    "pairs": Subset(OWN, [("a", 1), ("b", 1), ("a", 1)]),
+    "a column": Subset(DATA, pd.Series([3, 4, 3], dtype=object)),
+    "mixed": Subset(OWN, ["a", 3, 4, 3]),
+    "mixed, from the end": Subset(OWN, ["a", len(OWN) - 1, -1]),
+    "beside names": ConcatDataset([Subset(DATA, [0, 0]), Subset(OWN, ["a", "b"])]),
+    "names of a part": Subset(Subset(OWN, ["a", "b"]), [1, 1]),
 }
 
 
@@ -437,14 +447,30 @@ ONCE = {
     "shuffled": Subset(ConcatDataset([DATA, OTHER]), np.random.default_rng(0).permutation(40)),
     "prompts that repeat": StackDataset(Subset(INPUTS, [1] * 20), TARGETS),
     "stacks of others": StackDataset(DATA, OWN) + StackDataset(OTHER, OWN),
-    "no indices": Subset(DATA, ["a", "a"]),
-    "out of range": Subset(first_ten(DATA), [50, 50]),
+    "names": Subset(OWN, ["a", "b", "3", 3]),
+    "names of two": Subset(OWN, ["a", "b"]) + Subset(OTHER, ["a", "b"]),
+    "a stack beside its parts": StackDataset(OWN, DATA) + OWN + DATA,
 }
 
 
 @pytest.mark.parametrize("name", ONCE)
 def test_examples_that_appear_once_pass(name) -> None:
     check_no_repeats(ONCE[name], "data")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Subset(first_ten(DATA), [50, 50]),
+        Subset(DATA, [[0], [0]] * 3 + [["a"]]),
+        Subset(DATA, [{}, {}]),
+        DATA + Subset(first_ten(DATA), [50]),
+    ],
+)
+def test_what_cannot_be_told_apart_is_refused(data) -> None:
+    with pytest.raises(OsoError, match=r"data: cannot tell whether a Subset or .* twice") as raised:
+        check_no_repeats(data, "data")
+    assert "\n" not in str(raised.value)
 
 
 def test_a_million_indices_take_seconds() -> None:

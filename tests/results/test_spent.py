@@ -146,3 +146,27 @@ def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_pat
     said_of_it = "measured twice" if public else "trained twice on data that are not public; both"
     with pytest.raises(OsoError, match=said_of_it):
         collect(parts, tmp_path / "store")
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("where", ["device", "commit", "code_hash"])
+def test_two_trainings_with_one_outcome_are_two_releases(where, public, tmp_path) -> None:
+    """Of a run that diverged in its first step, say. A shard that is collected again is one."""
+    declared = {"data_version": "1", "randomness": "system"}
+    declared |= {"budget_runs": None if public else 4}
+    row = run_row(
+        "one", dataset="patients", status="diverged", diverged_at=1, **options(**declared)
+    )
+    row["run_id"] = make_run_id(row)
+    parts = [tmp_path / "first", tmp_path / "second"]
+    for place, other in zip(parts, (row, {**row, where: "another"}), strict=True):
+        write_table(place / "evaluations.parquet", "evaluations", [])
+        write_table(place / "runs.parquet", "runs", [other])
+    store = tmp_path / "store"
+    for _ in range(2):
+        assert len(collect(parts[:1], store).runs) == 1
+    if public:
+        assert len(collect(parts, store).runs) == 1
+        return
+    with pytest.raises(OsoError, match="trained twice on data that are not public; both"):
+        collect(parts, store)

@@ -23,22 +23,29 @@ FORMAT = "oso private training 1"
 
 
 @contextmanager
-def only_training(checkpoint: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Lock the checkpoint in the block; OsoError if another training holds it.
+def only_training(checkpoint: str | os.PathLike[str] | None) -> Iterator[Path | None]:
+    """Lock the checkpoint in the block, and yield its absolute path without links.
 
-    Two at once would both release the remaining steps, of which the file counts one training's.
+    OsoError if another training uses it: two at once would both release the remaining steps, of
+    which the file counts one training's. So would two one after the other that write under two
+    names, or from two working directories.
     """
-    if checkpoint is None or ProcessGroup.current().rank > 0:
-        yield
+    if checkpoint is None:
+        yield None
         return
-    path = Path(checkpoint)
+    path = Path(os.path.realpath(checkpoint))
+    if ProcessGroup.current().rank > 0:
+        yield path
+        return
     if not path.parent.is_dir():
-        raise OsoError(f"checkpoint: {path}: no folder {path.parent}")
+        raise OsoError(f"checkpoint: {checkpoint}: no folder {path.parent}")
     if os.path.lexists(path) and not path.is_file():
-        raise OsoError(f"checkpoint: {path}: not a file")
+        raise OsoError(f"checkpoint: {checkpoint}: not a file")
+    if path.exists() and path.stat().st_nlink > 1:
+        raise OsoError(f"checkpoint: {checkpoint}: has another name, a hard link; remove that")
     lock = path.with_name(path.name + LOCK)
-    with only_one(lock, f"checkpoint: {path}: another training uses it; wait for it"):
-        yield
+    with only_one(lock, f"checkpoint: {checkpoint}: another training uses it; wait for it"):
+        yield path
 
 
 def read_stored(path: Path) -> dict[str, Any] | None:

@@ -206,7 +206,7 @@ def train_private(
     )
     check_effects(options.method, optimizer, learning_rate, momentum)
     with (
-        only_training(options.checkpoint),
+        only_training(options.checkpoint) as path,
         open_examples(data, options.torch_device()) as examples,
     ):
         replaced: tuple[str, ...] = ()
@@ -216,7 +216,7 @@ def train_private(
         if resume_from is not None:
             user_model = _earlier_model(user_model, resume_from)
         run_id = uuid4().hex if seed is None else f"private {seed}"
-        trainer = Trainer(user_model, loss, examples, options, run_id, resume_from)
+        trainer = Trainer(user_model, loss, examples, options, run_id, resume_from, path)
         budget.warn_of_large_delta(trainer.sampling, trainer.records)
         if resume_from is not None:
             _check_start(resume_from, start, trainer.run)

@@ -61,7 +61,8 @@ class TrainingResult:
 class Trainer:
     """Trains a module; OsoError if module, loss, examples and options are inconsistent.
 
-    resume_from: the result of an earlier training, which is continued.
+    resume_from: the result of an earlier training, which is continued. checkpoint: from
+    `checkpoints.only_training`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Trainer:
         options: TrainingOptions,
         run_id: str,
         resume_from: PrivateModel | None = None,
+        checkpoint: Path | None = None,
     ) -> None:
         self.user_model, self.loss, self.options = user_model, loss, options
         # One user's rows could make most of the first ones unusable.
@@ -96,7 +98,7 @@ class Trainer:
             # With the same seed, the resumed training must not repeat the earlier one's noise.
             run_id = f"{resume_from.run_id}/{resume_from.ledger.step_count}/{run_id}"
         self.group = ProcessGroup.current()
-        self.checkpoint = None if options.checkpoint is None else Path(options.checkpoint)
+        self.checkpoint = checkpoint
         self.stored = self._read_checkpoint()
         if self.stored is not None:
             run_id = str(self.stored["run_id"])

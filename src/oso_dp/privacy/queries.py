@@ -87,6 +87,10 @@ class ThresholdQuery(Query):
     threshold: Tensor  # C of all runs
     group: LayerGroup | None = None
 
+    def __post_init__(self) -> None:
+        if self.threshold.dtype.itemsize < 4:  # its products would round the noise to eight bits
+            object.__setattr__(self, "threshold", self.threshold.float())
+
     def _threshold(self, runs: Runs) -> Tensor:
         """[R, 1]"""
         return self.threshold[runs, None].clamp(SMALLEST_THRESHOLD, LARGEST_THRESHOLD)
@@ -148,6 +152,7 @@ class AutomaticGradient(BoundedGradient):
     kind = "automatic_gradient"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1e-6 <= self.stabiliser <= 1e6:  # below 0, the sensitivity would be unbounded
             raise OsoError(
                 f"query {self.name!r}: stabiliser {self.stabiliser}; must be >= 1e-6 and <= 1e6"

@@ -5,6 +5,8 @@ of torch's classes is checked: the indices of `Subset`, and the data sets in `Co
 `StackDataset`, at any depth. No example is fetched: refusing equal examples would reveal them.
 """
 
+import operator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,12 @@ def check_no_repeats(data: Any, argument: str) -> None:
         return
     try:
         origins = _origins(data, np.arange(len(data)), {})
-    except Exception:  # invalid indices, for example; fetching an example reports it
-        return
+    except Exception as error:  # a data set's own code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise OsoError(
+            f"{argument}: cannot tell whether a Subset or ConcatDataset has an example twice "
+            f"({reason}); its indices must be those of its data set, integers or hashable"
+        ) from error
     if len(np.unique(origins)) < len(origins):
         raise OsoError(
             f"{argument}: an example appears twice in a Subset or ConcatDataset; epsilon holds for "
@@ -42,12 +48,12 @@ def check_no_repeats(data: Any, argument: str) -> None:
 def _origins(data: Any, indices: np.ndarray, ids: dict[Any, int]) -> np.ndarray:
     """An integer per index that is equal for indices of the same example.
 
-    ids: the integers assigned so far.
+    indices: int64, or objects if a data set has other keys. ids: the integers assigned so far.
     """
-    if indices.size and indices.min() < 0:
+    if indices.dtype != object and indices.size and indices.min() < 0:
         indices = np.where(indices < 0, indices + len(data), indices)
     if isinstance(data, Subset):
-        return _origins(data.dataset, _as_int64(data.indices)[indices], ids)
+        return _origins(data.dataset, _as_indices(data.indices)[indices], ids)
     if isinstance(data, ConcatDataset):
         ends = np.asarray(data.cumulative_sizes)
         origins, owners = np.empty_like(indices), np.searchsorted(ends, indices, side="right")
@@ -61,15 +67,43 @@ def _origins(data: Any, indices: np.ndarray, ids: dict[Any, int]) -> np.ndarray:
         stacked: Any = data.datasets
         inner = stacked.values() if isinstance(stacked, dict) else stacked
         columns = np.stack([_origins(dataset, indices, ids) for dataset in inner], axis=1)
-        return np.array([_id_of(tuple(row), ids) for row in columns.tolist()], dtype=np.int64)
+        return np.array([_origin_of(tuple(row), ids) for row in columns.tolist()], dtype=np.int64)
     tensors = data.tensors if type(data) is TensorDataset else (data,)
-    return _id_of(tuple(map(id, tensors)), ids) * _STRIDE + indices
+    leaf = tuple(map(id, tensors))
+    if indices.dtype != object:
+        return _id_of(leaf, ids) * _STRIDE + indices
+    keys = [key + len(data) if isinstance(key, int) and key < 0 else key for key in indices]
+    return np.array([_origin_of((leaf, key), ids) for key in keys], dtype=np.int64)
 
 
 def _id_of(key: Any, ids: dict[Any, int]) -> int:
     return ids.setdefault(key, len(ids))
 
 
-def _as_int64(indices: Any) -> np.ndarray:
-    values = indices.cpu() if torch.is_tensor(indices) else indices
-    return np.asarray(values).astype(np.int64, casting="same_kind", copy=False).reshape(len(values))
+def _origin_of(key: Any, ids: dict[Any, int]) -> int:
+    """Below zero, unlike those of indices that are integers."""
+    return -1 - _id_of(key, ids)
+
+
+def _as_indices(indices: Any) -> np.ndarray:
+    """int64, or objects if some are no whole numbers (names of files, for example)."""
+    values = np.asarray(indices.cpu() if torch.is_tensor(indices) else indices)
+    if values.dtype.kind in "biu":
+        return values.astype(np.int64, copy=False).reshape(len(values))
+    keys = [_as_key(index) for index in indices]
+    if all(isinstance(key, int) for key in keys):
+        return np.array(keys, dtype=np.int64)
+    objects = np.empty(len(keys), dtype=object)
+    for place, key in enumerate(keys):  # an assignment of all would unpack tuples
+        objects[place] = key
+    return objects
+
+
+def _as_key(index: Any) -> Any:
+    """An int for a whole number, which a data set may take as one; else the hashable index."""
+    index = index.item() if torch.is_tensor(index) else index
+    try:
+        return operator.index(index)
+    except TypeError:
+        is_whole = isinstance(index, Real) and float(index).is_integer()
+        return int(index) if is_whole else index

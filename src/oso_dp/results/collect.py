@@ -120,8 +120,14 @@ def _merged(store: Path, results: list[Results], expected: Iterable[str]) -> Res
 
 
 def _refuse_contradictions(store: Path, runs: pd.DataFrame) -> None:
-    """All rows of a run must agree on its options and its outcome."""
-    different = runs.drop(columns=_WHERE_IT_RAN).drop_duplicates()
+    """All rows of a run must agree on its options and its outcome.
+
+    Where data are protected also on where it ran: another training is another release, even if both
+    diverged alike.
+    """
+    is_private = runs["run_id"].isin(runs.loc[protected(runs), "run_id"])
+    public = runs[~is_private].drop(columns=_WHERE_IT_RAN).drop_duplicates()
+    different = pd.concat([public, runs[is_private].drop_duplicates()])
     repeated = different.duplicated("run_id")
     if repeated.any():
         raise _contradiction(store, different.loc[repeated, "run_id"].iloc[0], runs)

@@ -196,7 +196,7 @@ class Training:
             check_range(task.delta, task.noise_multiplier, sampling, task.steps, numbers)
         self.state = State(
             parameters=problem.initial_parameters.clone(),
-            learning_rate=torch.tensor([run.learning_rate for run in runs], device=device),
+            learning_rate=_as_column([run.learning_rate for run in runs], device),
             threshold=_as_column([run.threshold for run in runs], device),
             quantile=_as_column([run.quantile for run in runs], device),
             noise_multiplier=task.noise_multiplier,
@@ -471,8 +471,9 @@ def read_later(values: Tensor) -> Callable[[], Tensor]:
 
 
 def _as_column(values: Sequence[float | None], device: torch.device) -> Tensor:
-    """[R], NaN for None."""
-    return torch.tensor([math.nan if value is None else value for value in values], device=device)
+    """float32 [R], NaN for None. Torch's default dtype, which a script may set, has no effect."""
+    numbers = [math.nan if value is None else value for value in values]
+    return torch.tensor(numbers, device=device, dtype=torch.float32)
 
 
 def _or_none(value: float) -> float | None:
