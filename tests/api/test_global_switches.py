@@ -170,7 +170,7 @@ def test_noisy_scores_are_taken_in_float32(search, data) -> None:
     assert seen == {"ieee"}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "method",
     [

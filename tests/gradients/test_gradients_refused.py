@@ -197,7 +197,7 @@ def test_options_are_refused(layer, message) -> None:
         (Calling(attention(), lambda a, x: a(x[0], x[0], x[0])[0][None]), "one row each"),
         (
             Calling(nn.LSTM(4, 4, batch_first=True), lambda layer, x: layer(x[:, 0])[0][:, None]),
-            "LSTM is called without a batch",
+            "LSTM is called with .*; must be a batch of padded sequences",
         ),
         (
             Calling(nn.Embedding(6, 4), lambda at, x: x + at(torch.arange(6))),

@@ -471,9 +471,10 @@ def read_later(values: Tensor) -> Callable[[], Tensor]:
 
 
 def _as_column(values: Sequence[float | None], device: torch.device) -> Tensor:
-    """float32 [R], NaN for None. Torch's default dtype, which a script may set, has no effect."""
+    """[R], NaN for None; in float32 at least, whatever default dtype a script sets in torch."""
     numbers = [math.nan if value is None else value for value in values]
-    return torch.tensor(numbers, device=device, dtype=torch.float32)
+    dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+    return torch.tensor(numbers, device=device, dtype=dtype)
 
 
 def _or_none(value: float) -> float | None:
