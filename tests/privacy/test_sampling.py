@@ -422,6 +422,7 @@ REPEATED = {
     "a column": Subset(DATA, pd.Series([3, 4, 3], dtype=object)),
     "mixed": Subset(OWN, ["a", 3, 4, 3]),
     "mixed, from the end": Subset(OWN, ["a", len(OWN) - 1, -1]),
+    "mixed and numbers": Subset(OWN, ["a", 3]) + Subset(OWN, [2, 3]),
     "beside names": ConcatDataset([Subset(DATA, [0, 0]), Subset(OWN, ["a", "b"])]),
     "names of a part": Subset(Subset(OWN, ["a", "b"]), [1, 1]),
 }

@@ -70,10 +70,12 @@ def _origins(data: Any, indices: np.ndarray, ids: dict[Any, int]) -> np.ndarray:
         return np.array([_origin_of(tuple(row), ids) for row in columns.tolist()], dtype=np.int64)
     tensors = data.tensors if type(data) is TensorDataset else (data,)
     leaf = tuple(map(id, tensors))
+    first = _id_of(leaf, ids) * _STRIDE
     if indices.dtype != object:
-        return _id_of(leaf, ids) * _STRIDE + indices
+        return first + indices
     keys = [key + len(data) if isinstance(key, int) and key < 0 else key for key in indices]
-    return np.array([_origin_of((leaf, key), ids) for key in keys], dtype=np.int64)
+    found = [first + k if isinstance(k, int) else _origin_of((leaf, k), ids) for k in keys]
+    return np.array(found, dtype=np.int64)
 
 
 def _id_of(key: Any, ids: dict[Any, int]) -> int:

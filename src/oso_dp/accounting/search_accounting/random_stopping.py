@@ -20,9 +20,7 @@ import numpy.typing as npt
 from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
-from oso_dp.accounting.search_accounting.base import (
-    SearchAccounting,
-)
+from oso_dp.accounting.search_accounting.base import SearchAccounting
 from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event

@@ -38,7 +38,7 @@ def grid_figure(study: ResultSet, dataset: str, k: int) -> FigureSpec:
     panels = [
         (method, epsilon)
         for (method, epsilon), cell in points.groupby(["method", "epsilon"])
-        if vertical_axis(method)
+        if _vertical_axis(method)
         and len(cell) >= _MIN_FRACTION * (study.grid_size(dataset, method, k) or np.inf)
     ]
     # A figure with one sufficiently complete grid shows all grids.
@@ -64,7 +64,7 @@ def grid_figure(study: ResultSet, dataset: str, k: int) -> FigureSpec:
     )  # fmt: skip
 
 
-def vertical_axis(method: str) -> str | None:
+def _vertical_axis(method: str) -> str | None:
     """The hyperparameter that a method's grid searches beside rho, None unless there is one."""
     axes = labels.searched_axes(method)
     others = [axis for axis in axes if axis != "learning_rate"]
@@ -88,7 +88,7 @@ def draw_grid(points: pd.DataFrame, best: pd.DataFrame, metric: str, title: str)
     points of a method that searches rho and one more hyperparameter.
     """
     axes_of = {
-        method: axis for method in points["method"].unique() if (axis := vertical_axis(method))
+        method: axis for method in points["method"].unique() if (axis := _vertical_axis(method))
     }
     points = points[points["method"].isin(axes_of)].dropna(subset="epsilon")
     if points["mean"].notna().sum() == 0:
