@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.cells import NOT_RUN, has_paper_length
+from oso_dp.analysis.cells import DIVERGED, NOT_RUN, has_paper_length
 from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import (
     UNDECIDED,
@@ -32,6 +32,7 @@ from oso_dp.analysis.verdicts import (
     average_over_grids,
     compares_ratios,
     difference,
+    is_complete_grid,
     margin_of,
     scale_to_margin,
 )
@@ -278,9 +279,14 @@ def _use_paper_points(both: pd.DataFrame) -> pd.DataFrame:
         "grid_points" not in both
     ):  # the paper's values and those of random stopping have complete grids
         return both.assign(at_paper=False)
-    whole = pd.Series(True, index=both.index)
-    for end in ("", "_baseline"):
-        whole &= (both[f"grid_points{end}"] >= both[f"grid_size{end}"]).fillna(False).astype(bool)
+    whole = pd.Series(
+        [
+            all(is_complete_grid(row, end) for end in ("", "_baseline"))
+            for row in both.to_dict("records")
+        ],
+        index=both.index,
+        dtype=bool,
+    )
     at_paper = {
         f"{name}{end}": both[f"{name}{end}"].where(whole, both[f"at_paper_{name}{end}"])
         for name in ("mean", "std", "seeds")
@@ -323,11 +329,11 @@ def _unused_rows_text(
     """Which cells were run but are not in the mean, and why."""
     says = []
     for name, column in ((method, "status"), (baseline, "status_baseline")):
-        lost = int((both[column] == "diverged").sum())
+        lost = int((both[column] == DIVERGED).sum())
         if lost:
             says.append(f"{labels.method_label(name)} diverged in {lost} more")
     valued = both.dropna(subset=["mean", "mean_baseline"])
-    gone = (both["status"] == "diverged") | (both["status_baseline"] == "diverged")
+    gone = (both["status"] == DIVERGED) | (both["status_baseline"] == DIVERGED)
     part = int((~gone & ~both.index.isin(valued.index)).sum())
     if part:
         says.append(f"{part} incomplete, without the paper's point")
@@ -362,7 +368,7 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
         if cells.empty:
             return ClaimResult(NOT_RUN, f"no grid of {labels.method_label(method)} at this budget")
         if evidence.runs is None:
-            gone = cells["status"] == "diverged"
+            gone = cells["status"] == DIVERGED
             if "runs" in cells:  # of ours also cells whose runs had values before they diverged
                 gone |= cells["diverged"] == cells["runs"]
             lost = int(gone.sum())
@@ -390,4 +396,4 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
 
 
 def _all_complete(cells: pd.DataFrame, design: frozenset[tuple]) -> bool:
-    return bool((cells["grid_points"] >= cells["grid_size"]).all()) and len(cells) == len(design)
+    return all(map(is_complete_grid, cells.to_dict("records"))) and len(cells) == len(design)

@@ -18,7 +18,7 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.cells import NOT_RUN, RAN, list_panels
+from oso_dp.analysis.cells import DIVERGED, NOT_RUN, RAN, list_panels
 from oso_dp.analysis.claim_tests import (
     CELLS,
     FAILS,
@@ -435,7 +435,7 @@ def _judge_paper_numbers(claim: Claim, dataset: str) -> ClaimResult:
 def _make_paper_cells() -> pd.DataFrame:
     paper = paper_results()
     status = paper["mean"].notna().map({True: RAN, False: NOT_RUN})
-    status = status.mask(paper["diverged"], "diverged")
+    status = status.mask(paper["diverged"], DIVERGED)
     return paper.assign(status=status, seeds=SEEDS)[CELLS]
 
 

@@ -330,14 +330,19 @@ def _point_verdict(row: Mapping) -> str:
     return AS_GOOD if gap.low <= 0 <= gap.high else OTHER
 
 
-def is_incomplete_grid(row: Mapping) -> bool:
-    """Whether points of this cell's grid have no run; False where the grid's size is unknown."""
-    return bool(pd.notna(row["grid_size"]) and row["grid_points"] < row["grid_size"])
+def is_incomplete_grid(row: Mapping, end: str = "") -> bool:
+    """Whether points of this cell's grid have no run; False where the grid's size is unknown.
+
+    end: of the columns' names, in a row that holds two cells.
+    """
+    size = row[f"grid_size{end}"]
+    return bool(pd.notna(size) and row[f"grid_points{end}"] < size)
 
 
-def is_complete_grid(row: Mapping) -> bool:
+def is_complete_grid(row: Mapping, end: str = "") -> bool:
     """Whether all points of this cell's grid have a run; False where its size is unknown."""
-    return bool(pd.notna(row["grid_size"]) and row["grid_points"] >= row["grid_size"])
+    size = row[f"grid_size{end}"]
+    return bool(pd.notna(size) and row[f"grid_points{end}"] >= size)
 
 
 # The momentum, which the paper does not give, was chosen to fit this cell

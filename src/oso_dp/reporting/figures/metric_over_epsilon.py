@@ -15,7 +15,7 @@ from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis.cells import RAN, list_panels
 from oso_dp.analysis.random_stopping import distributions, outcomes
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.verdicts import judge_cells
+from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better, is_logarithmic
 from oso_dp.paper.tables import DATASETS, find_table, paper_tables
@@ -110,10 +110,13 @@ def _join(sentences: Iterable[str]) -> str:
 
 def incomplete_note(cells: pd.DataFrame) -> str:
     """A sentence on incomplete grids, whose best is over fewer points."""
-    part = cells[(cells["status"] == RAN) & (cells["grid_points"] < cells["grid_size"])]
+    budgets: dict[str, list[str]] = {}
+    for row in cells.dropna(subset="epsilon").to_dict("records"):
+        if row["status"] == RAN and is_incomplete_grid(row):
+            budgets.setdefault(row["method"], []).append(f"{row['epsilon']:g}")
     names = [
-        f"{labels.method_label(method)} (ε = {', '.join(f'{e:g}' for e in rows['epsilon'])})"
-        for method, rows in part.dropna(subset="epsilon").groupby("method")
+        f"{labels.method_label(method)} (ε = {', '.join(budgets[method])})"
+        for method in sorted(budgets)
     ]
     return f"Only a part of these grids ran: {', '.join(names)}." if names else ""
 

@@ -319,11 +319,11 @@ def coverage_text(cells: list[pd.DataFrame]) -> list[str]:
         return []
     ran = pd.concat(cells)
     ran = ran[(ran["status"] != NOT_RUN) & ran["grid_size"].notna()]
-    part = ran[ran["grid_points"] < ran["grid_size"]]
-    if part.empty:
+    part = sum(map(is_incomplete_grid, ran.to_dict("records")))
+    if not part:
         return []
     return [
-        f"{len(part)} of {_count(len(ran), 'grid')} are incomplete: the noise is that of the "
+        f"{part} of {_count(len(ran), 'grid')} are incomplete: the noise is that of the "
         "complete grid, but the best is taken over the points that were run."
     ]
 

@@ -461,5 +461,4 @@ def _may_reverse(verdict: str, row: _Row) -> bool:
     end = {verdicts.WORSE: "", verdicts.BETTER: "_online"}.get(verdict)
     if end is None:
         return False
-    size = row[f"grid_size{end}"]  # missing if the grid's size is unknown
-    return not labels.is_missing(size) and row[f"grid_points{end}"] < size
+    return verdicts.is_incomplete_grid(row, end)
