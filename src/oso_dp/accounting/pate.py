@@ -83,10 +83,16 @@ def laplace_epsilon(moments_sum: Array, delta: float, moments: Array = MOMENTS) 
 def argmax_rdp(votes: npt.NDArray, noise: float, orders: Array = ORDERS) -> Array:
     """RDP of GNMax with noise of this deviation, of each query: [queries, orders]."""
     _check_positive("noise", noise)
+    return gaussian_rdp(log_another_winner(votes, noise), noise, orders)
+
+
+def log_another_winner(votes: npt.NDArray, noise: float) -> Array:
+    """The logarithm of a bound on the probability that GNMax answers another class than the first.
+
+    Proposition 7: a union bound over the others.
+    """
     gaps = _gaps(check_votes(votes))
-    # Proposition 7: a union bound over the others.
-    log_q = logsumexp(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1)
-    return gaussian_rdp(log_q, noise, orders)
+    return np.asarray(logsumexp(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1))
 
 
 def threshold_rdp(

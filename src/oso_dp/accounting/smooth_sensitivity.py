@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, logsumexp, ndtri_exp
+from scipy.special import log_ndtr, ndtri_exp
 
 from oso_dp.accounting.pate import (
     Array,
@@ -28,6 +28,7 @@ from oso_dp.accounting.pate import (
     epsilon_of_rdp,
     gaussian_plan_rdp,
     gaussian_rdp,
+    log_another_winner,
 )
 from oso_dp.errors import OsoError
 
@@ -63,9 +64,7 @@ def compute_smooth_sensitivity(
 def _bound_answers(counts: Array, noise: float, order: float, teachers: int) -> Array:
     others = counts.shape[1] - 1
     step = math.sqrt(2) / noise
-    ascending = np.sort(counts, axis=1)
-    gaps = ascending[:, -1:] - ascending[:, :-1]
-    log_q = logsumexp(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1)
+    log_q = log_another_winner(counts, noise)
     places: Array = -ndtri_exp(np.minimum(log_q - math.log(others), math.log(0.5)))
 
     def cost(z: Array) -> Array:
