@@ -409,7 +409,7 @@ def test_score_must_be_a_number(search, gave) -> None:
             {"grid": {"threshold": [0.1, 1.0]}, "method": "adam_wosm", "momentum": 0.9},
             "momentum: 0.9; has no effect with method 'adam_wosm', leave it out",
         ),
-        ({"grid": {"learning_rate": [10**400]}}, "must be a number > 0"),
+        ({"grid": {"learning_rate": [10**400]}}, "must be a finite number > 0"),
         (
             {
                 "grid": {"count_noise": [0.05, 1e-9]},

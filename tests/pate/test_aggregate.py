@@ -362,7 +362,7 @@ def test_seeded_labels_repeat_and_system_labels_do_not() -> None:
         ({"votes": [[1, 0]]}, "of 1 teachers; must be of at least two"),
         ({"delta": 1.0}, "delta: 1; must be > 0 and < 1"),
         ({"answer_noise": 0.0}, "answer_noise: 0.0; must be a number > 0"),
-        ({"answer_noise": math.nan}, "answer_noise: nan; must be a number > 0"),
+        ({"answer_noise": math.nan}, "answer_noise: nan; must be a finite number > 0"),
         ({"threshold": 3.0}, "selection_noise: missing; aggregator 'confident' needs threshold"),
         ({"answers": 1}, "answers: not an option of aggregator 'gaussian', which has answer_noise"),
         ({"aggregator": "gnmax"}, "aggregator: 'gnmax'; must be one of gaussian, confident, lap"),

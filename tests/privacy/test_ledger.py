@@ -387,10 +387,10 @@ def test_other_noise_is_written_and_read() -> None:
         (Ledger(PoissonSampling(0.5), [(PURE_STEP, 1)]), "pure noise on sampled batches"),
         (Ledger(PoissonSampling(0.5), [(LAPLACE_STEP, 1)]), "laplace noise on sampled batches"),
         (Ledger(FULL, [((SumQuery("a", 1.0, "cauchy"),), 1)]), "distribution 'cauchy'; must be"),
-        (Ledger(FULL, [(ONE, 1)], 1.0), "failure 1.0; must be a number >= 0 and < 1"),
-        (Ledger(FULL, [(ONE, 1)], -0.1), "failure -0.1; must be a number >= 0 and < 1"),
-        (Ledger(FULL, [(ONE, 1)], "0"), "failure '0'; must be a number"),
-        (Ledger(FULL, [(PURE_STEP, 0)]), "count 0; must be an integer >= 1"),
+        (Ledger(FULL, [(ONE, 1)], 1.0), "failure: 1.0; must be a number >= 0 and < 1"),
+        (Ledger(FULL, [(ONE, 1)], -0.1), "failure: -0.1; must be a number >= 0 and < 1"),
+        (Ledger(FULL, [(ONE, 1)], "0"), "failure: '0'; must be a number"),
+        (Ledger(FULL, [(PURE_STEP, 0)]), "count: 0; must be an integer >= 1"),
     ],
 )
 def test_a_ledger_that_cannot_be_priced_is_refused(ledger, message) -> None:

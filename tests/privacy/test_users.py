@@ -135,13 +135,13 @@ def test_one_id_only_is_refused() -> None:
         ({"learning_rate": 0}, "local.learning_rate: 0; must be a number > 0 and <= 1e"),
         (
             {"learning_rate": float("nan")},
-            "local.learning_rate: nan; must be a number > 0 and <= 1e",
+            "local.learning_rate: nan; must be a finite number > 0 and <= 1e",
         ),
         ({"epochs": 1001}, "local.epochs: 1001; must be an integer >= 1 and <= 1000"),
         ({"learning_rate": 10**400}, "local.learning_rate: 1000"),
         (
             {"learning_rate": float("inf")},
-            "local.learning_rate: inf; must be a number > 0 and <= 1e",
+            "local.learning_rate: inf; must be a finite number > 0 and <= 1e",
         ),
     ],
 )

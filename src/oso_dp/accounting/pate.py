@@ -31,6 +31,7 @@ from oso_dp.accounting.accountants import (
 )
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
+from oso_dp.value_checks import check_number
 
 if TYPE_CHECKING:
     from oso_dp.privacy.votes import GaussianPlan, StablePlan, VotePlan
@@ -61,7 +62,7 @@ def check_votes(votes: npt.NDArray) -> Array:
 
 def laplace_moments(votes: npt.NDArray, scale: float, moments: Array = MOMENTS) -> Array:
     """Log moments of LNMax with noise of this scale, of each query: [queries, moments]."""
-    _check_positive("scale", scale)
+    check_number("scale", scale, gt=0)
     gamma, gaps = 1 / scale, _gaps(check_votes(votes))
     worst = 2 * gamma**2 * moments * (moments + 1)
     log_q = logsumexp(-gamma * gaps + np.log(2 + gamma * gaps) - math.log(4), axis=1)[:, None]
@@ -82,7 +83,7 @@ def laplace_epsilon(moments_sum: Array, delta: float, moments: Array = MOMENTS) 
 
 def argmax_rdp(votes: npt.NDArray, noise: float, orders: Array = ORDERS) -> Array:
     """RDP of GNMax with noise of this deviation, of each query: [queries, orders]."""
-    _check_positive("noise", noise)
+    check_number("noise", noise, gt=0)
     return gaussian_rdp(log_another_winner(votes, noise), noise, orders)
 
 
@@ -103,7 +104,7 @@ def threshold_rdp(
     One example moves the largest count by 1, where it moves two counts of GNMax: so the noise
     counts sqrt(2) times.
     """
-    _check_positive("noise", noise)
+    check_number("noise", noise, gt=0)
     log_p = log_answered(votes, threshold, noise)
     log_q = np.minimum(log_p, log_answered_not(votes, threshold, noise))
     return gaussian_rdp(log_q, math.sqrt(2) * noise, orders)
@@ -187,7 +188,7 @@ def gaussian_plan_rdp(
 def calibrate(make: Callable[[float], AnyPlan], epsilon: float, delta: float) -> AnyPlan:
     """Of the plans that `make` makes, the one with the least noise of epsilon at most this."""
     check_delta(delta)
-    _check_positive("epsilon", epsilon)
+    check_number("epsilon", epsilon, gt=0)
     low, high = 1e-3, _MOST_NOISE
     make(high)  # checks the options
     while high / low > 1 + 1e-9:
@@ -223,8 +224,3 @@ def _gaps(votes: Array) -> Array:
     """By how much the largest count exceeds each other one, [queries, classes - 1]."""
     ascending = np.sort(votes, axis=1)
     return np.asarray(ascending[:, -1:] - ascending[:, :-1])
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise OsoError(f"{name}: {value!r}; must be a number > 0")

@@ -10,9 +10,9 @@ from oso_dp.accounting.formatting import format_large_delta_warning, format_spen
 from oso_dp.accounting.search import Search
 from oso_dp.api.arguments import as_plain
 from oso_dp.errors import OsoError, warn_once
-from oso_dp.methods.option_checks import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.value_checks import check_number
 
 _log = logging.getLogger(__name__)
 _MIN_NOISE, _MAX_NOISE, _LOG_TOLERANCE = 0.05, 1e4, 1e-4

@@ -28,9 +28,9 @@ from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.train import train_private
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, ROUNDING
 from oso_dp.errors import OsoError
-from oso_dp.methods.option_checks import check_number
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
+from oso_dp.value_checks import check_number
 
 MakeModel = Callable[[int, int], nn.Module]  # numbers of features and of outputs
 

@@ -16,13 +16,14 @@ from oso_dp.defaults import EPOCHS, MOMENTUM
 from oso_dp.errors import OsoError
 from oso_dp.gradients import PRECISIONS
 from oso_dp.methods import Method, find_method, method_names
-from oso_dp.methods.option_checks import check_number, make_options
+from oso_dp.methods.option_checks import make_options
 from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.study.cohort import Run
 from oso_dp.study.identity import POINT
 from oso_dp.training.augmentation import Augment
 from oso_dp.training.schedule_and_averaging import CONSTANT, SCHEDULES, Schedule
 from oso_dp.training.torch_optimizer import MakeOptimizer, MakeScheduler
+from oso_dp.value_checks import check_integer, check_number
 
 _DEFAULT_START = {"learning_rate": 1.0}
 _FUNCTION = "a function"  # in place of one, in a file
@@ -80,9 +81,8 @@ class TrainingOptions:
             *("batch_size", "microbatch_size", "evaluate_every", "augmentations"),
             "checkpoint_every",
         ):
-            number = getattr(self, name)
-            if number is not None and (type(number) is not int or number < 1):
-                raise OsoError(f"{name}: {number!r}; must be an integer >= 1")
+            if (number := getattr(self, name)) is not None:
+                check_integer(name, number, ge=1)
         if self.precision not in PRECISIONS:
             allowed = ", ".join(PRECISIONS)
             raise OsoError(f"precision: {self.precision!r}; must be one of {allowed}")
@@ -91,8 +91,8 @@ class TrainingOptions:
                 f"seed: {self.seed!r} with randomness={self.randomness!r}; set a seed if and only "
                 "if randomness='seeded'"
             )
-        if self.seed is not None and type(self.seed) is not int:
-            raise OsoError(f"seed: {self.seed!r}; must be an integer")
+        if self.seed is not None:
+            check_integer("seed", self.seed)
         for name in ("evaluate", "augment", "optimizer", "scheduler"):
             function = getattr(self, name)
             if function is not None and not callable(function):

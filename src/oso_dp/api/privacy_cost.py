@@ -18,6 +18,7 @@ from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.value_checks import check_integer
 
 # Under a Poisson distribution the number of trainings may be 0.
 STOPPING_DISTRIBUTIONS = [name for name in STOPPING_ETA if name != "poisson"]
@@ -115,8 +116,7 @@ class PrivacyCost:
                 raise OsoError(
                     f"stopping: distribution {stopping.distribution!r}; must be one of {allowed}"
                 )
-            if type(stopping.mean_runs) is not int:
-                raise OsoError(f"stopping: mean_runs {stopping.mean_runs!r}; must be an integer")
+            check_integer("stopping: mean_runs", stopping.mean_runs)
         ledger = Ledger.from_json(stored["ledger"])
         other_trainings = tuple(map(Ledger.from_json, stored["other_trainings"]))
         if stopping is not None and (other_trainings or not _within(ledger, stopping.candidate)):

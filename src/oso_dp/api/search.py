@@ -43,6 +43,7 @@ from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
 from oso_dp.training.user_model import Loss, UserModel
+from oso_dp.value_checks import check_integer
 
 _SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
 
@@ -405,8 +406,7 @@ def _make_random_stopping(
             f"stopping_distribution: {distribution!r}; must be one of {allowed} (others may draw 0 "
             "trainings)"
         )
-    if type(mean) is not int or mean < 2:
-        raise OsoError(f"mean_runs: {mean!r}; must be an integer >= 2")
+    check_integer("mean_runs", mean, ge=2)
     if accountant != "rdp":
         raise OsoError(f"accountant: {accountant!r}; must be 'rdp' for random stopping")
     return mean, distribution

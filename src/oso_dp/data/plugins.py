@@ -20,6 +20,7 @@ from oso_dp.data.catalogue import DATASETS, DatasetSpec, dataset_info
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.metrics import METRICS
+from oso_dp.value_checks import check_integer
 
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
@@ -87,16 +88,16 @@ class UserDataset:
                 "and ."
             )
         for name in ("examples", "test_examples", "classes"):
-            _check_count(name, getattr(self, name))
+            check_integer(f"UserDataset: {name}", getattr(self, name), ge=1)
         if self.users is not None:
-            _check_count("users", self.users)
+            check_integer("UserDataset: users", self.users, ge=1)
         if not isinstance(self.input_shape, tuple) or not self.input_shape:
             raise OsoError(
                 f"UserDataset: input_shape: {self.input_shape!r}; must be the shape of one "
                 "example, such as (30,) or (3, 32, 32)"
             )
         for size in self.input_shape:
-            _check_count("input_shape", size)
+            check_integer("UserDataset: input_shape", size, ge=1)
         if self.metric not in METRICS:
             raise OsoError(
                 f"UserDataset: metric: {self.metric!r}; must be one of {', '.join(METRICS)}"
@@ -118,11 +119,6 @@ class UserDataset:
             public=self.public,
             users=self.users,
         )
-
-
-def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise OsoError(f"UserDataset: {name}: {value!r}; must be an integer >= 1")
 
 
 def list_plugins() -> list[str]:

@@ -1,25 +1,12 @@
 """Validation of a method's options (constants) against their limits."""
 
 import dataclasses
-import operator
-import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oso_dp.errors import OsoError
 from oso_dp.methods.base import MethodOptions
-
-_OPERATORS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
-_SYMBOLS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-
-
-def check_number(name: str, value: Any, **limits: float) -> None:
-    """Raise OsoError unless `value` is a finite number within `limits` (gt, ge, lt, le)."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_finite = is_number and abs(value) <= sys.float_info.max  # also for integers of any size
-    if not is_finite or not all(_OPERATORS[key](value, limit) for key, limit in limits.items()):
-        allowed = " and ".join(f"{_SYMBOLS[key]} {limit:g}" for key, limit in limits.items())
-        raise OsoError(f"{name}: {value!r}; must be a number{' ' if allowed else ''}{allowed}")
+from oso_dp.value_checks import LIMITS, check_integer, check_number
 
 
 def check_declarations(options_class: type[MethodOptions], where: str) -> None:
@@ -35,10 +22,10 @@ def check_declarations(options_class: type[MethodOptions], where: str) -> None:
         if kind not in (float, int, bool) and get_origin(kind) is not Literal:
             raise OsoError(f"{where}: option {name}: must be a float, int, bool or Literal")
         limits = fields[name].metadata
-        if unknown := {*limits} - {*_OPERATORS}:
+        if unknown := {*limits} - {*LIMITS}:
             raise OsoError(
                 f"{where}: option {name}: limit {min(unknown)!r}; must be one of "
-                f"{', '.join(_OPERATORS)}"
+                f"{', '.join(LIMITS)}"
             )
     defaults = {name: field.default for name, field in fields.items()}
     try:
@@ -86,7 +73,6 @@ def make_options(
             if not isinstance(value, bool):
                 raise OsoError(f"{name}: {value!r}; must be True or False")
             continue
-        check_number(name, value, **fields[name].metadata)
-        if types[name] is int and not isinstance(value, int):
-            raise OsoError(f"{name}: {value!r}; must be an integer")
+        check = check_integer if types[name] is int else check_number
+        check(name, value, **fields[name].metadata)
     return options_class(**values)

@@ -22,7 +22,7 @@ from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.online import is_plain_sgd
-from oso_dp.methods.option_checks import check_number, make_options
+from oso_dp.methods.option_checks import make_options
 from oso_dp.opacus.ghost_criterion import GhostCriterion
 from oso_dp.opacus.mechanism import seeded_generator
 from oso_dp.opacus.model_checks import check_independence
@@ -42,6 +42,7 @@ from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.noise_range import TORCH_NORMAL, check_moves
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.value_checks import check_number
 
 _MAX_EPSILON_FOR_PRV = 100.0
 NO_QUANTILE = float("nan")

@@ -25,9 +25,9 @@ from torch.utils.data import (
 )
 
 from oso_dp.errors import OsoError
-from oso_dp.methods.option_checks import check_number
 from oso_dp.opacus.model_hooks import FUNCTORCH, GHOST, MODES, WRAPPERS, count_writes
 from oso_dp.opacus.sampler import CountedLoader, PoissonSampler
+from oso_dp.value_checks import check_number
 
 ACCOUNTANTS = ("prv", "rdp")
 MAX_EXAMPLES_CHECKED = 3

@@ -16,6 +16,7 @@ from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.value_checks import check_integer, check_number
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -75,22 +76,17 @@ class Ledger:
 
     def check(self) -> None:
         """OsoError for values that no mechanism records, for which an accountant may be wrong."""
-        if type(self.failure) is not float or not 0 <= self.failure < 1:
-            raise OsoError(f"ledger: failure {self.failure!r}; must be a number >= 0 and < 1")
+        check_number("ledger: failure", self.failure, ge=0, lt=1)
         for queries, count in self.steps:
-            if type(count) is not int or not 0 < count <= _MAX_STEPS:
-                raise OsoError(
-                    f"ledger: count {count!r}; must be an integer >= 1 and <= {_MAX_STEPS:g}"
-                )
+            check_integer("ledger: count", count, ge=1, le=_MAX_STEPS)
             if not queries or len({query.name for query in queries}) != len(queries):
                 raise OsoError("ledger: a step must have queries with distinct names")
             for query in queries:
                 nu = query.noise_multiplier
-                if isinstance(nu, bool) or not isinstance(nu, int | float):
-                    raise OsoError(f"ledger: noise_multiplier {nu!r}; must be a number")
+                check_number("ledger: noise_multiplier", nu)
                 if nu != 0 and not _MIN_NOISE <= nu <= _MAX_NOISE:
                     raise OsoError(
-                        f"ledger: noise_multiplier {nu!r}; must be 0, or >= {_MIN_NOISE:g} and "
+                        f"ledger: noise_multiplier: {nu!r}; must be 0, or >= {_MIN_NOISE:g} and "
                         f"<= {_MAX_NOISE:g}"
                     )
                 if query.distribution not in DISTRIBUTIONS:

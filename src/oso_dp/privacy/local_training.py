@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from oso_dp.errors import OsoError
+from oso_dp.value_checks import check_integer, check_number
 
 MAX_EPOCHS, MAX_ROWS, MAX_RATE = 1000, 10**9, 1e6
 
@@ -35,15 +35,9 @@ class LocalTraining:
             ("rows_per_user", MAX_ROWS),
         ):
             value = getattr(self, name)
-            is_all = value is None and name != "epochs"
-            if not is_all and (type(value) is not int or not 1 <= value <= most):
-                raise OsoError(f"local.{name}: {value!r}; must be an integer >= 1 and <= {most}")
-        rate = self.learning_rate
-        is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if not (is_number and 0 < rate <= MAX_RATE):
-            raise OsoError(
-                f"local.learning_rate: {rate!r}; must be a number > 0 and <= {MAX_RATE:g}"
-            )
+            if value is not None or name == "epochs":
+                check_integer(f"local.{name}", value, ge=1, le=most)
+        check_number("local.learning_rate", self.learning_rate, gt=0, le=MAX_RATE)
 
     @property
     def is_one_step(self) -> bool:

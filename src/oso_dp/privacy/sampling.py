@@ -24,6 +24,7 @@ import numpy as np
 
 from oso_dp.errors import OsoError
 from oso_dp.privacy.promise import EXAMPLE, UNITS, Unit
+from oso_dp.value_checks import check_number
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -146,8 +147,7 @@ class PoissonSampling:
                 f"{cls.name!r} with {cls.neighbouring!r}"
             )
         rate = stored["sampling_rate"]
-        if isinstance(rate, bool) or not isinstance(rate, int | float):
-            raise OsoError(f"ledger: sampling_rate {rate!r}; must be a number")
+        check_number("ledger: sampling_rate", rate)
         unit = stored.get("unit", EXAMPLE.name)
         if unit not in UNITS:
             raise OsoError(f"ledger: unit {unit!r}; must be one of {', '.join(UNITS)}")

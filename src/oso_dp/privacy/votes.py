@@ -28,6 +28,7 @@ from oso_dp.privacy.batch_rng import BatchRNG, NoiseSpec
 from oso_dp.privacy.ledger import LAPLACE, PURE, Ledger, SumQuery
 from oso_dp.privacy.rng_sources import RandomSource
 from oso_dp.privacy.sampling import PoissonSampling
+from oso_dp.value_checks import check_integer, check_number
 
 THRESHOLD, ARGMAX, INSTABILITY = "vote_threshold", "noisy_votes", "instability"
 # In one example: of the largest count, of the vector of counts in 2-norm, and of the number of
@@ -53,7 +54,7 @@ class VotePlan(ABC):
     queries: int
 
     def __post_init__(self) -> None:
-        _check_count("queries", self.queries)
+        check_integer("queries", self.queries, ge=1)
 
     @property
     @abstractmethod
@@ -150,7 +151,7 @@ class GaussianPlan(VotePlan):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.limit is not None:
-            _check_count("answers", self.limit)
+            check_integer("answers", self.limit, ge=1)
             if self.limit > self.queries:
                 raise OsoError(f"answers: {self.limit}; must be <= queries, {self.queries}")
         if (self.threshold is None) != (self.selection_noise is None):
@@ -159,11 +160,10 @@ class GaussianPlan(VotePlan):
             raise OsoError(
                 f"answers: {self.answers}; must be queries, {self.queries}, without a threshold"
             )
-        _check_positive("answer_noise", self.answer_noise)
+        check_number("answer_noise", self.answer_noise, gt=0)
         if self.threshold is not None and self.selection_noise is not None:
-            _check_positive("selection_noise", self.selection_noise)
-            if not math.isfinite(self.threshold):
-                raise OsoError(f"threshold: {self.threshold!r}; must be a finite number")
+            check_number("selection_noise", self.selection_noise, gt=0)
+            check_number("threshold", self.threshold)
 
     @property
     def answers(self) -> int:
@@ -223,7 +223,7 @@ class LaplacePlan(VotePlan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive("scale", self.scale)
+        check_number("scale", self.scale, gt=0)
 
     @property
     def answers(self) -> int:
@@ -273,10 +273,9 @@ class StablePlan(VotePlan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_count("unstable", self.unstable)
-        _check_positive("noise", self.noise)
-        if not 0 <= self.margin < math.inf:
-            raise OsoError(f"margin: {self.margin!r}; must be a number >= 0")
+        check_integer("unstable", self.unstable, ge=1)
+        check_number("noise", self.noise, gt=0)
+        check_number("margin", self.margin, ge=0)
 
     @property
     def answers(self) -> int:
@@ -342,13 +341,3 @@ def distance_to_instability(votes: Counts) -> int:
 def _instability(noise: float) -> tuple[SumQuery, ...]:
     """A search: epsilon = 1 / noise for its threshold, and 2 / (2 * noise) for its queries."""
     return (SumQuery(INSTABILITY, noise / (2 * _DISTANCE_SENSITIVITY), PURE),)
-
-
-def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise OsoError(f"{name}: {value!r}; must be an integer >= 1")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise OsoError(f"{name}: {value!r}; must be a number > 0")

@@ -22,6 +22,7 @@ from oso_dp.files import atomic_write, check_name, check_regular, format_os_erro
 from oso_dp.study.cohort import Cohort, PlannedCohort
 from oso_dp.study.identity import USER_OPTIONS
 from oso_dp.study.private_datasets import check_one_budget
+from oso_dp.value_checks import check_integer
 
 if TYPE_CHECKING:
     from oso_dp.study.config import StudyConfig
@@ -51,9 +52,7 @@ class Plan:
     def __post_init__(self) -> None:
         """OsoError for values that no configuration has."""
         for name in ("runs_per_job", "parallel_runs"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise OsoError(f"{name}: {value!r}; must be an integer >= 1")
+            check_integer(name, getattr(self, name), ge=1)
         if self.device not in ("cpu", "cuda"):
             raise OsoError(f"device: {self.device!r}; must be cpu or cuda")
         check_one_budget(self.cohorts)
