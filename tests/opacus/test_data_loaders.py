@@ -91,11 +91,11 @@ def one_array(tensor: bool = False) -> Callable[[int], Any]:
     return fetch
 
 
-def targets_of_one_array() -> Callable[[int], Any]:
-    buffer = np.empty((), dtype=np.int64)
+def targets_of_one_array(target: Callable[[int], int]) -> Callable[[int], Any]:
+    buffer = np.empty((), dtype=np.uint8)
 
     def fetch(index: int) -> Any:
-        buffer[()] = index % 3
+        buffer[()] = target(index)
         return [INPUTS[index], [buffer]]
 
     return fetch
@@ -109,7 +109,8 @@ BUFFERS: dict[str, Callable[[], Callable[[int], Any]]] = {
     "two in turn": two_in_turn,
     "one array": one_array,
     "a tensor of one array": lambda: one_array(tensor=True),
-    "targets": targets_of_one_array,
+    "rising targets": lambda: targets_of_one_array(lambda index: index),
+    "falling targets": lambda: targets_of_one_array(lambda index: 119 - index),
 }
 
 

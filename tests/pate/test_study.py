@@ -1,6 +1,7 @@
 """A study of PATE: parts, votes, labels, students and rows, on a tiny problem."""
 
 import json
+import math
 from copy import deepcopy
 from dataclasses import replace
 from io import StringIO
@@ -292,6 +293,23 @@ def test_a_network_is_that_of_its_name() -> None:
     assert torch.equal(torch.get_rng_state(), state)  # of the caller
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not all(torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize(("rows", "batch_size"), [(20, 6), (20, 5), (3, 6), (1, 1)])
+def test_a_networks_learning_rate_falls_to_zero_with_the_last_step(
+    rows, batch_size, monkeypatch
+) -> None:
+    rates, step = [], torch.optim.SGD.step
+
+    def noting(self, closure=None):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, closure)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", noting)
+    inputs, targets = torch.rand(rows, 1, 14, 14), torch.arange(rows) % 10
+    train_network("small_cnn", inputs, targets, NetworkTraining(3, batch_size, 0.1), "a")
+    assert len(rates) == 3 * math.ceil(rows / batch_size)
+    assert rates == pytest.approx([0.1 * (1 - done / len(rates)) for done in range(len(rates))])
 
 
 def test_a_teacher_without_rows_is_untrained_and_votes() -> None:
