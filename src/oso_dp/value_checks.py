@@ -1,4 +1,4 @@
-"""Checks of numbers that are given to functions and options."""
+"""Numbers that are given to functions and options: as Python's, and within limits."""
 
 import operator
 import sys
@@ -8,6 +8,13 @@ from oso_dp.errors import OsoError
 
 LIMITS: Final = ("gt", "ge", "lt", "le")
 _SYMBOLS: Final = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def as_plain(value: Any) -> Any:
+    """A scalar of NumPy or torch as a Python number; any other value unchanged."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 def check_number(name: str, value: Any, **limits: float) -> None:

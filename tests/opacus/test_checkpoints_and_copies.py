@@ -77,6 +77,43 @@ def test_steps_after_loading_count() -> None:
     )
 
 
+def test_a_run_that_loaded_its_own_state_takes_none_of_another() -> None:
+    made, other = trained(3), trained(5)
+    made.optimizer.load_state_dict(made.optimizer.state_dict())
+    refused(
+        lambda: made.optimizer.load_state_dict(other.optimizer.state_dict()),
+        "this optimizer has released 3 steps, the state of another run 5",
+    )
+
+
+@pytest.mark.parametrize("then", [0, 2])
+def test_an_accountant_of_more_steps_with_more_noise_tells_no_epsilon(then) -> None:
+    """As many steps as the ledger's are not enough: each may have less noise than it has there."""
+    made, other = trained(3), make(noise_multiplier=20.0)
+    for _ in range(9):
+        other.step(*examples(count=7))
+    made.engine.accountant.load_state_dict(other.engine.accountant.state_dict())
+    for _ in range(then):
+        made.step(*examples(count=7))
+    steps = f"ledgers have {3 + then} steps, the accountant has {then} "
+    refused(lambda: made.engine.get_epsilon(1e-5), steps)
+
+
+def test_steps_of_changing_noise_are_found_in_the_accountant() -> None:
+    made = make()
+    for noise in (1.0, 0.7, 2.0, 0.7):
+        made.optimizer.noise_multiplier = noise
+        made.step(*examples(count=7))
+    assert made.engine.get_epsilon(1e-5) > 0
+    made.engine.accountant.history = [(1.0, 0.1, 3), (2.0, 0.1, 1)]
+    refused(lambda: made.engine.get_epsilon(1e-5), "ledgers have 2 steps, the accountant has 0 ")
+
+
+@pytest.mark.parametrize("state", [None, {}, {"oso_dp": None}, {"oso_dp": 3}])
+def test_what_is_no_state_is_refused(state) -> None:
+    refused(lambda: make().optimizer.load_state_dict(state), "state_dict: has no key 'oso_dp'")
+
+
 def test_new_optimizer_loads_any_state() -> None:
     first, second = trained(3), trained(0)
     load(second, saved(trained(2)))
@@ -155,13 +192,17 @@ def step(made: Made) -> object:
     return made.optimizer.step()
 
 
+def sanitize(made: Made) -> object:
+    return made.optimizer.pre_step()
+
+
 def load_and_step(made: Made) -> object:
     made.optimizer.load_state_dict(made.optimizer.state_dict())
     return made.optimizer.step()
 
 
 @pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("act", [draw, fetch, step, load_and_step])
+@pytest.mark.parametrize("act", [draw, fetch, step, sanitize, load_and_step])
 def test_forked_process_repeats_nothing(act, own) -> None:
     made = make(noise_generator=torch.Generator() if own else None)
     made.backward(*examples(count=5))
@@ -169,6 +210,14 @@ def test_forked_process_repeats_nothing(act, own) -> None:
     assert by_fork(lambda: act(made)).startswith(f"OsoError: {what}: {FORKED}")
     made.optimizer.step()  # the parent goes on
     assert made.optimizer.ledger.step_count == 1
+
+
+def test_a_copy_of_the_model_is_not_trained(mode) -> None:
+    made = make(mode=mode)
+    made.step(*examples(count=5))
+    other = copy.deepcopy(made.model)
+    assert other.eval()(examples()[0]).shape == (len(examples()[0]), 3)
+    refused(lambda: other.train()(examples()[0]), "^model: is a copy of the private model")
 
 
 def save(value: Any) -> None:

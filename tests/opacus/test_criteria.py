@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import (
     pack_padded_sequence,
 )
 
-from oso_dp.opacus.gradient_origins import GradientOrigins, depend_on_parameters
+from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
@@ -157,6 +157,51 @@ def test_loss_may_lean_on_no_side(before, detached, first) -> None:
     assert made.optimizer.ledger.step_count == (first < 2)
 
 
+class Hardest(nn.Module):
+    """Counts the largest losses of a batch only."""
+
+    reduction = "mean"
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        kept = losses.detach().topk(max(1, round(self.share * len(losses)))).indices
+        losses = losses * torch.zeros_like(losses).index_fill(0, kept, 1.0)
+        return losses if self.reduction == "none" else losses.mean()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize("count", [10, 100])
+def test_a_criterion_of_the_hardest_examples_is_refused(count, share) -> None:
+    """Most examples' losses, the first and the last among them, may depend on no other."""
+    made = make(mode="ghost", criterion=Hardest(share))
+    refused(lambda: made.step(*examples(count=count)), LEANS, made)
+
+
+class Centred(nn.Module):
+    """Subtracts an average of all outputs so far."""
+
+    reduction = "mean"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(3))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs - self.centre, targets, reduction="none")
+        self.centre.mul_(0.9999).add_(outputs.detach().mean(0), alpha=0.0001)
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def test_a_criterion_that_keeps_outputs_is_refused() -> None:
+    made = make(mode="ghost", criterion=Centred())
+    message = "criterion: its forward pass changes buffer 'centre'"
+    refused(lambda: made.step(*examples(count=6)), message, made)
+
+
 class Held:
     """What a model may be called with that nobody sees the size of."""
 
@@ -281,13 +326,23 @@ def test_inputs_that_a_part_outside_computed_are_refused(body, wrapped, mode) ->
     made = make(mode=mode, wrap_model=wrapped)
     inputs, targets = examples(count=5)
     made.backward(body(inputs), targets)
-    refused(lambda: made.optimizer.step(), "model: inputs are computed from a parameter")
+    refused(lambda: made.optimizer.step(), "model: inputs are computed from a tensor")
     made.model.zero_grad()
     with torch.no_grad():
         features = body(inputs)
     made.step(features, targets)
-    made.step(features.clone().requires_grad_() * 2, targets)  # of no parameter
-    assert made.optimizer.ledger.step_count == 2
+    for _ in range(2):
+        made.step(features + torch.zeros(6, requires_grad=True), targets)  # of this step alone
+    assert made.optimizer.ledger.step_count == 3
+
+
+def test_a_tensor_that_shifts_the_inputs_of_two_steps_is_refused(mode) -> None:
+    """Its own optimizer learns from gradients without noise; it need not be a parameter."""
+    made, shift = make(mode=mode), torch.zeros(6, requires_grad=True)
+    inputs, targets = examples(count=5)
+    made.step(inputs + shift, targets)
+    made.backward(inputs + shift, targets)
+    refused(lambda: made.optimizer.step(), "model: inputs are computed from a tensor")
 
 
 FORMS: dict[str, Callable[[Tensor], Any]] = {
@@ -301,8 +356,11 @@ FORMS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_parameter_behind_inputs_found(form) -> None:
     inputs, scale = torch.ones(2, 4, 3), nn.Parameter(torch.ones(3))
-    assert depend_on_parameters([torch.ones(2), form(inputs * scale)])
-    assert not depend_on_parameters([None, form(inputs), form(inputs.clone().requires_grad_() * 2)])
+    (found,) = find_leaves([torch.ones(2), form(inputs * scale)])
+    assert found is scale
+    perturbed = inputs.clone().requires_grad_()
+    (found,) = find_leaves([None, form(inputs), form(perturbed * 2)])
+    assert found is perturbed
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -99,6 +99,58 @@ def test_frozen_batch_norm_in_eval_mode_is_trained_around(mode) -> None:
     refused(lambda: made.step(*examples(count=5)), message)
 
 
+def test_frozen_batch_norm_keeps_no_statistics_without_gradients(mode) -> None:
+    made = make(mode=mode, model=normed(), loader=loader_of(*examples()))
+    made.model.train()
+    with torch.no_grad():
+        refused(lambda: made.model(examples()[0]), r"layer '1' \(BatchNorm1d\) is in training mode")
+    inputs = DataLoader(examples()[0], batch_size=BATCH)
+    message = "is in training mode, in which it mixes"
+    refused(lambda: torch.optim.swa_utils.update_bn(inputs, made.model), message)
+
+
+class Centres(nn.Module):
+    """Without parameters; in training mode by the batch's mean, which it may keep."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.keeps = keeps
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.training:
+            return inputs - self.mean
+        mean = inputs.detach().mean(dim=0)
+        if self.keeps == "in place":
+            self.mean.mul_(0.9).add_(mean, alpha=0.1)
+        elif self.keeps == "anew":
+            self.mean = 0.9 * self.mean + 0.1 * mean
+        return inputs - mean
+
+
+def centring(keeps: str, mode: str) -> Made:
+    model = nn.Sequential(Centres(keeps), nn.Linear(6, 3))
+    model[0].eval()
+    return make(mode=mode, model=model, loader=loader_of(*examples()))
+
+
+@pytest.mark.parametrize("keeps", ["", "in place", "anew"])
+def test_a_layer_that_was_checked_in_eval_mode_stays_there(keeps, mode) -> None:
+    made = centring(keeps, mode)
+    made.step(*examples(count=5))
+    made.model.train()
+    message = r"layer '0' \(Centres\) was in eval mode when make_private checked it"
+    refused(lambda: made.step(*examples(count=5)), message, made, 1)
+
+
+@pytest.mark.parametrize("keeps", ["in place", "anew"])
+def test_a_call_without_gradients_changes_no_buffer(keeps, mode) -> None:
+    made = centring(keeps, mode)
+    made.model.train()
+    with torch.no_grad():
+        refused(lambda: made.model(examples()[0]), "the forward pass changes buffer '0.mean'")
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda norm: norm.train(), lambda norm: norm.requires_grad_(True)]
 )
@@ -345,13 +397,15 @@ def epsilon(made: Made) -> float:
     return made.engine.get_epsilon(1e-5)
 
 
+@pytest.mark.parametrize("drops", [True, False])
 @pytest.mark.parametrize("looks", [evaluate, epsilon])
-def test_a_last_step_of_another_optimizer_is_refused(mode, looks) -> None:
+def test_a_last_step_of_another_optimizer_is_refused(mode, looks, drops) -> None:
     made = make(mode=mode)
     made.backward(*examples(count=BATCH))
     shrink(next(made.model.parameters()))
-    if mode != "ghost":  # which leaves no gradient for another optimizer
-        refused(lambda: looks(made), "^model: its parameters were changed after a call", made)
+    if drops:  # what tells of the backward pass
+        made.model.zero_grad()
+    refused(lambda: looks(made), "^model: its parameters were changed after a call", made)
 
 
 def test_a_loop_of_one_batch_at_a_time_does_not_hide_another_optimizer(mode) -> None:

@@ -1,6 +1,7 @@
 """Models that mix examples, or change what is released, are refused."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,4 +266,63 @@ def test_nested_max_norm_is_refused(kind, mode) -> None:
     refused(
         lambda: make(mode=mode, model=model, loader=untried_loader(WORDS, CLASSES, batch_size=8)),
         r"module: layer '0\.[\d.]+' \(.*\): max_norm changes",
+    )
+
+
+class Notes(torch.autograd.Function):
+    """Passes a value on, and writes the size of its gradient into a tensor."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor, notes: Tensor) -> Tensor:
+        context.notes = notes
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        context.notes.copy_(gradient.detach().abs().max())
+        return gradient, None
+
+
+class Noting(nn.Module):
+    def __init__(self, parameter: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        if parameter:
+            self.notes = nn.Parameter(torch.zeros(()), requires_grad=False)
+        else:
+            self.register_buffer("notes", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return Notes.apply(self.linear(inputs), self.notes)
+
+
+@pytest.mark.parametrize("parameter", [True, False])
+def test_a_backward_pass_that_changes_the_model_is_refused(parameter, mode) -> None:
+    """Raw gradients would be in the weights that are released."""
+    what = "parameter" if parameter else "buffer"
+    refused(lambda: make(mode=mode, model=Noting(parameter)), f"changes {what} 'notes'")
+    made = make(mode=mode, model=Noting(parameter), loader=untried_loader(*examples()))
+    message = f"module: the backward pass changes {what} 'notes', bypassing clipping and noise"
+    refused(lambda: made.step(*examples(count=5)), message, made)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: nn.Sequential(nn.LazyLinear(3)), "has no shape yet; call the model on an example"),
+        (
+            lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 3))),
+            "computes its weight before its call; use torch.nn.utils.parametrizations",
+        ),
+        (
+            lambda: torch.compile(nn.Linear(6, 3), backend="eager"),
+            "module: compiled; call torch.compile on what make_private returns",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated")
+def test_what_hides_its_weights_is_refused(model, message) -> None:
+    optimizer = torch.optim.SGD(nn.Linear(6, 3).parameters(), lr=0.1)
+    refused(
+        lambda: make(model=model(), loader=loader_of(*examples()), optimizer=optimizer), message
     )

@@ -229,6 +229,18 @@ def test_generators_that_are_given_repeat_noise_and_batches() -> None:
     assert first[1] != other[1]
 
 
+def test_noise_is_no_function_of_who_is_in_the_batch() -> None:
+    """Normals of a generator that is seeded as the loader's are made of the batch's numbers."""
+    for seed in range(5):
+        own = torch.Generator().manual_seed(seed)
+        given = torch.Generator().manual_seed(seed)
+        made = make(noise_generator=given, loader=loader_of(*examples(), seed=seed))
+        noise, _ = drawn_by(made)
+        same = torch.randn(200, generator=own, dtype=torch.double)
+        assert not set(noise) & set(same.tolist())
+        assert made.optimizer.noise.generator is not given
+
+
 def test_noise_and_batches_have_wide_seeds() -> None:
     made = begun(5, 20)
     generators = [one.optimizer.noise.generator for one in made]
@@ -324,7 +336,7 @@ def test_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> No
         return torch.full(size, 2**-24 * (1 - 1 / 16), dtype=more["dtype"])
 
     monkeypatch.setattr(torch, "rand", rand)
-    batches.sample_rate = 2**-24 * (1 - 1 / 8)
+    batches.sample_rate = batches.accounted_rate = 2**-24 * (1 - 1 / 8)
     assert list(batches) == [[]]
     assert seen == [torch.float64]
 

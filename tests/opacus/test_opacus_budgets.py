@@ -4,12 +4,15 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from tests.opacus.helpers import (
     QUIET,
     AdaptivePrivacyEngine,
     examples,
     loader_of,
+    make,
     make_engine,
     make_with_epsilon,
     refused,
@@ -109,7 +112,7 @@ def engine_after(
 def test_get_epsilon_names_impossible_delta(delta, accountant, steps) -> None:
     refused(
         lambda: engine_after(steps, accountant).get_epsilon(delta),
-        r"^delta: .*; must be a number > 0 and < 1$",
+        r"^delta: .*; must be a (finite )?number > 0 and < 1$",
     )
 
 
@@ -217,3 +220,29 @@ def test_get_epsilon_of_two_noises_adds_both() -> None:
     engine, more = engine_after(100), engine_after(100)
     more.accountant.history = [(1.0, 0.01, 60), (2.0, 0.05, 30), (1.0, 0.01, 40)]
     assert engine.get_epsilon(1e-5) + 0.1 < more.get_epsilon(1e-5)
+
+
+def test_a_budget_is_that_of_one_training() -> None:
+    engine = make_engine()
+    make_with_epsilon(engine)
+    refused(lambda: make_with_epsilon(engine), "this engine has made another training private")
+
+
+def test_noise_that_follows_from_the_budget_is_refused() -> None:
+    message = "noise_multiplier follows from target_epsilon; leave it out, or call make_private"
+    refused(lambda: make_with_epsilon(make_engine(), noise_multiplier=1.0), message)
+
+
+def test_a_budget_may_come_from_numpy() -> None:
+    given = {"target_epsilon": np.float32(2), "target_delta": np.float64(1e-5)}
+    _, optimizer, _ = make_with_epsilon(make_engine(), epochs=np.int64(1), **given)
+    _, same, _ = make_with_epsilon(make_engine())
+    assert optimizer.noise_multiplier == same.noise_multiplier
+
+
+@pytest.mark.parametrize("noise", [0, -1.0, math.nan, math.inf, 1e-21, torch.ones(())])
+def test_noise_that_a_scheduler_sets_is_checked_before_the_step_is_counted(noise) -> None:
+    made = make("auto_s")
+    made.optimizer.noise_multiplier = noise
+    message = "^noise_multiplier: .*; must be a (finite )?number >= 1e-20 and <= 1e"
+    refused(lambda: made.step(*examples(count=5)), message, made)

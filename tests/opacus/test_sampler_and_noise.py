@@ -134,7 +134,7 @@ def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) 
         plain = DataLoader(TensorDataset(torch.zeros(EXAMPLES, 1)), batch_size=1)
         batches = install_sampler(DPDataLoader.from_data_loader(plain, distributed=True), 2)
         assert batches.sample_rate == pytest.approx(1 / EXAMPLES, rel=1e-12)
-        batches.sample_rate = 1.0
+        batches.sample_rate = batches.accounted_rate = 1.0
         mine = []
         for epoch in (0, 1, 2, 3, 50):
             batches.set_epoch(epoch)

@@ -93,6 +93,11 @@ def test_batches_that_workers_fetch_are_not_drawn_yet(workers, persistent) -> No
         made.model.zero_grad()
 
 
+def set_rate(made: Made, rate: float) -> None:
+    """For batches of a size that the test wants."""
+    made.loader.batch_sampler.sample_rate = made.loader.batch_sampler.accounted_rate = rate
+
+
 def again(loader: DataLoader) -> Batches:
     """The first batch twice, while another one waits."""
     first, second = itertools.islice(loader, 2)
@@ -110,14 +115,16 @@ def pieces_again(loader: DataLoader) -> Batches:
 @pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
 def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
     made = make(mode=mode)
-    made.loader.batch_sampler.sample_rate = 1.0  # both are as large
+    made.loader.batch_sampler.sample_rate = made.loader.batch_sampler.accounted_rate = (
+        1.0  # both are as large
+    )
     refused(lambda: train(made, replayed(made.loader)), AGAIN, made, 1)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_any_earlier_piece_again_refused(place) -> None:
     made = make()
-    made.loader.batch_sampler.sample_rate = 1.0
+    set_rate(made, 1.0)
     (inputs, targets), _ = itertools.islice(made.loader, 2)
     pieces = [(inputs[rows].clone(), targets[rows]) for rows in torch.arange(120).split(40)]
     for piece in pieces:
@@ -165,7 +172,7 @@ def in_one_buffer(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
 )
 def test_step_for_each_batch_is_taken(drawn, rate) -> None:
     made = make()
-    made.loader.batch_sampler.sample_rate = rate
+    set_rate(made, rate)
     train(made, drawn(made.loader))
     assert made.optimizer.ledger.step_count >= 5
 
@@ -173,7 +180,7 @@ def test_step_for_each_batch_is_taken(drawn, rate) -> None:
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_pieces_of_one_batch_take_one(rate) -> None:
     made = make()
-    made.loader.batch_sampler.sample_rate = rate
+    set_rate(made, rate)
     for _ in range(2):
         with in_pieces(made, 7) as loader:
             train(made, loader)
@@ -188,6 +195,31 @@ def test_each_optimizer_has_the_batches_of_its_loader() -> None:
     refused(lambda: second.step(*batches[0]), WITHOUT.format(2, 1))
     train(first, batches)
     assert (first.optimizer.ledger.step_count, second.optimizer.ledger.step_count) == (10, 1)
+
+
+@pytest.mark.parametrize("owner_first", [True, False])
+def test_two_optimizers_take_no_step_on_one_batch(owner_first) -> None:
+    """Their epsilons are those of independent batches: the true one would be much larger."""
+    owner, guest = make(), make()
+    first, second = (owner, guest) if owner_first else (guest, owner)
+    batch = next(iter(owner.loader))
+    first.step(*batch)
+    message = "the model's input is that of an earlier step of another private optimizer"
+    refused(lambda: second.step(*batch), message, second)
+
+
+def test_the_sampling_rate_stays_that_of_the_accountant() -> None:
+    made = make()
+    made.loader.batch_sampler.sample_rate = 1.0
+    refused(lambda: next(iter(made.loader)), "data_loader: sampling rate 1; must stay 0.1, for")
+
+
+def test_a_second_backward_pass_of_one_loss_is_told(mode) -> None:
+    made = make(mode=mode)
+    inputs, targets = examples(count=5)
+    loss = nn.functional.cross_entropy(made.model(inputs), targets)
+    loss.backward(retain_graph=True)
+    refused(loss.backward, "^loss.backward: called twice in one step")
 
 
 def test_resumed_run_takes_its_own_batches() -> None:

@@ -5,7 +5,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.opacus.helpers import MODES, NOT_TRIED, QUIET, Recorded, loader_of, make
+from tests.opacus.helpers import (
+    MODES,
+    NOT_TRIED,
+    QUIET,
+    Recorded,
+    examples,
+    loader_of,
+    make,
+    refused,
+)
 from tests.opacus.layers import CASES, alone
 from torch import Tensor, nn
 
@@ -135,6 +144,11 @@ def test_unused_parameter_has_noise(mode) -> None:
     assert moved == {name for name in before if not name.startswith("frozen")}
 
 
+def low_precision(mode: str) -> str:
+    """The reduction that a mode takes for gradients of fewer digits than float32's."""
+    return "mean" if mode == "ghost" else "sum"
+
+
 def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
     """Norm and sum are of one and the same gradient, whatever autocast rounded it to."""
     threshold = 0.05
@@ -145,7 +159,7 @@ def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
     )
     made = make(
         mode=mode, model=model, loader=loader_of(inputs, targets), max_grad_norm=threshold,
-        noise=Recorded(), threshold_rate=0.0,
+        noise=Recorded(), threshold_rate=0.0, loss_reduction=low_precision(mode),
     )  # fmt: skip
     for one, target in zip(inputs, targets, strict=True):
         made.optimizer.zero_grad()
@@ -182,6 +196,7 @@ def test_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> No
     made = make(
         mode=mode, model=model, loader=loader_of(inputs, targets, batch_size=6),
         max_grad_norm=threshold, noise=Recorded(), threshold_rate=0.0,
+        loss_reduction=low_precision(mode),
     )  # fmt: skip
     for one, target in zip(inputs, targets, strict=True):
         made.step(one[None], target[None])
@@ -191,6 +206,43 @@ def test_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> No
         )
         assert gradient <= threshold * (1 + 1e-5)
         assert direction == pytest.approx(1.0, rel=1e-5) or direction == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_one_more_example_does_not_scale_the_others(autocast, dtype, mode) -> None:
+    """A mean's 1 / n is rounded, alike for all: the sum of 500 below C would move by 2 C."""
+    count = 500
+    inputs = torch.cat([torch.ones(count, 6), -torch.ones(1, 6)])
+    targets = torch.cat([torch.zeros(count).long(), torch.ones(1).long()])
+
+    def clipped_sum(size: int, threshold: float) -> Tensor:
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3).to(torch.float32 if autocast else dtype)
+        rows = inputs.to(model.weight.dtype)
+        made = make(
+            mode=mode, model=model, loader=loader_of(rows, targets), max_grad_norm=threshold,
+            loss_reduction=low_precision(mode),
+        )  # fmt: skip
+        with torch.autocast("cpu", dtype=dtype, enabled=autocast):
+            loss = made.criterion(made.model(rows[:size]), targets[:size])
+        loss.backward()
+        made.optimizer.clip_and_accumulate()
+        return made.optimizer._totals[0].double()
+
+    threshold = 1.02 * float(clipped_sum(1, 1e6).norm())
+    difference = clipped_sum(count + 1, threshold) - clipped_sum(count, threshold)
+    assert float(difference.norm()) <= threshold * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_a_mean_loss_of_low_precision_is_refused(mode, dtype) -> None:
+    inputs, targets = examples()
+    model = nn.Linear(6, 3).to(dtype)
+    made = make(mode=mode, model=model, loader=loader_of(inputs.to(dtype), targets))
+    message = "use grad_sample_mode='ghost', or loss_reduction='sum'"
+    refused(lambda: made.step(inputs[:5].to(dtype), targets[:5]), message, made)
 
 
 PLACES, ALLOWED = 64, 1 + 1e-5

@@ -14,13 +14,6 @@ _ALIASES = {
 _COMMON = ("model", "loss", "data", "epsilon", "delta", "accountant", "resume_from", "progress")
 
 
-def as_plain(value: Any) -> Any:
-    """A scalar of NumPy or torch as a Python number; any other value unchanged."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return value.item()
-    return value
-
-
 def check_named(argument: str, value: Any) -> None:
     """Raise OsoError unless `value` is a string."""
     if not isinstance(value, str):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from oso_dp.accounting.accountants import CALIBRATING, compute_epsilon
 from oso_dp.accounting.formatting import format_large_delta_warning, format_spent_epsilon
 from oso_dp.accounting.search import Search
-from oso_dp.api.arguments import as_plain
 from oso_dp.errors import OsoError, warn_once
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.value_checks import check_number
+from oso_dp.value_checks import as_plain, check_number
 
 _log = logging.getLogger(__name__)
 _MIN_NOISE, _MAX_NOISE, _LOG_TOLERANCE = 0.05, 1e4, 1e-4

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
-from oso_dp.api.arguments import as_plain, check_named
+from oso_dp.api.arguments import check_named
 from oso_dp.api.options import TrainingOptions, check_effects, takes_momentum
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
+from oso_dp.value_checks import as_plain
 
 # A torch optimizer's learning rates are multiplied by the method's, which starts at 1.
 RATE_FACTOR = "learning_rate_factor"

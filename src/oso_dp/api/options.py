@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from oso_dp.api.arguments import as_plain, check_named, suggest_name
+from oso_dp.api.arguments import check_named, suggest_name
 from oso_dp.api.callbacks import Callback
 from oso_dp.api.users import make_local_training
 from oso_dp.defaults import EPOCHS, MOMENTUM
@@ -23,7 +23,7 @@ from oso_dp.study.identity import POINT
 from oso_dp.training.augmentation import Augment
 from oso_dp.training.schedule_and_averaging import CONSTANT, SCHEDULES, Schedule
 from oso_dp.training.torch_optimizer import MakeOptimizer, MakeScheduler
-from oso_dp.value_checks import check_integer, check_number
+from oso_dp.value_checks import as_plain, check_integer, check_number
 
 _DEFAULT_START = {"learning_rate": 1.0}
 _FUNCTION = "a function"  # in place of one, in a file

@@ -22,7 +22,6 @@ from oso_dp.accounting.search_accounting.random_stopping import (
     RandomStoppingSearch,
     draw_number_of_runs,
 )
-from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.datasets import open_examples
 from oso_dp.api.grid import GridPoint, make_grid
@@ -43,7 +42,7 @@ from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.rng_sources import RandomSource, get_source
 from oso_dp.privacy.sampling import PoissonSampling, uniform_below
 from oso_dp.training.user_model import Loss, UserModel
-from oso_dp.value_checks import check_integer
+from oso_dp.value_checks import as_plain, check_integer
 
 _SEARCH_ACCOUNTINGS = (COMPOSITION, RANDOM_STOPPING)
 

@@ -14,7 +14,6 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.api.arguments import as_plain
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
 from oso_dp.api.callbacks import Evaluation
 from oso_dp.api.checkpoints import only_training
@@ -31,6 +30,7 @@ from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.cohort import Run
 from oso_dp.training.user_model import Loss, UserModel
+from oso_dp.value_checks import as_plain
 
 
 def train_private(

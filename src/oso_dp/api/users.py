@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from oso_dp.api.arguments import as_plain, suggest_name
+from oso_dp.api.arguments import suggest_name
 from oso_dp.errors import OsoError
 from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.privacy.users import Users
+from oso_dp.value_checks import as_plain
 
 _MUST_BE = (
     "must be one id for each row, [n], all integers of 64 bits or all texts, none missing or empty"

@@ -6,6 +6,7 @@ stores the factors from which the weighted sums are computed (`per_sample_gradie
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,20 +15,32 @@ from opacus.utils.fast_gradient_clipping_utils import (
     DPLossFastGradientClipping,
     DPTensorFastGradientClipping,
 )
+from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.pure_forward import check_unchanged
 from oso_dp.opacus.model_hooks import per_sample_gradient
+
+_BATCHES_CHECKED = 3  # of random outputs; of each, the first and the last loss, and
+_CHECKED_BETWEEN = 30  # of those between them
 
 
 class GhostLoss(DPTensorFastGradientClipping):
     """Per-sample losses of a batch, [B]. Sums and multiples of them are `GhostLoss` again."""
 
     def backward(self) -> None:
-        """Store each example's gradient, dense or factored, at the parameters."""
+        """Store each example's gradient, dense or factored, at the parameters.
+
+        Of the sum, also of losses whose mean is taken: 1 / n in low precision is rounded, and one
+        more example would change all others' gradients alike.
+        """
         losses = self.loss_per_sample
-        reduced = losses.mean() if self.loss_reduction == "mean" else losses.sum()
-        reduced.backward()
+        self.module.are_losses_summed = True
+        try:
+            losses.sum().backward()
+        finally:
+            self.module.are_losses_summed = False
         for parameter in self.optimizer.params:
             parameter.grad = None  # the batch's gradient, which is not sanitized
             held = per_sample_gradient(parameter)
@@ -76,14 +89,17 @@ class GhostCriterion(DPLossFastGradientClipping):
             )
         has_all = self.module.example_count in (None, len(losses))  # else `backward` raises
         if has_all and not self.checked and len(losses) > 1:
-            self._check_mixing(args, shape, kwargs, len(losses))
+            keeps = isinstance(self.criterion, nn.Module)
+            with check_unchanged(self.criterion, argument="criterion") if keeps else nullcontext():
+                self._check_mixing(args, shape, kwargs, len(losses))
             self.checked = True  # a rejected criterion is checked, and rejected, again
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
 
     def _check_mixing(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
-        """OsoError if, on random outputs, the first or last loss depends on another example.
+        """OsoError if, on random outputs, a loss depends on another example.
 
-        The last loss is checked because a loss may depend on earlier examples only. Each tensor
+        The first and the last, since a loss may depend on earlier or later examples only, and some
+        between them, since it may depend on others for a few examples: the hardest. Each tensor
         must have one row (or the same number of rows) per loss, in the order of the examples.
         """
         devices = [a.device for a in tree_leaves(args) if torch.is_tensor(a) and a.is_cuda]
@@ -107,17 +123,17 @@ class GhostCriterion(DPLossFastGradientClipping):
                 return value
             return torch.cat([value.detach()[_rows(value, index, size)]] * size)
 
-        with torch.random.fork_rng(devices=devices), torch.enable_grad():
-            torch.manual_seed(0)
+        def check(seed: int) -> None:
+            torch.manual_seed(seed)
             arguments = tree_map(random_like, (args, kwargs))
-            outputs = [one for one in tree_leaves(arguments) if _is_output(one)]
             try:
                 in_batch = losses(arguments)
             except Exception:  # a binary cross-entropy takes probabilities only
                 arguments = tree_map(probabilities_like, (args, kwargs))
-                outputs = [one for one in tree_leaves(arguments) if _is_output(one)]
                 in_batch = losses(arguments)
-            for index in (0, size - 1):
+            outputs = [one for one in tree_leaves(arguments) if _is_output(one)]
+            between = (1 + torch.randperm(size - 2)[:_CHECKED_BETWEEN]).tolist() if size > 2 else []
+            for index in (0, size - 1, *between):
                 gradients = torch.autograd.grad(
                     in_batch[index], outputs, allow_unused=True, retain_graph=True
                 )
@@ -129,6 +145,10 @@ class GhostCriterion(DPLossFastGradientClipping):
                         "criterion: an example's loss depends on other examples of its batch; "
                         "ghost mode needs per-sample losses that are independent of each other"
                     )
+
+        with torch.random.fork_rng(devices=devices), torch.enable_grad():
+            for seed in range(_BATCHES_CHECKED):
+                check(seed)
 
 
 def _is_output(value: Any) -> bool:

@@ -13,7 +13,7 @@ from functools import partial, reduce
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
 
@@ -71,20 +71,21 @@ class GradientOrigins:
             self.foreign = parameter
 
 
-def depend_on_parameters(values: Sequence[Any]) -> bool:
-    """Whether a tensor among these was computed from a parameter that requires a gradient."""
+def find_leaves(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors that require a gradient from which these values were computed."""
     tensors = [value.data if isinstance(value, PackedSequence) else value for value in values]
     nodes: list[Any] = [tensor.grad_fn for tensor in tensors if torch.is_tensor(tensor)]
     seen: set[Any] = set()
+    leaves = []
     while nodes:
         node = nodes.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if isinstance(getattr(node, "variable", None), nn.Parameter):
-            return True
+        if torch.is_tensor(leaf := getattr(node, "variable", None)):
+            leaves.append(leaf)
         nodes += [following for following, _ in node.next_functions]
-    return False
+    return leaves
 
 
 def _differ(gradient: Tensor, sent: list[Tensor]) -> bool:

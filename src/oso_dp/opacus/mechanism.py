@@ -61,6 +61,17 @@ def seeded_generator(device: torch.device) -> torch.Generator:
     return torch.Generator(device).manual_seed(secrets.randbits(63))
 
 
+def derived_generator(generator: torch.Generator) -> torch.Generator:
+    """A generator that is seeded by a draw from this one.
+
+    Scripts seed their loader equally: the noise would then be a function of which examples are in
+    the batch.
+    """
+    device = generator.device
+    seed = torch.randint(2**63 - 1, (1,), generator=generator, device=device)
+    return torch.Generator(device).manual_seed(int(seed))
+
+
 def sanitize(
     queries: Sequence[Query],
     totals: Sequence[Tensor],

@@ -32,6 +32,7 @@ from oso_dp.gradients.output_mixing import (
     mixes_for_tokens,
     mixes_in_large_batch,
 )
+from oso_dp.gradients.pure_forward import check_unchanged
 from oso_dp.gradients.structured import (
     Structure,
     call_model,
@@ -239,7 +240,8 @@ def _compare(
     try:
         hooked: Any = wrap_model(model, mode, batch_first, "sum", wrap_model=False)
         hooked.expand_position_ids()
-        _product(model, inputs, directions).backward()
+        with check_unchanged(model, argument="module"):  # by its backward pass
+            _product(model, inputs, directions).backward()
         held = [per_sample_gradient(p) for p in trained]
     except OsoError:
         raise

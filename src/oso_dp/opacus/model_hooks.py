@@ -27,9 +27,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakIdKeyDictionary
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.gradient_origins import GradientOrigins, depend_on_parameters
+from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves
 from oso_dp.opacus.per_sample_gradients import (
     ConvFactors,
     Dense,
@@ -44,6 +45,7 @@ WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParalle
 # Layers that normalise a batch by its own statistics, unless they are in eval mode.
 STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 Gradients = Iterator[tuple[Any, PerSampleGradient]]  # by parameter
+Writes = tuple[str, Tensor, int]  # a tensor's name, and how often it was written to
 
 
 class PerExampleHooks:
@@ -63,15 +65,25 @@ class PerExampleHooks:
     example_count: int | None = None  # batch size of that call, None if unknown
     batch_inputs: Tensor | None = None  # its input, or the base of which it is a view
     calls = 0  # in training mode, so far
+    are_losses_summed = False  # in this backward pass, whatever the reduction
     origins: GradientOrigins | None = None  # watches that call's backward pass, in some calls
     learning: Sequence[Tensor] = ()  # the parameters that required a gradient in that call
-    trained_inputs = False  # the inputs of that call were computed from a parameter
+    trained_inputs = False  # the inputs of that call were computed from what may be trained
     is_in_call = False  # in training mode, now
     called_layers: frozenset[int] = frozenset()  # `id`s of those seen in that call
-    versions_before: Sequence[tuple[Tensor, int]] = ()  # parameters and their write counts
+    eval_layers: Sequence[nn.Module] = ()  # those of the user's that were checked in eval mode
+    # Of parameters and buffers, before the call; after it, of those that no step may change.
+    writes_before: Sequence[Writes] = ()
+    writes_after: Sequence[Writes] = ()
     learning_before: Sequence[tuple[Tensor, Tensor]] = ()  # each, and its values before the call
 
     def watch_calls(self) -> None:
+        self.past_leaves: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.eval_layers = [
+            layer
+            for layer in self._module.modules()
+            if not layer.training and not type(layer).__module__.startswith(("torch.", "opacus."))
+        ]
         hooks: Any = self._module.autograd_grad_sample_hooks  # which cleanup removes
         hooks.append(self._module.register_forward_pre_hook(self.before_forward, with_kwargs=True))
         hooks.append(self._module.register_forward_hook(self.after_forward))
@@ -106,35 +118,41 @@ class PerExampleHooks:
         leaves = tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, PackedSequence))
         self.is_placeholder = _is_empty(leaves, dim) and not _accepts(model, args, kwargs)
         parameters = list(model.parameters())
+        for name, layer in model.named_modules():  # also without gradients: it keeps statistics
+            if layer.training and isinstance(layer, STATISTICS) and layer.track_running_stats:
+                raise OsoError(MSG_STATISTICS.format(name, type(layer).__name__))
+            if training and layer.training and any(layer is one for one in self.eval_layers):
+                raise OsoError(MSG_CHECKED_IN_EVAL.format(name, type(layer).__name__))
         if training:
-            for name, layer in model.named_modules():
-                if layer.training and isinstance(layer, STATISTICS) and layer.track_running_stats:
-                    raise OsoError(MSG_STATISTICS.format(name, type(layer).__name__))
+            learning = [parameter for parameter in parameters if parameter.requires_grad]
+            if learning and not any(hasattr(p, "_forward_counter") for p in learning):
+                raise OsoError(MSG_COPY)
             if any(getattr(parameter, "_forward_counter", 0) for parameter in parameters):
                 raise OsoError(MSG_PENDING)
             self.check_unchanged()
             self.was_called, self.empty = True, self.is_placeholder
-            self.is_in_call, self.called_layers = True, frozenset()
+            self.called_layers = frozenset()
             first, count = _first(leaves, dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
-            self.trained_inputs = depend_on_parameters(leaves)
-            self.learning = [parameter for parameter in parameters if parameter.requires_grad]
+            self.trained_inputs = self._have_trained_inputs(leaves)
+            self.learning = learning
             self.learning_before = [(p, p.detach().clone()) for p in self.learning]
             self._watch_origins()
-        elif any(p.grad is not None for p in self.learning):  # of a backward pass without a step
+        else:
             self.compare()
-        self.versions_before = [(parameter, count_writes(parameter)) for parameter in parameters]
+        self.is_in_call, self.writes_before = training, _count_all_writes(model)
         return _placeholder((args, kwargs), dim) if self.is_placeholder else None
 
     def after_forward(self, model: nn.Module, args: Any, outputs: Any) -> Any:
-        """OsoError if the call wrote to a parameter. Outputs of a placeholder become empty."""
+        """OsoError if the call wrote to the model. Outputs of a placeholder become empty."""
+        writes, self.writes_before = self.writes_before, ()
+        if changed := _first_changed(model, writes):
+            raise OsoError(MSG_IN_PLACE.format("forward", changed))
+        if self.is_in_call:
+            learning = {id(parameter) for parameter in self.learning}
+            self.writes_after = [one for one in writes if id(one[1]) not in learning]
         self.is_in_call = False
-        changed = [p for p, version in self.versions_before if count_writes(p) != version]
-        self.versions_before = ()
-        for name, parameter in model.named_parameters() if changed else ():
-            if any(parameter is p for p in changed):
-                raise OsoError(MSG_IN_PLACE.format(name))
         if not self.is_placeholder:
             return None
         dim = 0 if self.batch_first else 1
@@ -151,23 +169,26 @@ class PerExampleHooks:
             )
 
     def check_unchanged(self) -> None:
-        """OsoError if a trained parameter has changed since the last call, before its step.
+        """OsoError if the model has changed since the last call, before its step.
 
-        By value: torch does not count what fused optimizers, and writes to `.data`, change.
+        Trained parameters by value: torch does not count what fused optimizers, and writes to
+        `.data`, change.
         """
         self.compare()
-        self.learning_before = ()
+        self.learning_before, self.writes_after = (), ()
 
     def compare(self) -> None:
         """The same, and it is compared again later."""
         if any(not _have_same_values(p, values) for p, values in self.learning_before):
             raise OsoError(MSG_OTHER_OPTIMIZER)
+        if changed := _first_changed(self._module, self.writes_after):
+            raise OsoError(MSG_IN_PLACE.format("backward", changed))
 
     def forget_batch(self) -> None:
         """Drop the batch's gradients and records."""
         clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
-        self.learning_before = ()
+        self.learning_before, self.writes_after = (), ()
         self.called_layers = frozenset()
         self._close_origins()
 
@@ -203,8 +224,14 @@ class PerExampleHooks:
         if not self.hooks_enabled:
             return
         if not getattr(module, "activations", None):
+            if id(module) in self.called_layers:
+                raise OsoError(MSG_USED_TWICE)
             raise OsoError(MSG_EVAL.format(type(module).__name__))
         outputs = forward_output[0].detach()
+        if self.are_losses_summed:
+            loss_reduction = "sum"
+        if loss_reduction == "mean" and outputs.dtype.itemsize < torch.float32.itemsize:
+            raise OsoError(MSG_ROUNDED_MEAN.format(str(outputs.dtype).removeprefix("torch.")))
         if self.empty or outputs.shape[0 if batch_first else 1] == 0:
             self._store_zeros(module)
         elif type(module) in self.layer_rules and batch_first and _has_factors(module):
@@ -223,6 +250,17 @@ class PerExampleHooks:
             if hasattr(parameter, "held"):
                 del parameter.held
         super().cleanup()  # type: ignore[misc]
+
+    def _have_trained_inputs(self, inputs: Sequence[Any]) -> bool:
+        """Whether they were computed from a parameter, or from a leaf of an earlier batch, too.
+
+        A leaf of one batch alone is trained by nobody: it perturbs the batch's examples.
+        """
+        leaves = find_leaves(inputs)
+        trained = any(isinstance(leaf, nn.Parameter) or leaf in self.past_leaves for leaf in leaves)
+        for leaf in leaves:
+            self.past_leaves[leaf] = None
+        return trained
 
     def _watch_origins(self) -> None:
         """Watch calls 1, 2, 4, 8, ...: most losses have the same terms in every call."""
@@ -338,12 +376,23 @@ MSG_FOREIGN_GRADIENT = (
     "for a penalty"
 )
 MSG_INPUTS = (
-    "model: inputs are computed from a parameter that requires a gradient and would be trained "
-    "without noise; make it part of the module, or freeze it with requires_grad_(False)"
+    "model: inputs are computed from a tensor that requires a gradient and would be trained "
+    "without noise; make it a parameter of the module, or freeze it with requires_grad_(False)"
 )
 MSG_IN_PLACE = (
-    "module: the forward pass changes parameter {!r}, bypassing clipping and noise; compute with a "
-    "changed copy"
+    "module: the {} pass changes {}, bypassing clipping and noise; compute with a changed copy"
+)
+MSG_COPY = (
+    "model: is a copy of the private model, or called with other parameters, which have no "
+    "per-sample gradients; train the model that make_private returned"
+)
+MSG_CHECKED_IN_EVAL = (
+    "model: layer {!r} ({}) was in eval mode when make_private checked it and is in training mode "
+    "now; call eval() on it after model.train(), or model.train() before make_private"
+)
+MSG_ROUNDED_MEAN = (
+    "loss.backward: gradients of a mean loss in {}, whose factor 1 / batch size is rounded so that "
+    "one more example would scale all others; use grad_sample_mode='ghost', or loss_reduction='sum'"
 )
 MSG_OTHER_OPTIMIZER = (
     "model: its parameters were changed after a call in training mode, but not by the optimizer "
@@ -366,6 +415,24 @@ MSG_EVAL = (
 def count_writes(tensor: Tensor) -> int:
     """How often torch wrote to the tensor in place."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _count_all_writes(model: nn.Module) -> list[Writes]:
+    return [(name, tensor, count_writes(tensor)) for name, tensor in _tensors(model).items()]
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return dict([*model.named_parameters(), *model.named_buffers()])
+
+
+def _first_changed(model: nn.Module, writes: Sequence[Writes]) -> str:
+    """The first tensor that was written to or replaced, for messages; empty if there is none."""
+    now = _tensors(model) if writes else {}
+    for name, tensor, count in writes:
+        if now.get(name) is not tensor or count_writes(tensor) != count:
+            kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+            return f"{kind} {name!r}"
+    return ""
 
 
 def _have_same_values(one: Tensor, other: Tensor) -> bool:

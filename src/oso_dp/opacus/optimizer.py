@@ -35,15 +35,18 @@ from oso_dp.opacus.model_hooks import (
 )
 from oso_dp.opacus.per_sample_gradients import PerSampleGradients
 from oso_dp.opacus.sampler import TrackedSampler, check_process
-from oso_dp.opacus.validation import check_all_private
+from oso_dp.opacus.validation import NOISE_LIMITS, check_all_private
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.unnoised_sums import unnoised_sums
+from oso_dp.value_checks import check_number
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
 
 KEY = "oso_dp"  # in a state_dict
+# Inputs of steps: their write counts, the optimizer's run, whether its loader has yielded a batch.
+_USED: WeakIdKeyDictionary = WeakIdKeyDictionary()
 MSG_OTHER_BATCHES = (
     "optimizer.step: the loader that make_private returned has not been iterated over; epsilon is "
     "valid for its Poisson batches only"
@@ -110,7 +113,6 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self._totals: list[Tensor] | None = None
         self._rows = 0  # of the logical batch, so far
         self._inputs: list[Tensor] = []  # of the logical batch, so far
-        self._used = WeakIdKeyDictionary()  # inputs of earlier steps, with their write counts
         self._run = secrets.token_hex()  # distinguishes its states from other optimizers'
         self._released = 0  # steps since construction, or since a state was loaded
         self._answers: Answers = {}
@@ -217,6 +219,8 @@ class AdaptiveDPOptimizer(DPOptimizer):
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
         """Set the parameters' `grad` to the sanitized gradient; False if the step is skipped."""
+        check_process(self.process, "optimizer.step")
+        check_number("noise_multiplier", self.noise_multiplier, **NOISE_LIMITS)
         self.clip_and_accumulate()
         self._is_last_step_skipped = self._check_skip_next_step()
         if self._is_last_step_skipped:
@@ -228,7 +232,8 @@ class AdaptiveDPOptimizer(DPOptimizer):
         if self.batches is not None and self.batches.begun:
             self.batches.use(self._rows)
         for inputs in self._inputs:
-            self._used[inputs] = count_writes(inputs)
+            begun = self.batches is not None and self.batches.begun
+            _USED[inputs] = (count_writes(inputs), self._run, begun)
         self._clear_logical_batch()
         queries = self.driver.queries(self.noise_multiplier)
         with torch.no_grad():
@@ -256,7 +261,6 @@ class AdaptiveDPOptimizer(DPOptimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Take a step, or only add a physical batch's sums if the step is to be skipped."""
-        check_process(self.process, "optimizer.step")
         loss = None
         if closure is not None:  # once: LBFGS, which calls it again, is refused
             with torch.enable_grad():
@@ -282,7 +286,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
 
     def ledger_of(self, state_dict: Mapping[str, Any]) -> Ledger:
         """A state's ledger; OsoError if this optimizer must not resume from it."""
-        if KEY not in state_dict:
+        if not isinstance(state_dict, Mapping) or not isinstance(state_dict.get(KEY), Mapping):
             raise OsoError(f"state_dict: has no key {KEY!r}; it belongs to another optimizer")
         ledger = Ledger.from_json(str(state_dict[KEY].get("ledger")))
         if ledger.sampling != self.ledger.sampling:
@@ -320,7 +324,9 @@ class AdaptiveDPOptimizer(DPOptimizer):
         except OsoError:
             self.original_optimizer.load_state_dict(before)
             raise
-        self.ledger, self._released = ledger, 0
+        self.ledger = ledger
+        if content.get("run") != self._run:
+            self._released = 0
         self._clear_logical_batch()
         self.noise.reseed(self.device)
         if self.batches is not None and not self.secure_mode:
@@ -349,13 +355,18 @@ class AdaptiveDPOptimizer(DPOptimizer):
             )
 
     def _check_inputs(self, inputs: Tensor | None) -> None:
-        """OsoError for the tensor of an earlier step, unless it has been written to since."""
-        if inputs is None or self.batches is None or not self.batches.begun:
+        """OsoError for the tensor of an earlier step, unless it has been written to since.
+
+        Epsilon is that of independent batches, also between two private optimizers.
+        """
+        if inputs is None or self.batches is None:
             return
-        if self._used.get(inputs) == count_writes(inputs):
+        writes, run, begun = _USED.get(inputs, (None, "", False))
+        if writes == count_writes(inputs) and (begun or self.batches.begun):
             raise OsoError(
-                "optimizer.step: the model's input is that of an earlier step; take a new batch "
-                "from the loader for each step"
+                "optimizer.step: the model's input is that of an earlier step"
+                f"{' of another private optimizer' if run != self._run else ''}; take a new batch "
+                "from the loader of make_private for each step"
             )
         self._inputs.append(inputs)
 

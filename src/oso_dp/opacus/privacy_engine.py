@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,12 +19,13 @@ from torch.utils.data import DataLoader
 from oso_dp.accounting.accountants import check_prv, compute_epsilon_of_releases
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.search import SMALLEST_NOISE, Search
+from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.online import is_plain_sgd
 from oso_dp.methods.option_checks import make_options
 from oso_dp.opacus.ghost_criterion import GhostCriterion
-from oso_dp.opacus.mechanism import seeded_generator
+from oso_dp.opacus.mechanism import derived_generator, seeded_generator
 from oso_dp.opacus.model_checks import check_independence
 from oso_dp.opacus.model_hooks import wrap_model
 from oso_dp.opacus.optimizer import AdaptiveDPOptimizer
@@ -42,7 +43,7 @@ from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.noise_range import TORCH_NORMAL, check_moves
 from oso_dp.privacy.repeated_examples import check_no_repeats
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.value_checks import check_number
+from oso_dp.value_checks import as_plain, check_number
 
 _MAX_EPSILON_FOR_PRV = 100.0
 NO_QUANTILE = float("nan")
@@ -196,6 +197,13 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             OsoError: As `make_private`; also for a budget that no noise meets, and if this engine
                 has released steps before, since the budget covers all of its steps.
         """
+        if "noise_multiplier" in arguments:
+            raise OsoError(
+                "make_private_with_epsilon: noise_multiplier follows from target_epsilon; leave it "
+                "out, or call make_private"
+            )
+        target_epsilon, target_delta = as_plain(target_epsilon), as_plain(target_delta)
+        epochs, epsilon_tolerance = as_plain(epochs), as_plain(epsilon_tolerance)
         check_number("target_epsilon", target_epsilon, gt=0)
         check_number("target_delta", target_delta, gt=0, lt=1)
         check_number("epochs", epochs, ge=1)
@@ -206,6 +214,11 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             raise OsoError(
                 f"target_epsilon: {target_epsilon:g}; this engine has already spent epsilon "
                 f"{format_spent_epsilon(spent)}; make a new engine for each training"
+            )
+        if self.optimizers:
+            raise OsoError(
+                f"target_epsilon: {target_epsilon:g}; this engine has made another training "
+                "private; make a new engine for each training"
             )
         steps = int(epochs * len(data_loader))
         check_target(target_epsilon, target_delta, len(data_loader), steps, self.accountant)
@@ -245,15 +258,9 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         """
         check_number("delta", delta, gt=0, lt=1)
         for optimizer in self.optimizers:
-            if optimizer.hooks is not None and any(p.grad is not None for p in optimizer.trained):
+            if optimizer.hooks is not None:
                 optimizer.hooks.compare()
-        released = sum(optimizer.ledger.step_count for optimizer in self.optimizers)
-        accounted = sum(steps for *_, steps in self.accountant.history)
-        if released > accounted:
-            raise OsoError(
-                f"get_epsilon: the optimizers' ledgers have {released} steps, the accountant has "
-                f"{accounted}; also load the accountant's state (load_checkpoint loads both)"
-            )
+        self._check_history()
         if not self.accountant.history:
             return 0.0
         moves = [
@@ -296,6 +303,27 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             self.accountant.load_state_dict(before[1])
             raise
 
+    def _check_history(self) -> None:
+        """OsoError unless the accountant has each released step, with no more noise."""
+        released: dict[float, list[tuple[float, int]]] = defaultdict(list)
+        accounted: dict[float, list[tuple[float, int]]] = defaultdict(list)
+        for optimizer in self.optimizers:
+            released[optimizer.ledger.sampling.rate] += optimizer.ledger.releases()
+        for nu, rate, steps in self.accountant.history:
+            accounted[rate].append((nu * (1 - 2 * ROUNDING), steps))
+        for rate, steps_of_rate in released.items():
+            noise, needed = _count_up(steps_of_rate)
+            known, counts = _count_up(accounted[rate])
+            found = np.append([0], counts)[np.searchsorted(known, noise, side="right")]
+            if (needed > found).any():
+                first = int(np.argmax(needed > found))
+                raise OsoError(
+                    f"get_epsilon: the optimizers' ledgers have {needed[first]} steps, the "
+                    f"accountant has {found[first]} (at sampling rate {rate:g}, with noise "
+                    f"multipliers up to {noise[first]:g}); also load the accountant's state "
+                    "(load_checkpoint loads both)"
+                )
+
     def _method(
         self, explicit_options: dict[str, Any], optimizer: torch.optim.Optimizer
     ) -> tuple[Method, float]:
@@ -336,8 +364,11 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         # Opacus rounds n / L down, which is one too few for some L: 0 for batches of one.
         workers = torch.distributed.get_world_size() if arguments["distributed"] else 1
         arguments["expected_batch_size"] = expected_batch / workers
-        generator = self.secure_rng if self.secure_mode else noise_generator
-        if generator is None:
+        if self.secure_mode:
+            generator = self.secure_rng
+        elif noise_generator is not None:
+            generator = derived_generator(noise_generator)
+        else:
             first = next(p for g in optimizer.param_groups for p in g["params"] if p.requires_grad)
             generator = seeded_generator(first.device)
         return AdaptiveDPOptimizer(
@@ -473,6 +504,14 @@ def convert_history(accountant: IAccountant) -> Counter[tuple[PoissonSampling, f
     for nu, rate, steps in accountant.history:
         counts[PoissonSampling(rate), nu] += steps
     return counts
+
+
+def _count_up(steps: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Noise multipliers in ascending order, and how many steps have at most that."""
+    ascending = sorted(steps)
+    return np.array([nu for nu, _ in ascending]), np.cumsum(
+        [count for _, count in ascending], dtype=np.int64
+    )
 
 
 def expected_size(loader: DataLoader) -> int:

@@ -47,9 +47,11 @@ class TrackedSampler(ABC):
     begun = False
     generator: torch.Generator | None
     sample_rate: float
+    accounted_rate: float
 
     def prepare(self) -> None:
         """Start counting in this process."""
+        self.accounted_rate = self.sample_rate
         self.handed_out, self.process = 0, os.getpid()
         self.sizes: list[int] = []
         self.fetched: deque[int] | None = None  # sizes of the next loop's prefetched batches
@@ -83,6 +85,11 @@ class TrackedSampler(ABC):
 
     def _sample_mask(self, count: int) -> Tensor:
         """Which of `count` examples are in a batch, bool [count]."""
+        if self.sample_rate != self.accounted_rate:
+            raise OsoError(
+                f"data_loader: sampling rate {self.sample_rate:g}; must stay "
+                f"{self.accounted_rate:g}, for which epsilon is computed"
+            )
         uniform = torch.rand(count, generator=self.generator, dtype=torch.float64)
         return uniform < self.sample_rate
 

@@ -15,6 +15,8 @@ from opacus.validators.module_validator import ModuleValidator
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -30,6 +32,7 @@ from oso_dp.opacus.sampler import CountedLoader, PoissonSampler
 from oso_dp.value_checks import check_number
 
 ACCOUNTANTS = ("prv", "rdp")
+NOISE_LIMITS = {"ge": 1e-20, "le": 1e20}
 MAX_EXAMPLES_CHECKED = 3
 Array = Tensor | np.ndarray
 
@@ -72,7 +75,7 @@ def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:
     if generator is not None and secure_mode:
         raise OsoError("noise_generator: must be None with secure_mode, whose noise has no seed")
     check_number("max_grad_norm", arguments["max_grad_norm"], gt=0)
-    check_number("noise_multiplier", arguments["noise_multiplier"], ge=1e-20, le=1e20)
+    check_number("noise_multiplier", arguments["noise_multiplier"], **NOISE_LIMITS)
 
 
 def check_module(module: Any, mode: str) -> None:
@@ -85,6 +88,8 @@ def check_module(module: Any, mode: str) -> None:
             "module: fully sharded models are not supported; use DistributedDataParallel or "
             "DifferentiallyPrivateDistributedDataParallel"
         )
+    if type(module).__name__ == "OptimizedModule":  # its class is not imported before it is used
+        raise OsoError("module: compiled; call torch.compile on what make_private returns")
     if hasattr(module, "autograd_grad_sample_hooks"):
         raise OsoError("module: already has Opacus's hooks; call cleanup() on them first")
     for name, layer in module.named_modules():
@@ -99,6 +104,10 @@ def _problem(layer: nn.Module, mode: str) -> str:
     for name, value in vars(layer).items():
         if torch.is_tensor(value) and value.requires_grad and value.is_leaf:
             return f"{name!r} requires a gradient but is no parameter; make it an nn.Parameter"
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return "has no shape yet; call the model on an example before make_private"
+    if any(isinstance(hook, WeightNorm) for hook in layer._forward_pre_hooks.values()):
+        return "computes its weight before its call; use torch.nn.utils.parametrizations"
     if reads_statistics(layer):
         return ""
     if isinstance(layer, _BatchNorm):  # Opacus accepts those without weights
