@@ -107,6 +107,8 @@ def test_steps_of_changing_noise_are_found_in_the_accountant() -> None:
     assert made.engine.get_epsilon(1e-5) > 0
     made.engine.accountant.history = [(1.0, 0.1, 3), (2.0, 0.1, 1)]
     refused(lambda: made.engine.get_epsilon(1e-5), "ledgers have 2 steps, the accountant has 0 ")
+    made.engine.accountant.history = [(0.7, 0.1, 2), (2.0, 0.1, 1)]
+    refused(lambda: made.engine.get_epsilon(1e-5), "ledgers have 3 steps, the accountant has 2 ")
 
 
 @pytest.mark.parametrize("state", [None, {}, {"oso_dp": None}, {"oso_dp": 3}])

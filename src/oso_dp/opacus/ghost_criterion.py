@@ -89,9 +89,7 @@ class GhostCriterion(DPLossFastGradientClipping):
             )
         has_all = self.module.example_count in (None, len(losses))  # else `backward` raises
         if has_all and not self.checked and len(losses) > 1:
-            keeps = isinstance(self.criterion, nn.Module)
-            with check_unchanged(self.criterion, argument="criterion") if keeps else nullcontext():
-                self._check_mixing(args, shape, kwargs, len(losses))
+            self._check_mixing(args, shape, kwargs, len(losses))
             self.checked = True  # a rejected criterion is checked, and rejected, again
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
 
@@ -146,7 +144,11 @@ class GhostCriterion(DPLossFastGradientClipping):
                         "ghost mode needs per-sample losses that are independent of each other"
                     )
 
-        with torch.random.fork_rng(devices=devices), torch.enable_grad():
+        is_module = isinstance(self.criterion, nn.Module)  # which may keep what it sees in a buffer
+        unchanged = (
+            check_unchanged(self.criterion, argument="criterion") if is_module else nullcontext()
+        )
+        with torch.random.fork_rng(devices=devices), torch.enable_grad(), unchanged:
             for seed in range(_BATCHES_CHECKED):
                 check(seed)
 
