@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 
 from oso_dp.opacus import OnlinePrivacyEngine, validation
-from oso_dp.opacus.model_hooks import accumulation_dtype
+from oso_dp.opacus.layer_rules import accumulation_dtype
 from oso_dp.opacus.per_sample_gradients import Dense, LinearFactors
 
 pytestmark = [pytest.mark.filterwarnings(text) for text in QUIET]

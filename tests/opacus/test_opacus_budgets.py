@@ -20,8 +20,8 @@ from tests.opacus.helpers import (
 
 from oso_dp.accounting.accountants import compute_epsilon_of_releases
 from oso_dp.errors import OsoError
-from oso_dp.opacus import privacy_engine
-from oso_dp.opacus.privacy_engine import calibrate_noise_multiplier, check_target
+from oso_dp.opacus import accountant_steps
+from oso_dp.opacus.accountant_steps import calibrate_noise_multiplier, check_target
 from oso_dp.privacy.sampling import PoissonSampling
 
 pytestmark = [
@@ -80,7 +80,7 @@ def test_noise_is_that_of_the_given_delta(delta, accountant, monkeypatch) -> Non
         asked.update(given)
         return 1.0
 
-    monkeypatch.setattr("oso_dp.opacus.privacy_engine.get_noise_multiplier", noise)
+    monkeypatch.setattr("oso_dp.opacus.accountant_steps.get_noise_multiplier", noise)
     make_with_epsilon(make_engine(accountant=accountant), target_delta=delta, epochs=3)
     assert (asked["target_epsilon"], asked["target_delta"]) == (2.0, delta)
     assert (asked["sample_rate"], asked["steps"]) == (0.1, 30)
@@ -198,7 +198,7 @@ def test_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
     def too_low(**arguments: Any) -> float:
         raise ValueError("The privacy budget is too low.")
 
-    monkeypatch.setattr(privacy_engine, "get_noise_multiplier", too_low)
+    monkeypatch.setattr(accountant_steps, "get_noise_multiplier", too_low)
     said = "target_epsilon: 2; The privacy budget is too low"
     refused(lambda: make_with_epsilon(make_engine()), said)
 

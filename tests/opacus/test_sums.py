@@ -19,7 +19,7 @@ from tests.opacus.layers import CASES, alone
 from torch import Tensor, nn
 
 from oso_dp.gradients.layer_gradients import CHUNK_BYTES
-from oso_dp.opacus.model_hooks import RULES
+from oso_dp.opacus.layer_rules import RULES
 from oso_dp.opacus.optimizer import ONE_RUN
 from oso_dp.opacus.per_sample_gradients import (
     Dense,

@@ -9,8 +9,7 @@ whose `padding_idx` Opacus ignores.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +20,6 @@ from opacus.grad_sample import (
     GradSampleModule,
     GradSampleModuleFastGradientClipping,
 )
-from opacus.grad_sample.conv import compute_conv_grad_sample
 from opacus.utils.module_utils import trainable_parameters
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -31,20 +29,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves
-from oso_dp.opacus.per_sample_gradients import (
-    ConvFactors,
-    Dense,
-    EmbeddingFactors,
-    LinearFactors,
-    PerSampleGradient,
-)
+from oso_dp.opacus.layer_rules import RULES, accumulation_dtype, has_factors
+from oso_dp.opacus.per_sample_gradients import Dense, PerSampleGradient
 
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)
 WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
 # Layers that normalise a batch by its own statistics, unless they are in eval mode.
 STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-Gradients = Iterator[tuple[Any, PerSampleGradient]]  # by parameter
 Writes = tuple[str, Tensor, int]  # a tensor's name, and how often it was written to
 
 
@@ -234,7 +226,7 @@ class PerExampleHooks:
             raise OsoError(MSG_ROUNDED_MEAN.format(str(outputs.dtype).removeprefix("torch.")))
         if self.empty or outputs.shape[0 if batch_first else 1] == 0:
             self._store_zeros(module)
-        elif type(module) in self.layer_rules and batch_first and _has_factors(module):
+        elif type(module) in self.layer_rules and batch_first and has_factors(module):
             self._store_factors(module, outputs, loss_reduction)
         else:
             arguments = (module, _forward_input, forward_output, loss_reduction, batch_first)
@@ -361,11 +353,6 @@ def clear_gradients(module: nn.Module) -> None:
             del parameter._current_grad_sample
 
 
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The data type of norms and sums: float32 or better."""
-    return torch.promote_types(dtype, torch.float32)
-
-
 MSG_USED_TWICE = (
     "loss.backward: called twice in one step; an example could count twice; call the model once "
     "per batch, or split the batch with BatchMemoryManager"
@@ -487,61 +474,4 @@ def _close(module: Any) -> None:
         del module.max_batch_len
 
 
-def _has_factors(module: Any) -> bool:
-    parameters = [p for p in module.parameters(recurse=False) if p.requires_grad]
-    if any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in parameters):
-        return False  # tied: its gradient is a sum of several products
-    if isinstance(module, nn.Embedding):
-        return not (module.scale_grad_by_freq or module.sparse)
-    return not isinstance(getattr(module, "padding", None), str)
-
-
-def _linear(module: nn.Linear, inputs: Tensor, outputs: Tensor) -> Gradients:
-    dtype = accumulation_dtype(module.weight.dtype)
-    inputs = inputs.to(dtype).reshape(len(inputs), -1, inputs.shape[-1])
-    outputs = outputs.to(dtype).reshape(len(outputs), -1, outputs.shape[-1])
-    length, size = outputs.shape[1], module.weight.numel()
-    # Store whichever is smaller: dense gradients or factors.
-    if length > 1 and size <= length * (inputs.shape[2] + outputs.shape[2]):
-        yield module.weight, Dense(outputs.mT @ inputs, dtype)
-    else:
-        yield module.weight, LinearFactors(inputs, outputs)
-    if module.bias is not None:
-        yield module.bias, Dense(outputs.sum(dim=1), dtype)
-
-
-def _convolution(module: Any, inputs: Tensor, outputs: Tensor) -> Gradients:
-    dtype = accumulation_dtype(module.weight.dtype)
-    inputs, outputs = inputs.to(dtype), outputs.to(dtype)
-    weight, positions = module.weight, math.prod(outputs.shape[2:])
-    if module.bias is not None:
-        yield module.bias, Dense(outputs.flatten(2).sum(dim=2), dtype)
-    if not weight.requires_grad:
-        return
-
-    def compute_dense(inputs: Tensor, outputs: Tensor) -> Tensor:
-        return compute_conv_grad_sample(module, [inputs], outputs)[weight]
-
-    if len(outputs) * weight.numel() <= inputs.numel() + outputs.numel():
-        yield weight, Dense(compute_dense(inputs, outputs), dtype)
-        return
-    patches = inputs.shape[1] * math.prod(weight.shape[2:]) * positions
-    bytes_each = (patches + weight.numel()) * dtype.itemsize
-    yield weight, ConvFactors(inputs, outputs, compute_dense, weight.numel(), bytes_each)
-
-
-def _embedding(module: nn.Embedding, inputs: Tensor, outputs: Tensor) -> Gradients:
-    outputs = outputs.to(accumulation_dtype(module.weight.dtype))
-    outputs = outputs.reshape(len(inputs), math.prod(inputs.shape[1:]), outputs.shape[-1])
-    words = inputs.reshape(len(inputs), outputs.shape[1])
-    yield module.weight, EmbeddingFactors(words, outputs, module.num_embeddings, module.padding_idx)
-
-
-RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Gradients]] = {
-    nn.Linear: _linear,
-    nn.Conv1d: _convolution,
-    nn.Conv2d: _convolution,
-    nn.Conv3d: _convolution,
-    nn.Embedding: _embedding,
-}
 GhostModule.layer_rules = GhostHooks.layer_rules = set(RULES)

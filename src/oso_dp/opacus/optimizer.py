@@ -25,11 +25,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 from oso_dp.errors import OsoError
 from oso_dp.gradients.precision import use_float32
 from oso_dp.methods import Method
+from oso_dp.opacus.layer_rules import accumulation_dtype
 from oso_dp.opacus.mechanism import ONE_RUN, Noise, sanitize
 from oso_dp.opacus.method_adapter import MethodAdapter
 from oso_dp.opacus.model_hooks import (
     PerExampleHooks,
-    accumulation_dtype,
     count_writes,
     per_sample_gradient,
 )

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
-from collections import Counter, defaultdict
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from opacus import PrivacyEngine
-from opacus.accountants import IAccountant
-from opacus.accountants.utils import get_noise_multiplier
 from torch import nn
 from torch.utils.data import DataLoader
 
-from oso_dp.accounting.accountants import check_prv, compute_epsilon_of_releases
+from oso_dp.accounting.accountants import compute_epsilon_of_releases
 from oso_dp.accounting.formatting import format_spent_epsilon
-from oso_dp.accounting.search import SMALLEST_NOISE, Search
-from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method
 from oso_dp.methods.online import is_plain_sgd
 from oso_dp.methods.option_checks import make_options
+from oso_dp.opacus.accountant_steps import (
+    calibrate_noise_multiplier,
+    check_history,
+    check_target,
+    convert_history,
+)
 from oso_dp.opacus.ghost_criterion import GhostCriterion
 from oso_dp.opacus.mechanism import derived_generator, seeded_generator
 from oso_dp.opacus.model_checks import check_independence
@@ -42,10 +42,8 @@ from oso_dp.opacus.validation import (
 from oso_dp.privacy.ledger import SumQuery
 from oso_dp.privacy.noise_range import TORCH_NORMAL, check_moves
 from oso_dp.privacy.repeated_examples import check_no_repeats
-from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.value_checks import as_plain, check_number
 
-_MAX_EPSILON_FOR_PRV = 100.0
 NO_QUANTILE = float("nan")
 MSG_NOT_CHECKED = (
     "module: not checked whether it mixes the examples of a batch, which would void the guarantee; "
@@ -260,7 +258,7 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         for optimizer in self.optimizers:
             if optimizer.hooks is not None:
                 optimizer.hooks.compare()
-        self._check_history()
+        check_history(self.accountant, [optimizer.ledger for optimizer in self.optimizers])
         if not self.accountant.history:
             return 0.0
         moves = [
@@ -302,27 +300,6 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             module.load_state_dict(before[0])
             self.accountant.load_state_dict(before[1])
             raise
-
-    def _check_history(self) -> None:
-        """OsoError unless the accountant has each released step, with no more noise."""
-        released: dict[float, list[tuple[float, int]]] = defaultdict(list)
-        accounted: dict[float, list[tuple[float, int]]] = defaultdict(list)
-        for optimizer in self.optimizers:
-            released[optimizer.ledger.sampling.rate] += optimizer.ledger.releases()
-        for nu, rate, steps in self.accountant.history:
-            accounted[rate].append((nu * (1 - 2 * ROUNDING), steps))
-        for rate, steps_of_rate in released.items():
-            noise, needed = _count_up(steps_of_rate)
-            known, counts = _count_up(accounted[rate])
-            found = np.append([0], counts)[np.searchsorted(known, noise, side="right")]
-            if (needed > found).any():
-                first = int(np.argmax(needed > found))
-                raise OsoError(
-                    f"get_epsilon: the optimizers' ledgers have {needed[first]} steps, the "
-                    f"accountant has {found[first]} (at sampling rate {rate:g}, with noise "
-                    f"multipliers up to {noise[first]:g}); also load the accountant's state "
-                    "(load_checkpoint loads both)"
-                )
 
     def _method(
         self, explicit_options: dict[str, Any], optimizer: torch.optim.Optimizer
@@ -443,75 +420,6 @@ class AutoSPrivacyEngine(AdaptivePrivacyEngine):
     """
 
     method_name = "auto_s"
-
-
-def check_target(
-    epsilon: float, delta: float, batches: int, steps: int, accountant: IAccountant
-) -> None:
-    """OsoError for a budget that Opacus's calibration cannot meet, or a delta too small for PRV.
-
-    For too large a budget, Opacus's search for the noise multiplier does not terminate.
-    """
-    if accountant.mechanism() == "prv" and epsilon > _MAX_EPSILON_FOR_PRV:
-        raise OsoError(
-            f"target_epsilon: {epsilon:g}; must be <= {_MAX_EPSILON_FOR_PRV:g} with accountant "
-            "prv, which needs minutes and gigabytes above; use accountant rdp"
-        )
-    if accountant.mechanism() == "prv":
-        check_prv(delta, steps, name="target_delta")
-    max_epsilon = Search(PoissonSampling(1 / batches), steps, 1).epsilon(SMALLEST_NOISE, delta)
-    if epsilon > max_epsilon:
-        raise OsoError(
-            f"target_epsilon: {epsilon:g}; must be <= {max_epsilon:.4g}, the cost of {steps} steps "
-            f"at the smallest noise multiplier, {SMALLEST_NOISE:g}"
-        )
-
-
-def calibrate_noise_multiplier(
-    accountant: str, epsilon: float, delta: float, batches: int, steps: int, tolerance: float
-) -> float:
-    """A noise multiplier whose steps cost at most epsilon, as `get_epsilon` computes it.
-
-    This is Opacus's; with prv, that of rdp if it is smaller, or if Opacus's costs more by PLD.
-    """
-    rdp, sampling = math.inf, PoissonSampling(1 / batches)
-    try:
-        found = get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=sampling.rate,
-            steps=steps,
-            accountant=accountant,
-            epsilon_tolerance=tolerance,
-        )
-    except (RuntimeError, ValueError) as error:
-        if accountant != "prv":
-            raise OsoError(f"target_epsilon: {epsilon:g}; {error}") from error
-        found = math.inf
-    if accountant == "prv":
-        rdp = Search(sampling, steps, 1).noise_multiplier(epsilon, delta)
-        if (
-            found < rdp
-            and compute_epsilon_of_releases({(sampling, found): steps}, delta, "prv") > epsilon
-        ):
-            found = rdp
-    return min(found, rdp)
-
-
-def convert_history(accountant: IAccountant) -> Counter[tuple[PoissonSampling, float]]:
-    """The accountant's numbers of steps, by sampling and noise multiplier."""
-    counts: Counter[tuple[PoissonSampling, float]] = Counter()
-    for nu, rate, steps in accountant.history:
-        counts[PoissonSampling(rate), nu] += steps
-    return counts
-
-
-def _count_up(steps: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Noise multipliers in ascending order, and how many steps have at most that."""
-    ascending = sorted(steps)
-    return np.array([nu for nu, _ in ascending]), np.cumsum(
-        [count for _, count in ascending], dtype=np.int64
-    )
 
 
 def expected_size(loader: DataLoader) -> int:
