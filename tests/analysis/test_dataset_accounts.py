@@ -15,7 +15,7 @@ from oso_dp.accounting.formatting import (
     format_spent_epsilon,
     format_used_noise_multiplier,
 )
-from oso_dp.analysis.accounts import account_grids, check_budgets
+from oso_dp.analysis.accounts import account_datasets, account_grids, check_budgets
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -55,6 +55,13 @@ def test_runs_that_are_not_stored_are_charged(plan) -> None:
         (total,) = account_grids(part)
         assert total.spent == pytest.approx(whole.spent, rel=1e-9)
         assert (total.runs, total.stored) == (RUNS, len(part))
+
+
+def test_users_and_examples_of_one_data_set_share_no_account(plan) -> None:
+    runs = table(plan)
+    runs.loc[runs["method"] == "online", "unit"] = "user"
+    with pytest.raises(OsoError, match="patients: has runs that protect users and others that"):
+        account_datasets(runs)
 
 
 def test_two_studies_of_one_data_set_add_up(plan) -> None:

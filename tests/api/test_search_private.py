@@ -455,7 +455,10 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({"validation": (torch.zeros(3, 6), torch.zeros(2))}, "validation: 3 inputs and 2 targets"),
         ({"mean_runs": 4}, "mean_runs: 4; needs search_accounting='random_stopping'"),
         ({**RANDOM, "mean_runs": 1}, "mean_runs: 1; must be an integer >= 2"),
-        ({**RANDOM, "grid": {"momentum": [0.9]}}, "mean_runs: 1; must be an integer >= 2"),
+        (
+            {**RANDOM, "grid": {"momentum": [0.9]}},
+            "grid: 1 point; must be >= 2 for random",
+        ),
         (
             {**RANDOM, "stopping_distribution": "poisson"},
             "stopping_distribution: 'poisson'; must be one of logarithmic",

@@ -129,6 +129,20 @@ def test_data_set_changed_since_plan_is_refused(offer, oso, place, declared) -> 
     assert not (place / "parts").exists() or not list(place.rglob("runs.parquet"))
 
 
+def test_a_finished_job_is_not_trained_again(oso, place) -> None:
+    """Nor are the runs whose rows are there without the job's own record."""
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    assert train(oso, NAMES[0])[0] == 0
+    runs = next(place.rglob("runs.parquet"))
+    before = (runs.parent / "evaluations.parquet").read_bytes()
+    assert train(oso, NAMES[0])[0] == 0
+    assert (runs.parent / "evaluations.parquet").read_bytes() == before
+    (runs.parent / "progress/rows.pt").unlink()
+    refused(train(oso, NAMES[0]), "has 4 runs that this job does not train")
+    assert (runs.parent / "evaluations.parquet").read_bytes() == before
+
+
 def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, oso, place) -> None:
     layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
     offer(model=f"lambda: {layers}")

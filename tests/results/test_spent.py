@@ -9,7 +9,7 @@ from tests.stores import options
 from oso_dp.errors import OsoError
 from oso_dp.results.checks import shared_budgets
 from oso_dp.results.collect import collect
-from oso_dp.results.conflicts import check_budget_unspent, study_places
+from oso_dp.results.conflicts import check_budget_unspent, shards_elsewhere, study_places
 from oso_dp.results.write import write_table
 from oso_dp.study.identity import make_run_id
 
@@ -95,6 +95,34 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
     check_budget_unspent(
         study_places(tmp_path / "else", tmp_path / "build/y"), [planned("patients", "b")]
     )
+
+
+@pytest.mark.parametrize("place", ["old/parts/a/shard0", "campaign/parts/a.12"])
+def test_runs_of_a_study_that_was_renamed_are_not_trained_again(place, tmp_path) -> None:
+    build = tmp_path / "build/new"
+    made = part(tmp_path / "build" / place, "known", dataset="patients")
+    places, mine = study_places(tmp_path / "store", build), [planned("patients", "known")]
+    assert shards_elsewhere(build) == [made]
+    assert shards_elsewhere(tmp_path / "build" / place.partition("/")[0]) == []
+    with pytest.raises(OsoError, match="has 1 runs of this study on patients, of a study of ano"):
+        check_budget_unspent(places, mine, shards_elsewhere(build))
+    check_budget_unspent(places, [planned("patients", "another")], shards_elsewhere(build))
+    collect([made], tmp_path / "store")
+    check_budget_unspent(places, mine, shards_elsewhere(build))
+
+
+def test_data_that_were_not_public_stay_so(tmp_path) -> None:
+    options_of = {"data_version": "1", "randomness": "system", "budget_runs": 4}
+    row = run_row("one", dataset="patients", **options(**options_of))
+    row["run_id"] = make_run_id(row)
+    write_table(tmp_path / "store/runs.parquet", "runs", [row])
+    public = planned("patients", "new", public=True)
+    vars(public).update(data_version="1")
+    other = planned("pupils", "new", public=True)
+    vars(other).update(data_version="1")
+    check_budget_unspent({tmp_path / "store": "x"}, [other])
+    with pytest.raises(OsoError, match="has runs on patients from when it was not public"):
+        check_budget_unspent({tmp_path / "store": "x"}, [other, public])
 
 
 @pytest.mark.parametrize("store", ["collected", "a part"])

@@ -122,6 +122,17 @@ def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
     assert made._run_seconds(plan.cohorts[0]) == 20.0  # another method, on the same data
 
 
+def test_times_are_found_among_runs_without_one(plan, tmp_path) -> None:
+    """Of protected data no time is stored: it depends on the batches' sizes."""
+    cohort, store = plan.cohorts[0], ShardStore(tmp_path)
+    made = Scheduler(rank_runs(list_jobs([plan])), {task_of(cohort): 7.0}, {}, store, str, 0.0)
+    for run, seconds in zip(cohort.runs[:3], (None, None, 20.0), strict=True):
+        row = run_row(cohort, run) | {"device": device_name("cpu"), "wall_seconds": seconds}
+        store.finish(store.start(cohort, (run,)), ResultRows([row], []))
+        made._refresh()
+    assert made._run_seconds(cohort) == 20.0
+
+
 def test_two_processes_share_the_work(make, machine, out) -> None:
     def second() -> None:
         machine.meanwhile = lambda: None

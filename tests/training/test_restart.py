@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.training.test_job import study
 
+from oso_dp.errors import OsoError
 from oso_dp.training import job
 from oso_dp.training.evaluate import Outcome
-from oso_dp.training.job import make_task, run_job
+from oso_dp.training.job import check_not_finished_beside, make_task, run_job
 
 PARTS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 
@@ -128,3 +129,62 @@ def test_a_run_that_diverged_says_so_in_its_row(glyphs, tmp_path) -> None:
     assert [row["status"] for row in rows] == ["diverged", "finished"]
     assert 1 <= rows[0]["diverged_at"] <= cohort.steps
     assert rows[1]["diverged_at"] is None
+
+
+@pytest.fixture
+def released(glyphs, tmp_path, monkeypatch):
+    """A cohort on data that are not public, and a function that trains; its first run is done."""
+
+    def train(task, runs, arrays, **options):
+        return [Outcome(run.run_id) for run in runs]
+
+    monkeypatch.setattr(job, "train", train)
+    cohort = replace(study(randomness="system"), budget_runs=2)
+
+    def job_of(runs, **options):
+        return run_job(cohort, runs, glyphs, tmp_path / "shard0/progress", **options)
+
+    job_of(cohort.runs[:1])
+    return cohort, job_of
+
+
+@pytest.mark.parametrize("change", ["code", "runs", "device"])
+def test_finished_runs_on_protected_data_are_not_trained_again(
+    change, released, tmp_path, monkeypatch
+) -> None:
+    """Their rows would be lost, and with them that their epsilon is spent."""
+    cohort, job_of = released
+    path = tmp_path / "shard0/progress/rows.pt"
+    before = path.read_bytes()
+    runs = cohort.runs[1:2] if change == "runs" else cohort.runs[:1]
+    options = {"device": "meta"} if change == "device" else {}
+    if change == "code":
+        monkeypatch.setattr(job, "code_hash", lambda: "another")
+    with pytest.raises(
+        OsoError, match=r"rows\.pt: has 1 finished runs on data that are not public"
+    ):
+        job_of(runs, **options)
+    assert path.read_bytes() == before
+    done = job_of(runs, stored={cohort.runs[0].run_id}, **options)
+    assert [row["run_id"] for row in done.runs] == [run.run_id for run in runs]
+
+
+@pytest.mark.parametrize("keep", [0, 10, -1])
+def test_a_damaged_record_of_protected_runs_is_refused(keep, released, tmp_path) -> None:
+    cohort, job_of = released
+    path = tmp_path / "shard0/progress/rows.pt"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(
+        OsoError, match=r"rows\.pt: damaged; it may have finished runs on data that"
+    ):
+        job_of(cohort.runs[:1])
+    assert path.exists()
+
+
+def test_a_run_that_a_job_beside_has_finished_is_not_trained_again(released, tmp_path) -> None:
+    cohort, _ = released
+    done, left = (run.run_id for run in cohort.runs[:2])
+    check_not_finished_beside({done}, tmp_path / "shard0")
+    check_not_finished_beside({left}, tmp_path / "shard1")
+    with pytest.raises(OsoError, match="shard0: has finished 1 of this job's runs on data that"):
+        check_not_finished_beside({done, left}, tmp_path / "shard1")

@@ -17,7 +17,7 @@ from oso_dp.files import make_folder
 from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.collect import finished_runs
 from oso_dp.results.conflicts import check_same_search
-from oso_dp.results.conflicts import check_budget_unspent, study_places
+from oso_dp.results.conflicts import check_budget_unspent, shards_elsewhere, study_places
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.workload import count_gpus, estimate_memory_mb, estimate_minutes
@@ -72,7 +72,9 @@ if workflow.is_main_process:
             check_same_search(STORE, COHORTS.values())
             # On data that are not public, job outputs count, too: Snakemake removes a job's outputs
             # before it runs the job again.
-            check_budget_unspent(study_places(STORE, BUILD), COHORTS.values())
+            check_budget_unspent(
+                study_places(STORE, BUILD), COHORTS.values(), shards_elsewhere(BUILD)
+            )
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"
         STUDY_LOCK = check_before_start(

@@ -140,13 +140,20 @@ def counts_to_total(runs: pd.DataFrame) -> pd.Series:
 
 
 def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
-    """One account per data set and unit of privacy; runs: the rows that `counts_to_total`.
+    """One account per data set; runs: the rows that `counts_to_total`.
 
     Budget and delta are the smallest of the rows. Raises OsoError for a row whose run_id does not
-    match its values.
+    match its values, and for a data set whose runs protect different units.
     """
-    groups = runs.groupby(["dataset", "unit"], dropna=False, sort=False)
-    return [_total(str(name), rows) for (name, _), rows in groups]
+    groups = list(runs.groupby("dataset", sort=False))
+    for name, rows in groups:
+        if rows["unit"].isna().nunique() > 1:
+            raise OsoError(
+                f"{name}: has runs that protect users and others that protect examples; the same "
+                "data pay for both, which no epsilon here adds up; keep them in two stores, and "
+                "state both epsilons"
+            )
+    return [_total(str(name), rows) for name, rows in groups]
 
 
 def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:

@@ -398,6 +398,11 @@ def _count_planned_steps(result: TrainingResult) -> int:
 def _make_random_stopping(
     mean: Any, candidates: int, distribution: str, accountant: str
 ) -> tuple[int, str]:
+    if mean is None and candidates < 2:
+        raise OsoError(
+            f"grid: {candidates} point; must be >= 2 for random stopping, whose mean_runs is the "
+            "number of points; add points, or set mean_runs"
+        )
     mean = candidates if mean is None else as_plain(mean)
     if distribution not in STOPPING_DISTRIBUTIONS:
         allowed = ", ".join(STOPPING_DISTRIBUTIONS)

@@ -28,7 +28,12 @@ def plan(
     from oso_dp.analysis.study_statement import make_planned_statements
     from oso_dp.output_paths import check_folder, check_output, is_table
     from oso_dp.results.collect import finished_runs
-    from oso_dp.results.conflicts import check_budget_unspent, check_same_search, study_places
+    from oso_dp.results.conflicts import (
+        check_budget_unspent,
+        check_same_search,
+        shards_elsewhere,
+        study_places,
+    )
     from oso_dp.results.write import writing
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import make_cohorts
@@ -53,7 +58,9 @@ def plan(
         check_folder(Path(study.results), "results")
         check_folder(Path(study.report), "report")
         check_same_search(Path(study.results), cohorts)
-        check_budget_unspent(study_places(Path(study.results), Path("build") / study.name), cohorts)
+        build = Path("build") / study.name
+        places = study_places(Path(study.results), build)
+        check_budget_unspent(places, cohorts, shards_elsewhere(build))
         planned = make_plan(study, cohorts)
         with writing(output):
             write_plan(planned, output)

@@ -51,14 +51,16 @@ def train(
         )
     stored = finished_runs(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
-    check_no_loss(output, stored.union(run.run_id for run in shards[shard]))
+    # Runs that a job finished are taken from its checkpoint; others would be trained again.
+    resumes = chosen.is_public or (output / "progress" / "rows.pt").exists()
+    check_no_loss(output, stored.union(run.run_id for run in shards[shard] if resumes))
 
     import torch
 
     from oso_dp.cli.gpu import reserve_gpu
     from oso_dp.cli.shutdown import ShutdownMonitor
     from oso_dp.data.validation import load_prepared
-    from oso_dp.training.job import run_job
+    from oso_dp.training.job import check_not_finished_beside, run_job
 
     # A cluster job that outlived its study may still write here.
     lock = only_one(output / LOCK, f"--output: {output}; another job writes to it; wait for it")
@@ -66,6 +68,8 @@ def train(
         if planned.device == "cuda" and not torch.cuda.is_available():
             raise OsoError("device: cuda; no CUDA device is visible; must be cpu")
         torch.set_num_threads(threads)
+        if not chosen.is_public:
+            check_not_finished_beside({run.run_id for run in runs}, output)
         arrays = load_prepared(data, chosen.dataset, chosen.preparation)
         shutdown = ShutdownMonitor()
         progress = Progress(f"{cohort} [{shard}]", len(runs), chosen.steps)
@@ -83,6 +87,7 @@ def train(
                 planned.device,
                 planned.parallel_runs,
                 on_progress,
+                stored=stored,
             )
         write_table(output / "evaluations.parquet", "evaluations", rows.evaluations)
         write_table(output / "runs.parquet", "runs", rows.runs)

@@ -18,9 +18,9 @@ def load_prepared(path: Path, dataset: str, preparation: dict[str, Any]) -> Arra
     """
     arrays, provenance = load_arrays(path)
     check_provenance(str(path), provenance, dataset, preparation)
+    is_user_data = "data_version" in preparation
+    info = make_dataset_info(dataset, USER_MODEL if is_user_data else "")
     try:
-        is_user_data = "data_version" in preparation
-        info = make_dataset_info(dataset, USER_MODEL if is_user_data else "")
         check_arrays(arrays, info, preparation)
     except OsoError as error:
         raise OsoError(f"{path}: {error}; remove it, and prepare the data set again") from None

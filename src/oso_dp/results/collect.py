@@ -74,7 +74,9 @@ def collect(
 
 def _part(folder: Path) -> Path:
     """OsoError for a folder of shards, which must be named one by one."""
-    below = sorted(path.parent for path in folder.glob("*/runs.parquet"))
+    below = sorted(
+        path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/runs.parquet")
+    )
     if below and not (folder / "runs.parquet").exists():
         raise OsoError(
             f"{folder}: not a shard but a folder of {len(below)}; name each, as {below[0]}"
@@ -123,7 +125,7 @@ def _refuse_contradictions(store: Path, runs: pd.DataFrame) -> None:
     """All rows of a run must agree on its options and its outcome.
 
     Where data are protected also on where it ran: another training is another release, even if both
-    diverged alike.
+    diverged alike (on one machine, with one package and commit, their rows are then the same).
     """
     is_private = runs["run_id"].isin(runs.loc[protected(runs), "run_id"])
     public = runs[~is_private].drop(columns=_WHERE_IT_RAN).drop_duplicates()

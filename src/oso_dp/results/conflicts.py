@@ -12,7 +12,7 @@ import pandas as pd
 
 from oso_dp.accounting.search_accounting import find_search_accounting
 from oso_dp.errors import OsoError
-from oso_dp.results.checks import records
+from oso_dp.results.checks import protected, records
 from oso_dp.results.read import read_runs_of
 from oso_dp.results.read import run_ids as whole_runs
 from oso_dp.study.cohort import Cohort
@@ -36,27 +36,43 @@ def study_places(results: Path, build: Path) -> dict[Path, str]:
     return {results: ANOTHER_RESULTS} | dict.fromkeys(parts, ANOTHER_NAME)
 
 
-def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) -> None:
+def shards_elsewhere(build: Path) -> list[Path]:
+    """The shards of studies of other names beside the working folder `build`, and of campaigns."""
+    found = {
+        path.parent
+        for below in ("parts/*/shard*", "parts/*")
+        for path in build.parent.glob(f"*/{below}/runs.parquet")
+    }
+    return sorted(path for path in found if not path.is_relative_to(build))
+
+
+def check_budget_unspent(
+    places: Mapping[Path, str], cohorts: Iterable[Cohort], elsewhere: Iterable[Path] = ()
+) -> None:
     """OsoError for runs of another study on data that are not public, or without evaluations.
 
-    The latter would be trained again. A missing folder has no runs.
+    The latter would be trained again, as would runs of this study that are in `elsewhere` alone. A
+    missing folder has no runs. A data set that was not public stays so.
 
     Args:
         places: stores or shards, with the keys to change to avoid each.
         cohorts: all cohorts of the study, since the noise of each counts the runs of all.
+        elsewhere: shards that this study does not collect.
     """
     planned: dict[str, list[Cohort]] = {}
     for cohort in cohorts:
         if not cohort.is_public:
             planned.setdefault(cohort.dataset, []).append(cohort)
+        elif cohort.data_version is not None:  # of a user's own data
+            _check_always_public(places, cohort.dataset)
     for dataset, ours in planned.items():
         run_ids = {run.run_id for cohort in ours for run in cohort.runs}
         others: dict[Path, set[str]] = {}
         difference = ""
         planned_here: dict[Path, set[str]] = {}
         for place in places:
-            rows = read_runs_of(place, dataset)
-            held = {*rows.loc[rows["dataset"] == dataset, "run_id"]}
+            rows = _runs_on(place, dataset)
+            held = {*rows["run_id"]}
             if strange := held - run_ids:
                 others[place] = strange
                 difference = difference or _difference(rows[rows["run_id"].isin(strange)], ours)
@@ -69,6 +85,14 @@ def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) 
                 f"study's; use the configuration that made them, or name {changes} and add up both "
                 "epsilons and both deltas"
             )
+        known = set().union(*planned_here.values())
+        for place in elsewhere:
+            if lost := {*_runs_on(place, dataset)["run_id"]} & run_ids - known:
+                raise OsoError(
+                    f"{place}: has {len(lost)} runs of this study on {dataset}, of a study of "
+                    "another name; their epsilon is spent, and they would be trained again; "
+                    f"collect that study's shards into {next(iter(places))}"
+                )
         whole = {run for place, held in planned_here.items() if held for run in whole_runs(place)}
         for place, held in planned_here.items():
             if half := held - whole:
@@ -77,6 +101,20 @@ def check_budget_unspent(places: Mapping[Path, str], cohorts: Iterable[Cohort]) 
                     "epsilon is spent, and they would be trained again; restore "
                     "evaluations.parquet, or collect the shards of these runs"
                 )
+
+
+def _runs_on(place: Path, dataset: str) -> pd.DataFrame:
+    rows = read_runs_of(place, dataset)
+    return rows[rows["dataset"] == dataset]
+
+
+def _check_always_public(places: Iterable[Path], dataset: str) -> None:
+    for place in places:
+        if protected(_runs_on(place, dataset)).any():
+            raise OsoError(
+                f"{place}: has runs on {dataset} from when it was not public; declare it as "
+                f"public=False, or name {ANOTHER_RESULTS}"
+            )
 
 
 def _difference(rows: pd.DataFrame, cohorts: Sequence[Cohort]) -> str:

@@ -67,7 +67,8 @@ class ShardStore:
         new = sorted({*self.folder.glob(f"{names}/runs.parquet")} - self._read)
         if new:
             rows = [read_columns(path, "runs", _COLUMNS) for path in new]
-            self.runs = pd.concat([self.runs, *rows] if len(self.runs) else rows)
+            known = [self.runs] if len(self.runs) else []
+            self.runs = pd.concat([*known, *rows], ignore_index=True)
             self.done.update(self.runs["run_id"])
             self._read.update(new)
 

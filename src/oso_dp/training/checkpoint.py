@@ -63,8 +63,16 @@ def load_checkpoint(
     """Load the checkpoint; None if there is none, or its fingerprint differs.
 
     Its tensors are put on the device `place`, by default where they were. Call it inside of
-    `quarantine_if_corrupt`: it raises OsoError for a file that cannot be read, and any other
-    exception for a damaged one.
+    `quarantine_if_corrupt`, as `read_checkpoint`.
+    """
+    content = read_checkpoint(path, place)
+    return content if content is not None and content["fingerprint"] == fingerprint else None
+
+
+def read_checkpoint(path: Path, place: str | None = None) -> dict[str, Any] | None:
+    """The content of a checkpoint of any fingerprint; None if there is none.
+
+    OsoError for a file that cannot be read, and any other exception for a damaged one.
     """
     try:
         stored = path.read_bytes()
@@ -80,7 +88,7 @@ def load_checkpoint(
         raise ValueError("checksum differs")
     _check_sizes(packed)
     content: dict[str, Any] = torch.load(BytesIO(packed), map_location=place, weights_only=True)
-    return content if content["fingerprint"] == fingerprint else None
+    return content
 
 
 def _check_sizes(packed: memoryview) -> None:

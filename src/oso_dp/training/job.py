@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,12 @@ from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.identity import POINT
-from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
+from oso_dp.training.checkpoint import (
+    load_checkpoint,
+    quarantine_if_corrupt,
+    read_checkpoint,
+    save_checkpoint,
+)
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
@@ -70,6 +75,7 @@ def run_job(
     parallel_runs: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, step: None,
     clock: Callable[[], float] = time.perf_counter,
+    stored: Collection[str] = (),
 ) -> ResultRows:
     """Train runs of a cohort and return their rows.
 
@@ -83,9 +89,11 @@ def run_job(
         parallel_runs: Number of runs to train at once; fewer after running out of memory.
         on_progress: Called with the number of finished runs and the step of the running ones.
         clock: Measures the runs' time, in seconds.
+        stored: Runs that are kept elsewhere.
 
     Raises:
-        OsoError: If the data have another number of examples than planned.
+        OsoError: If the data have another number of examples than planned, or are not public and
+            the folder has finished runs that would be lost.
     """
     unit, records = cohort.privacy_unit, len(arrays.train_inputs)
     if unit == USER:
@@ -101,6 +109,8 @@ def run_job(
     # Random streams of an accelerator and of the CPU differ, so a run must not mix them.
     device_type = torch.device(task.device).type
     fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), device_type, *ids)
+    if not cohort.is_public:
+        _check_kept(folder / "rows.pt", fingerprint, stored)
     rows = ResultRows()
     with quarantine_if_corrupt(folder / "rows.pt"):
         if content := load_checkpoint(folder / "rows.pt", fingerprint):
@@ -127,6 +137,46 @@ def run_job(
             save_checkpoint(folder / "rows.pt", fingerprint, dict(vars(rows)))
             (folder / "state.pt").unlink(missing_ok=True)
     return rows
+
+
+def finished_runs(checkpoint: Path) -> list[str]:
+    """The runs that a job's `rows.pt` has; OsoError for one that is damaged."""
+    try:
+        content = read_checkpoint(checkpoint) or {"runs": []}
+        return [row["run_id"] for row in content["runs"]]
+    except OsoError:
+        raise
+    except Exception as error:
+        raise OsoError(
+            f"{checkpoint}: damaged; it may have finished runs on data that are not public, whose "
+            "epsilon is spent; restore it, or collect the runs and name their --store"
+        ) from error
+
+
+def check_not_finished_beside(runs: Collection[str], output: Path) -> None:
+    """OsoError if a job beside this one has finished one of its runs: its epsilon is spent.
+
+    So it is after the runs were divided into other jobs (`runs_per_job`).
+    """
+    for checkpoint in sorted(output.absolute().parent.glob("*/progress/rows.pt")):
+        beside = checkpoint.parents[1]
+        if beside != output.absolute() and (twice := {*runs} & {*finished_runs(checkpoint)}):
+            raise OsoError(
+                f"{beside}: has finished {len(twice)} of this job's runs on data that are not "
+                "public; their epsilon is spent; divide the runs into jobs as before "
+                "(runs_per_job), or collect them and name their --store"
+            )
+
+
+def _check_kept(checkpoint: Path, fingerprint: str, stored: Collection[str]) -> None:
+    """OsoError if the checkpoint has finished runs that are neither resumed nor stored."""
+    lost = {*finished_runs(checkpoint)} - {*stored}
+    if lost and load_checkpoint(checkpoint, fingerprint) is None:
+        raise OsoError(
+            f"{checkpoint}: has {len(lost)} finished runs on data that are not public, of another "
+            "job, code, data file or device; their epsilon is spent; finish that job as it was "
+            "begun, or collect its runs and name their --store"
+        )
 
 
 def _fingerprint(*parts: str) -> str:
