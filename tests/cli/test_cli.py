@@ -165,7 +165,7 @@ def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> N
         write_table(Path(f"part{shard}/runs.parquet"), "runs", [run_row(cohort, other)])
         status, _, error = train_shard(oso, shard)
         assert (status, asked) == (2, [])
-        assert f"has 1 runs that this job does not train (the first is {other.run_id})" in error
+        assert f"has 1 runs that this job does not resume (the first is {other.run_id})" in error
 
 
 def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:

@@ -139,7 +139,7 @@ def test_a_finished_job_is_not_trained_again(oso, place) -> None:
     assert train(oso, NAMES[0])[0] == 0
     assert (runs.parent / "evaluations.parquet").read_bytes() == before
     (runs.parent / "progress/rows.pt").unlink()
-    refused(train(oso, NAMES[0]), "has 4 runs that this job does not train")
+    refused(train(oso, NAMES[0]), "has 4 runs that this job does not resume")
     assert (runs.parent / "evaluations.parquet").read_bytes() == before
 
 

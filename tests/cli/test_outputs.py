@@ -112,7 +112,7 @@ def test_a_part_is_not_trained_over_others_runs(oso, folder) -> None:
     assert oso("train", *given, "glyphs.no_dp.k2.nonprivate")[0] == 0
     before = contents(folder / "part")
     other = ("train", *given, "glyphs.online.k2.eps3")
-    assert "has 2 runs that this job does not train" in oso(*other)[2]
+    assert "has 2 runs that this job does not resume" in oso(*other)[2]
     assert contents(folder / "part") == before
     assert oso("train", *given, "glyphs.no_dp.k2.nonprivate")[0] == 0  # its own again
     assert oso("collect", "part", "--store", "store")[0] == 0

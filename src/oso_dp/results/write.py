@@ -25,8 +25,8 @@ def check_no_loss(part: Path, safe: Collection[str]) -> None:
         return
     if lost := {*read_columns(table, "runs", ["run_id"])["run_id"]} - {*safe}:
         raise OsoError(
-            f"--output {part}: has {len(lost)} runs that this job does not train (the first is "
-            f"{min(lost)}); collect them and name their --store, or name another folder"
+            f"--output {part}: has {len(lost)} runs that this job does not resume (the first is "
+            f"{min(lost)}) and would overwrite; collect them and name their --store"
         )
 
 
