@@ -126,7 +126,7 @@ def portions(study, monkeypatch) -> tuple[Plan, list]:
     """A plan of a run per job, and what is asked to be trained; nothing is."""
     asked = []
 
-    def train_shard(cohort, runs, *rest):
+    def train_shard(cohort, runs, *rest, stored):
         asked.append((cohort.name, [run.run_id for run in runs]))
         return SimpleNamespace(runs=[], evaluations=[])
 
