@@ -162,7 +162,7 @@ def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(
     if name == "seeded":  # others are rounded to a grid
         assert len({round(one, 12) for one in numbers}) == len(numbers)
     for kind, values in seen.items():
-        assert len(values) > 500
+        assert len(values) > 100  # as good as sure; thresholds are 720 on average
         assert kstest(values, kind.partition("/")[0]).pvalue > 1e-4, kind
 
 
