@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from oso_dp.cli.gradient_cosine import cosine
+from oso_dp.cli.diagnose import cosine
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics import cosine as module
 from oso_dp.diagnostics.cosine import Probe, Similarity, measure_similarities

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from oso_dp.analysis.side_measurements import read_signs
-from oso_dp.cli.adaptation_signs import signs as command
+from oso_dp.cli.diagnose import signs as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics import signs as module
 from oso_dp.diagnostics.signs import StepSigns, measure_signs

@@ -12,7 +12,7 @@ from tests.study.test_users import study
 from torch import nn
 
 from oso_dp.analysis.side_measurements import ROOT, WHOLE, read_update_norms
-from oso_dp.cli.update_norms import updates as command
+from oso_dp.cli.diagnose import updates as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics.inputs import find_run, read_inputs
 from oso_dp.diagnostics.update_norms import measure_update_norms

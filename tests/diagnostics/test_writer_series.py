@@ -10,7 +10,7 @@ from tests.study.test_users import study
 
 from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.side_measurements import read_writer_series
-from oso_dp.cli.writer_series import series as command
+from oso_dp.cli.diagnose import series as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.idx import parse_idx
 from oso_dp.data.mnist_writers import TEST_SERIES

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oso_dp.cli.store_option import ResultsArgument, ResultsOption, results_folder
+from oso_dp.cli.shared_options import ResultsArgument, ResultsOption, results_folder
 
 
 def account(

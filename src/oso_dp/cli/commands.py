@@ -1,4 +1,4 @@
-"""The commands, one file each, in the order in which `oso --help` lists them.
+"""The commands, in the order in which `oso --help` lists them.
 
 Each imports heavy packages when it runs, so that `oso --help` is fast.
 """
@@ -13,13 +13,12 @@ from typer.models import ParameterInfo
 
 from oso_dp import __version__
 from oso_dp.cli.account import account
-from oso_dp.cli.adaptation_signs import signs
 from oso_dp.cli.audit import audit
 from oso_dp.cli.calibrate import calibrate
 from oso_dp.cli.collect import collect
 from oso_dp.cli.data import data
+from oso_dp.cli.diagnose import cosine, series, signs, updates
 from oso_dp.cli.epsilon import epsilon
-from oso_dp.cli.gradient_cosine import cosine
 from oso_dp.cli.pate import account_students, collect_students, label, published, student, votes
 from oso_dp.cli.plan import plan
 from oso_dp.cli.publish import publish
@@ -27,9 +26,7 @@ from oso_dp.cli.report import report
 from oso_dp.cli.schema import schema
 from oso_dp.cli.summary import summary
 from oso_dp.cli.train import train
-from oso_dp.cli.update_norms import updates
 from oso_dp.cli.verify import verify
-from oso_dp.cli.writer_series import series
 from oso_dp.option_types import integer, path, real_number
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""The DP optimizers ("methods"), one file each; every file in this folder is registered."""
+"""The DP optimizers ("methods"); each class in this folder that has a name is registered."""
 
 import importlib
 import pkgutil

@@ -1,6 +1,7 @@
-"""AUTO-S: every gradient is normalised, so that no threshold is left to tune (Bu et al. 2023).
+"""Automatic clipping, which leaves no threshold to tune: AUTO-S (Bu et al. 2023) and PSAC.
 
-C would scale a step and its noise alike, as rho does; so it is 1, and the grid is over rho alone.
+AUTO-S normalises every gradient. C would scale a step and its noise alike, as rho does; so it is 1,
+and the grid is over rho alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
-from oso_dp.privacy.queries import AutomaticGradient
+from oso_dp.privacy.queries import AdaptiveGradient, AutomaticGradient
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers
@@ -36,3 +37,17 @@ class AutoS(Method):
 
     def update(self, state: State, answers: Answers) -> None:
         gradient_step(state, answers[self.query], self.momentum)
+
+
+@dataclass(frozen=True)
+class PSACOptions(AutoSOptions):
+    stabiliser: float = option(0.1, ge=1e-6, le=1e6)  # r
+
+
+class PSAC(AutoS):
+    """Per-sample adaptive clipping: AUTO-S with another weight (Xia et al. 2023)."""
+
+    name = "psac"
+    title = "PSAC"
+    Options = PSACOptions
+    query = AdaptiveGradient

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oso_dp.errors import OsoError
 from oso_dp.methods.base import Method, MethodOptions, State, gradient_step, option
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
-from oso_dp.privacy.queries import ClippedGradient, UnclippedCount
+from oso_dp.privacy.queries import SMALLEST_THRESHOLD, ClippedGradient, UnclippedCount
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,3 +72,14 @@ class FixedQuantile(Method):
     def fraction_clipped(self, state: State) -> Tensor | None:
         unclipped = state.buffers.get("unclipped")
         return None if unclipped is None else 1 - unclipped
+
+
+class FixedQuantileLinear(FixedQuantile):
+    """The threshold moves by additive steps (Thakkar et al. 2019, section 2.1)."""
+
+    name = "fixed_quantile_linear"
+    title = "FixedQuantile, linear"
+
+    def next_threshold(self, threshold: Tensor, excess: Tensor) -> Tensor:
+        """C - eta_C (b~ - gamma); a step that overshoots zero ends at the least C there is."""
+        return (threshold - self.options.quantile_rate * excess).clamp(min=SMALLEST_THRESHOLD)

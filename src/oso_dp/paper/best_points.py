@@ -14,8 +14,7 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-
-from oso_dp.errors import OsoError
+from typing import Any
 
 TABLES = (2, 3, 4, 8, 9, 10, 11, 12, 13)
 
@@ -51,44 +50,19 @@ class BestPoint:
         return any(v is not None for v in (self.learning_rate, self.threshold, self.quantile))
 
 
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
 @cache
 def all_points() -> tuple[BestPoint, ...]:
     """Every cell of the tables, in their order, including those where the paper prints '-'."""
     text = (files("oso_dp.paper") / "best_points.csv").read_text(encoding="utf-8")
-    return tuple(
-        BestPoint(
-            table=int(row["table"]),
-            dataset=row["dataset"],
-            k=int(row["k"]),
-            epsilon=_number(row["epsilon"]),
-            method=row["method"],
-            learning_rate=_number(row["learning_rate"]),
-            threshold=_number(row["threshold"]),
-            quantile=_number(row["quantile"]),
-            printed_epsilon=row["printed_epsilon"],
-            printed_learning_rate=row["printed_learning_rate"],
-            printed_threshold=row["printed_threshold"],
-            printed_quantile=row["printed_quantile"],
-            printed_mean=row["printed_mean"],
-            printed_std=row["printed_std"],
-            note=row["note"],
-        )
-        for row in csv.DictReader(text.splitlines())
-    )
+    return tuple(map(_parse, csv.DictReader(text.splitlines())))
 
 
-def best_points(table: int | None = None) -> list[BestPoint]:
-    """The best grid points of one table, or of all tables; cells without one are left out.
+def _parse(row: dict[str, str]) -> BestPoint:
+    numbers = ("epsilon", "learning_rate", "threshold", "quantile")
+    facts: dict[str, Any] = row | {n: float(row[n]) if row[n] else None for n in numbers}
+    return BestPoint(**facts | {"table": int(row["table"]), "k": int(row["k"])})
 
-    Raises OsoError for a table without best hyperparameters.
-    """
-    if table is not None and table not in TABLES:
-        allowed = ", ".join(map(str, TABLES))
-        raise OsoError(
-            f"table: {table}; must be one of the tables with best hyperparameters: {allowed}"
-        )
-    return [p for p in all_points() if p.exists and table in (None, p.table)]
+
+def best_points() -> list[BestPoint]:
+    """The best grid points of all tables; cells without one are left out."""
+    return [p for p in all_points() if p.exists]
