@@ -31,7 +31,7 @@ def raising(error: BaseException):
         (ModuleNotFoundError("No module named 'torch'", name="torch"), "torch: not installed for"),
     ],
 )
-def test_what_a_user_can_mend_is_one_line(error, said, capsys) -> None:
+def test_run_command_user_error_prints_line(error, said, capsys) -> None:
     assert run_command(raising(error)) == ERROR
     out, err = capsys.readouterr()
     assert out == ""
@@ -40,7 +40,7 @@ def test_what_a_user_can_mend_is_one_line(error, said, capsys) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\n", "\r", "\x1b[2J", "\u2028", "\ud800", "\0"])
-def test_no_key_of_a_file_breaks_the_line_or_moves_the_cursor(sign, capsys) -> None:
+def test_oso_error_unprintable_characters_replaced(sign, capsys) -> None:
     """Found by fuzzing: a ledger and a configuration with a line's end in a key."""
     error = OsoError(f"a.yaml: key {sign}: unknown")
     assert str(error).isprintable()
@@ -50,18 +50,18 @@ def test_no_key_of_a_file_breaks_the_line_or_moves_the_cursor(sign, capsys) -> N
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_fault_of_the_program_keeps_its_traceback() -> None:
+def test_run_command_bug_propagates() -> None:
     for error in (KeyError("x"), ModuleNotFoundError("No module", name="oso_dp.nothing")):
         with pytest.raises(type(error)):
             run_command(raising(error))
 
 
-def test_who_wanted_work_to_end_is_told_so(capsys) -> None:
+def test_run_command_interrupt_prints_message(capsys) -> None:
     assert run_command(raising(InterruptedByUser("SIGTERM: stopped at step 3"))) == INTERRUPTED
     assert capsys.readouterr() == ("", "oso: SIGTERM: stopped at step 3\n")
 
 
-def test_the_status_of_a_command_is_kept(capsys) -> None:
+def test_run_command_status_returned(capsys) -> None:
     assert run_command(lambda: None) == 0
     assert run_command(lambda: 1) == 1
     assert run_command(raising(KeyboardInterrupt())) == INTERRUPTED
@@ -78,21 +78,21 @@ def run(code: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, **options)
 
 
-def test_a_terminal_that_has_no_such_character_is_spared_it() -> None:
+def test_run_command_ascii_terminal_replaces_characters() -> None:
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     ran = run(SAY.format("'0.9 ± 0.1, ε = 3'"), stdout=subprocess.PIPE, env=ascii_only)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"0.9 ? 0.1, ? = 3\n", b"")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_output_that_goes_nowhere_is_said() -> None:
+def test_run_command_full_device_reported() -> None:
     with open("/dev/full", "wb") as full:
         ran = run(SAY.format("1"), stdout=full)
     said = b"oso: error: standard output: No space left on device\n"
     assert (ran.returncode, ran.stderr) == (ERROR, said)
 
 
-def test_a_reader_that_has_gone_is_no_error() -> None:
+def test_run_command_broken_pipe_silent() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     ran = run(SAY.format("1"), stdout=writing)
@@ -108,7 +108,7 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
         (">&- 2>&-", "schema", 0, ""),
     ],
 )
-def test_a_stream_that_is_closed_is_no_fault(closed, command, status, said) -> None:
+def test_run_command_closed_stream_tolerated(closed, command, status, said) -> None:
     line = f'exec "{sys.executable}" -m oso_dp {command} {closed}'
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert done.returncode == status

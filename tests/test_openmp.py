@@ -20,7 +20,7 @@ NAMES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
         ({"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "7"}, "7"),
     ],
 )
-def test_what_somebody_decided_stays(monkeypatch, given, after):
+def test_spin_briefly_existing_settings_kept(monkeypatch, given, after):
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -29,7 +29,7 @@ def test_what_somebody_decided_stays(monkeypatch, given, after):
     assert os.environ.get("GOMP_SPINCOUNT") == after
 
 
-def test_a_command_settles_it_before_torch_is_there():
+def test_main_sets_spincount_before_torch():
     code = (
         "import os, sys\n"
         "import oso_dp.cli as cli\n"

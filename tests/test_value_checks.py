@@ -22,7 +22,9 @@ def refused(name: str, value: object, allowed: str):
     ],
 )
 @pytest.mark.parametrize("kind", ["number", "integer"])
-def test_a_limit_is_inside_or_outside(limit: str, symbol: str, fits: tuple, kind: str) -> None:
+def test_check_number_integer_limits_enforced(
+    limit: str, symbol: str, fits: tuple, kind: str
+) -> None:
     check, allowed = {
         "number": (check_number, f"a number {symbol} 1"),
         "integer": (check_integer, f"an integer {symbol} 1"),
@@ -33,7 +35,7 @@ def test_a_limit_is_inside_or_outside(limit: str, symbol: str, fits: tuple, kind
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, True, "1", None, 1j])
-def test_a_number_is_finite_and_no_truth_value(value: object) -> None:
+def test_check_number_nonfinite_or_bool_rejected(value: object) -> None:
     allowed = "a number" if value in (True, "1", None, 1j) else "a finite number"
     with refused("rate", value, allowed):
         check_number("rate", value)
@@ -42,7 +44,7 @@ def test_a_number_is_finite_and_no_truth_value(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [1.0, True, "1", None, math.nan])
-def test_an_integer_is_no_float_and_no_truth_value(value: object) -> None:
+def test_check_integer_float_or_bool_rejected(value: object) -> None:
     with refused("count", value, "an integer >= 1"):
         check_integer("count", value, ge=1)
     check_integer("count", 10**400)

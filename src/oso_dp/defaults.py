@@ -1,6 +1,11 @@
-"""Default values that commands, studies and functions share."""
+"""Default values, choices and limits that commands, studies and functions share."""
 
-from typing import Final
+from typing import Final, Literal
+
+MAX_COUNT: Final = 10**9  # of examples, steps, runs
+
+LossReduction = Literal["mean", "sum"]
+PrecisionName = Literal["float32", "tf32", "bfloat16"]
 
 # Of a training, as in the paper.
 BATCH_SIZE: Final = 512  # expected

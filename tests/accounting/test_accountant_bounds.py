@@ -40,7 +40,7 @@ STEPS = [1, 10_000]  # at sqrt(steps) times the noise they are one sum
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize(("nu", "delta", "exact"), EDGES)
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_epsilon_at_any_delta_bounds_exact(accountant, nu, delta, exact, steps) -> None:
+def test_compute_epsilon_of_releases_bounds_exact(accountant, nu, delta, exact, steps) -> None:
     found = compute_epsilon_of_releases({(WHOLE, nu * steps**0.5): steps}, delta, accountant)
     assert exact * (1 - 1e-8) <= found
     assert found <= 1.6 * exact + (3 if delta == 0.5 else 0.02)
@@ -75,7 +75,7 @@ def test_prv_bounds_exact_or_names_delta(nu, delta, exact) -> None:
         (2.0, 0.5, 20, 1e-12, 9.92217),
     ],
 )
-def test_subsampled_epsilon_at_small_delta_is_bound(nu, rate, steps, delta, true) -> None:
+def test_compute_epsilon_of_releases_bounds_subsampled(nu, rate, steps, delta, true) -> None:
     releases = {(PoissonSampling(rate), nu): steps}
     assert all(
         compute_epsilon_of_releases(releases, delta, name) >= true for name in ("rdp", "pld")
@@ -103,7 +103,7 @@ def test_prv_smallest_delta_grows_with_steps(steps: int) -> None:
 
 
 @pytest.mark.parametrize(("nu", "steps"), [(0.05, 1), (1e-6, 1), (1.0, 2_000_001), (100.0, 10**9)])
-def test_prv_beyond_memory_is_refused(nu: float, steps: int) -> None:
+def test_prv_beyond_memory_rejected(nu: float, steps: int) -> None:
     with pytest.raises(
         OsoError,
         match=r"^accountant: 'prv' for .* takes minutes .* use accountant rdp, whose epsilon",
@@ -119,7 +119,7 @@ BUDGETS = [
 
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
 @pytest.mark.parametrize("rate", [1.0, 0.2])
-def test_noise_by_pld_keeps_budget(rate, epsilon, delta) -> None:
+def test_search_noise_by_pld_keeps_budget(rate, epsilon, delta) -> None:
     search = Search(PoissonSampling(rate), 10, 2)
     noise = {}
     for name in ("rdp", "pld"):
@@ -138,7 +138,7 @@ def test_noise_by_pld_keeps_budget(rate, epsilon, delta) -> None:
     ("rate", "steps", "epsilon", "delta"),
     [(0.002, 50_000, 0.01, 1e-5), (0.01, 20_000, 0.02, 1e-6), (0.001, 100_000, 0.01, 1e-5)],
 )
-def test_pld_is_rdp_where_losses_are_tiny(rate, steps, epsilon, delta) -> None:
+def test_search_pld_tiny_losses_equals_rdp(rate, steps, epsilon, delta) -> None:
     """Each step's losses are smaller than the interval to which PLD rounds them."""
     search = Search(PoissonSampling(rate), steps, 1)
     noise = search.noise_multiplier(epsilon, delta)
@@ -148,12 +148,12 @@ def test_pld_is_rdp_where_losses_are_tiny(rate, steps, epsilon, delta) -> None:
 
 @pytest.mark.parametrize("name", ["rdp", "pld"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.001, 1e-16), (1e-6, 1e-13), (0.01, 1e-40)])
-def test_budget_beyond_noise_names_delta(epsilon, delta, name) -> None:
+def test_search_budget_beyond_noise_rejected(epsilon, delta, name) -> None:
     with pytest.raises(OsoError, match=rf"^epsilon: {epsilon:g}; no noise .* at delta {delta} for"):
         Search(WHOLE, 10, 2).noise_multiplier(epsilon, delta, name)
 
 
-def test_scaled_search_by_pld_keeps_budget() -> None:
+def test_linear_scaling_search_pld_keeps_budget() -> None:
     search = LinearScalingSearch(WHOLE, 3, 2)
     for epsilon, delta in ((0.1, 1e-5), (3.0, 1e-16)):
         rdp, pld = (search.noise_multipliers(epsilon, delta, name) for name in ("rdp", "pld"))
@@ -162,7 +162,7 @@ def test_scaled_search_by_pld_keeps_budget() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.02, 1e-5), (3.0, 1e-16), (3.0, 1e-13)])
-def test_noise_after_earlier_steps_keeps_budget(epsilon, delta) -> None:
+def test_remaining_noise_multiplier_keeps_budget(epsilon, delta) -> None:
     spent = [Ledger(WHOLE, [((SumQuery("g", 40.0 / epsilon),), 4)])]
     rdp, pld = (
         remaining_noise_multiplier(WHOLE, 4, epsilon, delta, name, spent) for name in ("rdp", "pld")

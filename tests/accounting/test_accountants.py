@@ -30,13 +30,13 @@ def online_grid() -> list[Ledger]:
     return [Ledger(MNIST, [(step, STEPS)])] * 9
 
 
-def test_the_grid_spends_its_budget_and_no_more() -> None:
+def test_compute_epsilon_grid_spends_budget() -> None:
     spent = compute_epsilon(online_grid(), DELTA)
     assert spent <= 3.0 + 1e-9
     assert spent == pytest.approx(3.0, rel=1e-4)
 
 
-def test_the_accountants_agree_as_far_as_their_bounds_do() -> None:
+def test_compute_epsilon_accountants_agree() -> None:
     """Two libraries' tight bounds within 2 % of each other, both below RDP's looser one."""
     rdp, pld, prv = (compute_epsilon(online_grid(), DELTA, name) for name in ("rdp", "pld", "prv"))
     assert pld == pytest.approx(prv, rel=0.02)
@@ -44,7 +44,7 @@ def test_the_accountants_agree_as_far_as_their_bounds_do() -> None:
     assert 0.85 * rdp < prv < rdp
 
 
-def test_opacus_rdp_agrees() -> None:
+def test_search_noise_multiplier_matches_opacus() -> None:
     from opacus.accountants.analysis import rdp as opacus
 
     nu = Search(MNIST, STEPS, 9).noise_multiplier(3.0, DELTA)
@@ -54,7 +54,7 @@ def test_opacus_rdp_agrees() -> None:
     assert epsilon == pytest.approx(3.0, rel=0.005)
 
 
-def test_ledgers_of_different_runs_add_up() -> None:
+def test_compute_epsilon_ledgers_add_up() -> None:
     step = (SumQuery("g", 1.0),)
     whole, half = Ledger(MNIST, [(step, 100)]), Ledger(MNIST, [(step, 50)])
     assert compute_epsilon([whole, half], DELTA) == compute_epsilon(
@@ -65,7 +65,7 @@ def test_ledgers_of_different_runs_add_up() -> None:
 
 @pytest.mark.parametrize("delta", [DELTA, 1e-8, 1e-3])
 @pytest.mark.filterwarnings("ignore:divide by zero")  # in Opacus
-def test_accountants_are_asked_at_this_very_delta(delta: float) -> None:
+def test_compute_epsilon_uses_given_delta(delta: float) -> None:
     """Of one Gaussian sum on everybody, by its formula; at a delta 5 % larger it is 0.03 less."""
     ledger = Ledger(PoissonSampling(1.0), [((SumQuery("g", 0.3),), 1)])
     (exact,) = compute_gaussian_epsilon(0.3, np.array([delta]))
@@ -77,25 +77,25 @@ def test_accountants_are_asked_at_this_very_delta(delta: float) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
-def test_one_exact_sum_is_infinitely_dear(accountant: str) -> None:
+def test_compute_epsilon_noiseless_sum_becomes_infinite(accountant: str) -> None:
     ledgers = [*online_grid(), Ledger(MNIST, [((SumQuery("plain_gradient", 0.0),), 1)])]
     assert compute_epsilon(ledgers, DELTA, accountant) == math.inf
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1e-5, math.nan])
-def test_a_delta_out_of_range_is_refused(accountant: str, delta: float) -> None:
+def test_compute_epsilon_invalid_delta_rejected(accountant: str, delta: float) -> None:
     with pytest.raises(OsoError, match=r"delta: .*; must be > 0 and < 1"):
         compute_epsilon([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], delta, accountant)
 
 
-def test_an_unknown_accountant_is_refused() -> None:
+def test_compute_epsilon_unknown_accountant_rejected() -> None:
     with pytest.raises(OsoError, match="accountant: 'gdp'"):
         compute_epsilon([Ledger(MNIST, [((SumQuery("g", 1.0),), 1)])], DELTA, "gdp")
 
 
 @pytest.mark.parametrize("name", ["rdp", "rdp_quick", "pld"])
-def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatch) -> None:
+def test_make_accountant_follows_sampling_relation(name, monkeypatch) -> None:
     one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
 
     def epsilon() -> float | None:
@@ -112,7 +112,7 @@ def test_an_accountant_is_made_for_the_relation_of_the_sampling(name, monkeypatc
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
+def test_compute_epsilon_mixed_rates_match_composition(turned: bool) -> None:
     rates = {0.004: 500, 0.02: 100, 0.05: 40}
     ledgers = [
         Ledger(PoissonSampling(rate), [((SumQuery("g", 1.1),), count)])
@@ -129,7 +129,7 @@ def test_each_ledgers_steps_have_its_own_sampling_rate(turned: bool) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("noise", [(30.0, 20.0), (25.0, 25.0)])
-def test_by_losses_each_ledgers_steps_have_its_own_sampling_rate(noise, turned: bool) -> None:
+def test_compute_epsilon_pld_mixed_rates_match(noise, turned: bool) -> None:
     kinds = [(1.0, noise[0], 5), (0.5, noise[1], 3)][:: -1 if turned else 1]
     made, ledgers = PLDAccountant(), []
     for rate, nu, count in kinds:

@@ -30,7 +30,7 @@ def accounted(sampling: PoissonSampling, nu: float, steps: int, accountant: str)
     )
 
 
-def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
+def test_compute_gaussian_epsilon_matches_privacy_loss() -> None:
     """delta(epsilon) is the mean of (1 - e^(epsilon - loss))+, here summed over a fine grid."""
     nu, delta = 1.3, np.array([1e-2, 1e-4])
     x = np.linspace(-15, 15, 600_001)
@@ -41,7 +41,7 @@ def test_a_gaussian_sum_costs_what_its_privacy_loss_says() -> None:
 
 
 @pytest.mark.parametrize("nu", [0.02, 0.1, 0.7, 4.0, 60.0])
-def test_the_least_epsilon_is_found_for_little_and_for_much_noise(nu: float) -> None:
+def test_compute_gaussian_epsilon_inverts_delta(nu: float) -> None:
     delta = np.geomspace(1e-15, 1e-3, 7)
     epsilon = compute_gaussian_epsilon(nu, delta)
     here = norm.logcdf(1 / (2 * nu) - epsilon * nu)
@@ -50,21 +50,21 @@ def test_the_least_epsilon_is_found_for_little_and_for_much_noise(nu: float) -> 
 
 
 @pytest.mark.parametrize(("rate", "nu"), [(0.01, 1.0), (0.3, 0.7), (1.0, 2.0)])
-def test_one_step_is_exact(rate: float, nu: float) -> None:
+def test_compute_advanced_epsilon_step_matches_pld(rate: float, nu: float) -> None:
     sampling = PoissonSampling(rate)
     alone = compute_advanced_epsilon(sampling, nu, 1, DELTA)
     assert alone == pytest.approx(accounted(sampling, nu, 1, "pld"), rel=1e-5)
 
 
 @pytest.mark.parametrize("steps", [100, 1000, 10_000, 40_000])
-def test_many_steps_cost_far_more_than_by_the_accountants(steps: int) -> None:
+def test_compute_advanced_epsilon_exceeds_accountants(steps: int) -> None:
     advanced = compute_advanced_epsilon(ABADI, 4.0, steps, DELTA)
     rdp, pld = (accounted(ABADI, 4.0, steps, name) for name in ("rdp", "pld"))
     assert pld < rdp < advanced / 5
 
 
 @pytest.mark.parametrize("steps", [50, 10_000])
-def test_delta_is_spent_once_and_split_well(steps: int) -> None:
+def test_compute_advanced_epsilon_splits_delta_optimally(steps: int) -> None:
     def whole(log_share: float) -> float:
         mine = math.exp(log_share) * DELTA
         each = amplify_by_sampling(
@@ -84,7 +84,7 @@ def test_delta_is_spent_once_and_split_well(steps: int) -> None:
 )
 @example(rate=0.08673003360587583, nu=20.0, steps=1, delta=0.0032060572184)  # once below nothing
 @example(rate=0.11782015063801593, nu=17.177680199677614, steps=1, delta=0.0062018306)
-def test_more_steps_cost_more_and_more_noise_or_delta_less(
+def test_compute_advanced_epsilon_changes_monotonically(
     rate: float, nu: float, steps: int, delta: float
 ) -> None:
     sampling = PoissonSampling(rate)
@@ -97,7 +97,7 @@ def test_more_steps_cost_more_and_more_noise_or_delta_less(
 
 @pytest.mark.parametrize("steps", [1, 7, 60])
 @pytest.mark.parametrize("epsilon", [0.02, 0.3, 1.0])
-def test_composition_bounds_randomized_response(epsilon: float, steps: int) -> None:
+def test_compose_advanced_bounds_randomized_response(epsilon: float, steps: int) -> None:
     """k coins with bias e^epsilon to 1: the exact delta by summing over all numbers of heads."""
     slack = np.array([1e-6, 1e-3, 0.1])
     heads = np.arange(steps + 1)
@@ -107,7 +107,7 @@ def test_composition_bounds_randomized_response(epsilon: float, steps: int) -> N
         assert np.clip(one - math.exp(bound) * other, 0, None).sum() <= delta
 
 
-def test_composition_is_the_books() -> None:
+def test_compose_advanced_matches_textbook_formula() -> None:
     """Corollary 3.21: steps that are that small add up to no more than epsilon'."""
     steps, slack, target = 500, 1e-6, 0.8
     each = target / (2 * math.sqrt(2 * steps * math.log(1 / slack)))
@@ -117,7 +117,7 @@ def test_composition_is_the_books() -> None:
 
 
 @given(epsilon=st.floats(0, 1000), rate=st.floats(1e-9, 1))
-def test_amplified_epsilon_is_no_less_than_nothing_and_no_more_than_it_was(epsilon, rate) -> None:
+def test_amplify_by_sampling_stays_between_bounds(epsilon, rate) -> None:
     (found,) = amplify_by_sampling(np.array([epsilon]), rate)
     assert 0 <= found <= epsilon * (1 + 1e-12)
     assert found >= min(rate * epsilon, epsilon) * (1 - 1e-12)  # log(1 + q (e^x - 1)) is convex
@@ -134,6 +134,8 @@ def test_amplified_epsilon_is_no_less_than_nothing_and_no_more_than_it_was(epsil
         (1.0, 10, 1.0, "delta: 1"),
     ],
 )
-def test_what_is_out_of_range_is_refused(nu: float, steps: int, delta: float, culprit: str) -> None:
+def test_compute_advanced_epsilon_invalid_argument_rejected(
+    nu: float, steps: int, delta: float, culprit: str
+) -> None:
     with pytest.raises(OsoError, match=culprit):
         compute_advanced_epsilon(ABADI, nu, steps, delta)

@@ -36,7 +36,7 @@ def booked(kind: tuple) -> tuple[SumQuery, ...]:
 
 
 @given(st.lists(kinds, max_size=30))
-def test_a_ledger_has_every_step(steps: list[tuple]) -> None:
+def test_ledger_record_counts_all_steps(steps: list[tuple]) -> None:
     ledger = Ledger(PoissonSampling(0.1))
     for kind in steps:
         ledger.record(booked(kind))
@@ -46,7 +46,7 @@ def test_a_ledger_has_every_step(steps: list[tuple]) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from([0.9, 1.0, 3.0]), min_size=1, max_size=8))
-def test_every_way_to_price_a_ledger_counts_every_step(noise: list[float]) -> None:
+def test_compute_epsilon_counts_all_steps(noise: list[float]) -> None:
     sampling, accountant = PoissonSampling(1.0), RdpAccountant()  # quickly priced
     ledger = Ledger(sampling)
     for nu in noise:
@@ -58,7 +58,7 @@ def test_every_way_to_price_a_ledger_counts_every_step(noise: list[float]) -> No
     assert event == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_drawn_run_of_several_kinds_of_steps_is_priced_whole() -> None:
+def test_compute_random_stopping_epsilon_ignores_order() -> None:
     one, other = (SumQuery("g", 1.0),), (SumQuery("g", 2.0),)
     parted = Ledger(PoissonSampling(1.0), [(one, 40), (other, 1), (one, 40)])
     sorted_ = Ledger(PoissonSampling(1.0), [(one, 80), (other, 1)])
@@ -66,7 +66,7 @@ def test_a_drawn_run_of_several_kinds_of_steps_is_priced_whole() -> None:
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
 
 
-def test_a_mechanism_books_each_step_as_it_was_asked() -> None:
+def test_mechanism_books_asked_noise() -> None:
     mechanism = Mechanism(["a", "b"], 100, 10)
     asked = [1.0, 1.0000001, 1.0, 1.004, 2.0, 2.0]
     for step, nu in enumerate(asked, 1):
@@ -80,7 +80,7 @@ def test_a_mechanism_books_each_step_as_it_was_asked() -> None:
 
 
 @given(st.integers(1, 10**6), st.data())
-def test_the_rate_is_the_batch_size_over_the_examples(examples: int, data) -> None:
+def test_mechanism_rate_equals_batch_share(examples: int, data) -> None:
     batch_size = data.draw(st.integers(1, examples))
     mechanism = Mechanism(["a"], examples, batch_size)
     assert mechanism.sampling.rate == mechanism.ledgers[0].sampling.rate == batch_size / examples
@@ -90,7 +90,7 @@ def test_the_rate_is_the_batch_size_over_the_examples(examples: int, data) -> No
 
 @pytest.mark.parametrize("nu", [0.7, 1.0, 2.5, 40.0])
 @pytest.mark.parametrize("short", [1e-6, 1e-4, 1e-2])
-def test_a_step_a_little_above_its_price_is_refused(nu: float, short: float) -> None:
+def test_mechanism_slightly_beyond_budget_rejected(nu: float, short: float) -> None:
     def ask(by: float) -> None:
         mechanism = Mechanism(["a"], 100, 10, noise_multiplier=nu)
         both = [ClippedGradient(by * 1.25 * nu, torch.ones(1))]
@@ -107,7 +107,7 @@ SHAPES = [0.0, 0.05, 0.3, 0.7, 0.999, 1.0, 1.5, 2.0, 4.0, 20.0]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_has_its_own_price(shape: float) -> None:
+def test_random_stopping_search_shapes_match_reference(shape: float) -> None:
     sampling, nu, runs = PoissonSampling(1.0), 30.0, 9
     one = SelfComposedDpEvent(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)), 100)
     stopped = RepeatAndSelectDpEvent(one, runs, shape)
@@ -127,7 +127,7 @@ def test_every_shape_has_its_own_price(shape: float) -> None:
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 5.0, 7.0, 9.0, 40.0])
 @pytest.mark.parametrize("runs", [2, 9, 45, 81])
-def test_no_noise_costs_more_than_its_budget(
+def test_search_noise_multiplier_keeps_budget(
     epsilon: float, runs: int, search_accounting: str
 ) -> None:
     search = make_search(PoissonSampling(1.0), 10, runs, search_accounting, 0.5)
@@ -136,7 +136,7 @@ def test_no_noise_costs_more_than_its_budget(
 
 
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-8, 1e-11, 1e-15])
-def test_every_price_is_at_the_very_delta_that_was_asked_for(delta: float) -> None:
+def test_compute_epsilon_any_delta_matches_reference(delta: float) -> None:
     """Also at one far below 1 / n, as a large data set asks for."""
     sampling, nu, steps = PoissonSampling(1.0), 3.0, 40
     one = SelfComposedDpEvent(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)), steps)

@@ -50,7 +50,7 @@ def composed(accountant, noise, runs, steps=STEPS):
 
 
 @pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
-def test_the_whole_costs_the_budget_and_no_more(epsilon, runs, shares) -> None:
+def test_linear_scaling_search_spends_budget(epsilon, runs, shares) -> None:
     one = search(runs, shares)
     noise = one.noise_multipliers(epsilon, DELTA)
     assert len(noise) == len(one.stages) == len(shares) + 1
@@ -64,7 +64,7 @@ def test_the_whole_costs_the_budget_and_no_more(epsilon, runs, shares) -> None:
     ("epsilon", "runs", "shares", "delta"),
     [*((*case, DELTA) for case in CASES), (*CASES[2], 1e-9), (*CASES[2], 1e-3)],
 )
-def test_each_trial_alone_costs_its_share(epsilon, runs, shares, delta) -> None:
+def test_linear_scaling_search_trial_costs_share(epsilon, runs, shares, delta) -> None:
     noise = search(runs, shares).noise_multipliers(epsilon, delta)
     for share, nu in zip(shares, noise, strict=False):
         alone = RdpAccountant()
@@ -73,12 +73,12 @@ def test_each_trial_alone_costs_its_share(epsilon, runs, shares, delta) -> None:
         assert share * epsilon * (1 - 1e-6) <= alone.get_epsilon(delta) <= share * epsilon
 
 
-def test_parts_of_the_same_noise_are_all_counted() -> None:
+def test_linear_scaling_search_equal_noise_summed() -> None:
     same = scaled_cost(search(9), (1.0, 1.0, 1.0), DELTA)
     assert same == Search(PoissonSampling(RATE), STEPS, 19).epsilon(1.0, DELTA)
 
 
-def test_by_losses_it_needs_less_noise() -> None:
+def test_linear_scaling_search_pld_lowers_noise() -> None:
     one = search(9, steps=100)
     noise = one.noise_multipliers(1.0, DELTA, "pld")
     assert all(nu < more for nu, more in zip(noise, one.noise_multipliers(1.0, DELTA), strict=True))
@@ -86,7 +86,7 @@ def test_by_losses_it_needs_less_noise() -> None:
     assert scaled_cost(one, noise, DELTA, "pld") == pytest.approx(1, rel=1e-3)
 
 
-def test_trials_that_use_up_the_budget_are_refused_in_one_line() -> None:
+def test_final_noise_multiplier_spent_budget_rejected() -> None:
     with pytest.raises(
         OsoError, match=r"trial_fractions: 0\.1, 0\.2; the trials cost epsilon .* of 3"
     ):
@@ -113,7 +113,7 @@ SHARES = {
 
 
 @pytest.mark.parametrize("shares", SHARES)
-def test_shares_that_cannot_be_are_refused(shares) -> None:
+def test_linear_scaling_search_invalid_fractions_rejected(shares) -> None:
     assert SHARES[shares] in find_fraction_error(shares)
     with pytest.raises(OsoError, match=f"trial_fractions: .*; .*{SHARES[shares]}"):
         search(9, shares)
@@ -121,13 +121,13 @@ def test_shares_that_cannot_be_are_refused(shares) -> None:
     assert find_fraction_error(None) is not None
 
 
-def test_what_came_before_is_no_part_of_a_search_that_stops_at_random() -> None:
+def test_random_stopping_search_prior_releases_rejected() -> None:
     with pytest.raises(OsoError, match="prior_releases: not supported by"):
         RandomStoppingSearch(PoissonSampling(RATE), STEPS, 9, prior_releases=((1.0, 9),))
 
 
 @pytest.mark.parametrize("noise", [(1.0, 1.0), (1.0, 2.0), (0.8, 3.0), (2.0, 1.0, 3.0)])
-def test_what_the_trials_cost_is_said_of_all_of_them(noise) -> None:
+def test_final_noise_multiplier_error_sums_trials(noise) -> None:
     with pytest.raises(OsoError, match="the trials cost epsilon") as refused:
         final_noise_multiplier(search(9, (0.1, 0.2, 0.3)[: len(noise)]), noise, 2.0, DELTA)
     said = float(re.search(r"cost epsilon (\S+) of 2", str(refused.value))[1])
@@ -139,7 +139,7 @@ def test_what_the_trials_cost_is_said_of_all_of_them(noise) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant) -> None:
+def test_linear_scaling_search_epsilon_uses_accountant(monkeypatch, accountant) -> None:
     price = {"rdp": 8.0, "pld": 4.0}
 
     def earlier(one: Search, by: str) -> float:
@@ -159,7 +159,7 @@ def test_the_way_back_is_by_the_accountant_that_is_asked(monkeypatch, accountant
 
 
 @pytest.mark.parametrize(("epsilon", "runs", "shares"), CASES)
-def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
+def test_linear_scaling_search_epsilon_inverts_noise(epsilon, runs, shares) -> None:
     one = LinearScalingSearch(
         PoissonSampling(1.0), 5, runs, shares
     )  # all in each batch: soon priced
@@ -168,9 +168,7 @@ def test_the_way_back_from_every_search(epsilon, runs, shares) -> None:
 
 
 @pytest.mark.parametrize(("accountant", "expected"), [("rdp", 11.0), ("pld", 5.5)])
-def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
-    monkeypatch, accountant, expected
-) -> None:
+def test_final_noise_multiplier_error_uses_accountant(monkeypatch, accountant, expected) -> None:
     price = {"rdp": 8.0, "pld": 4.0}
 
     def cost(one: Search, nu: float, _: float, by: str = "rdp") -> float:
@@ -190,7 +188,7 @@ def test_what_the_trials_cost_is_said_by_the_accountant_that_is_asked(
         final_noise_multiplier(search(5), (8.0, 4.0), 2.0, DELTA, accountant)
 
 
-def test_trials_of_many_steps_are_priced_whole() -> None:
+def test_linear_scaling_search_many_steps_priced() -> None:
     """Of MNIST with 81 points: 94,932 steps a trial, all in each batch, so that it is quick."""
     one = LinearScalingSearch(PoissonSampling(1.0), 1172, 81, (0.05, 0.1, 0.15))
     noise = one.noise_multipliers(3.0, DELTA)

@@ -57,7 +57,7 @@ def neighbours(first: int, second: int) -> list[int]:
 @settings(max_examples=300)
 @given(pair=pairs, scale=st.floats(0.5, 100))
 @example(pair=(1, 0), scale=0.5)  # Theorem 3 does not hold there
-def test_log_moments_bound_the_exact_ones_of_two_classes(pair, scale) -> None:
+def test_laplace_moments_bound_exact_divergence(pair, scale) -> None:
     (bound,) = laplace_moments(np.array([pair]), scale)
     here = laplace_wins(pair[0] - pair[1], scale)
     for gap in neighbours(*pair):
@@ -68,7 +68,7 @@ def test_log_moments_bound_the_exact_ones_of_two_classes(pair, scale) -> None:
 
 @settings(max_examples=300)
 @given(pair=pairs, noise=st.floats(0.5, 200))
-def test_rdp_bounds_the_exact_divergence_of_two_classes(pair, noise) -> None:
+def test_argmax_rdp_bounds_exact_divergence(pair, noise) -> None:
     (bound,) = argmax_rdp(np.array([pair]), noise)
     here = gaussian_wins(pair[0] - pair[1], noise)
     for gap in neighbours(*pair):
@@ -80,7 +80,7 @@ def test_rdp_bounds_the_exact_divergence_of_two_classes(pair, noise) -> None:
 
 @settings(max_examples=300)
 @given(largest=st.integers(1, 300), threshold=st.integers(0, 400), noise=st.floats(0.5, 200))
-def test_rdp_bounds_the_exact_divergence_of_a_threshold(largest, threshold, noise) -> None:
+def test_threshold_rdp_bounds_exact_divergence(largest, threshold, noise) -> None:
     row = np.array([[largest, 0]])
     (bound,) = threshold_rdp(row, threshold, noise)
     here = (
@@ -96,7 +96,7 @@ def test_rdp_bounds_the_exact_divergence_of_a_threshold(largest, threshold, nois
 
 
 @given(row=votes, noise=st.floats(0.5, 200))
-def test_no_cost_exceeds_the_worst_case(row, noise) -> None:
+def test_pate_costs_never_exceed_worst_case(row, noise) -> None:
     assert (argmax_rdp(row, noise) <= ORDERS / noise**2 * (1 + 1e-12)).all()
     assert (threshold_rdp(row, 100, noise) <= ORDERS / (2 * noise**2) * (1 + 1e-12)).all()
     worst = 2 / noise**2 * MOMENTS * (MOMENTS + 1)
@@ -105,7 +105,7 @@ def test_no_cost_exceeds_the_worst_case(row, noise) -> None:
         assert (cost >= 0).all()
 
 
-def test_agreement_makes_a_query_cheap_and_a_tie_costs_the_worst_case() -> None:
+def test_pate_costs_fall_with_agreement() -> None:
     rows = np.array([[250, 0, 0], [200, 30, 20], [150, 60, 40], [84, 83, 83]])
     costs = argmax_rdp(rows, 40.0)[:, 20]
     assert (np.diff(costs) >= 0).all()
@@ -116,14 +116,14 @@ def test_agreement_makes_a_query_cheap_and_a_tie_costs_the_worst_case() -> None:
     assert moments[0] < moments[-1] / 100
 
 
-def test_a_query_far_from_the_threshold_is_cheap_on_either_side() -> None:
+def test_threshold_rdp_distant_count_costs_little() -> None:
     rows = np.array([[250, 0], [150, 100]])
     above, below = threshold_rdp(rows, 200.0, 10.0)[:, 10]
     assert max(above, below) < ORDERS[10] / (2 * 10.0**2) / 100
 
 
 @pytest.mark.parametrize("row", [[120, 100, 20, 10], [90, 80, 80], [200, 30, 20], [60, 60, 60, 60]])
-def test_the_probability_of_another_outcome_is_bounded(row) -> None:
+def test_union_bound_exceeds_simulated_probability(row) -> None:
     """Simulated 200,000 times."""
     noise, runs = 40.0, 200_000
     noisy = np.array(row) + np.random.default_rng(0).normal(0, noise, (runs, len(row)))
@@ -133,7 +133,7 @@ def test_the_probability_of_another_outcome_is_bounded(row) -> None:
     assert seen <= runs * min(1.0, bound) + 5 * math.sqrt(runs)
 
 
-def test_a_larger_q_never_costs_less() -> None:
+def test_gaussian_rdp_increases_with_q() -> None:
     """A bound on q must bound the cost."""
     for noise in (5.0, 40.0, 150.0):
         costs = gaussian_rdp(np.linspace(-400, -0.01, 2000), noise)
@@ -152,13 +152,13 @@ def test_a_larger_q_never_costs_less() -> None:
         ([["a", "b"]], "must be numbers"),
     ],
 )
-def test_what_is_no_votes_is_refused(rows, message) -> None:
+def test_check_votes_invalid_votes_rejected(rows, message) -> None:
     with pytest.raises(OsoError, match=message):
         check_votes(np.array(rows))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_noise_is_above_zero(value) -> None:
+def test_pate_costs_invalid_noise_rejected(value) -> None:
     rows = np.array([[5, 1]])
     for call in (
         lambda: laplace_moments(rows, value),
@@ -177,7 +177,7 @@ def published(shared) -> np.ndarray:
     return check_votes(found)
 
 
-def test_the_published_epsilon_of_a_hundred_queries_comes_out(published) -> None:
+def test_laplace_epsilon_hundred_queries_match_published(published) -> None:
     """2.04 (Papernot et al. 2017); data-independent 5.80, which their moments give as 5.30."""
     moments = laplace_moments(published[:100], 20.0)
     assert laplace_epsilon(moments.sum(axis=0), DELTA) == pytest.approx(2.04, abs=0.005)
@@ -185,13 +185,13 @@ def test_the_published_epsilon_of_a_hundred_queries_comes_out(published) -> None
     assert laplace_epsilon(worst, DELTA) == pytest.approx(5.30, abs=0.005)
 
 
-def test_the_published_epsilon_of_a_thousand_queries_does_not_come_out(published) -> None:
+def test_laplace_epsilon_thousand_queries_miss_published(published) -> None:
     """8.03 is printed; which thousand it is, is not said."""
     moments = laplace_moments(published[:1000], 20.0)
     assert laplace_epsilon(moments.sum(axis=0), DELTA) == pytest.approx(7.40, abs=0.005)
 
 
-def test_the_published_confident_aggregator_comes_out(published) -> None:
+def test_pate_costs_confident_votes_match_published(published) -> None:
     """286 of 640 queries answered at 1.97 (Papernot et al. 2018), as expected over the noise and
     by their conversion; less by today's."""
     asked = published[:640]

@@ -16,7 +16,7 @@ PUBLISHED = [(60_000, 512, 40, 1.23), (60_000, 2048, 40, 2.15), (50_000, 1024, 3
 
 
 @pytest.mark.parametrize(("examples", "batch", "epochs", "nu"), PUBLISHED)
-def test_published_noise_costs_its_budget(
+def test_make_accountant_rdp_matches_published_budget(
     examples: int, batch: int, epochs: int, nu: float
 ) -> None:
     sampling = PoissonSampling(batch / examples)

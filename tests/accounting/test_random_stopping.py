@@ -18,7 +18,7 @@ SHAPED = (*STOPPING_ETA.values(), 0.5, 3.0)
 
 
 @pytest.mark.parametrize("shape", SHAPED)
-def test_the_number_of_runs_has_its_distribution_and_mean(shape):
+def test_generating_function_matches_distribution(shape):
     chance = probabilities(4.0, shape, 150)
     assert sum(chance) == pytest.approx(1, abs=1e-6)
     assert sum(k * p for k, p in enumerate(chance)) == pytest.approx(4, abs=1e-4)
@@ -35,7 +35,7 @@ def words_of(uniform: float):
 
 @pytest.mark.parametrize("mean", [1.1, 4, 9, 81])
 @pytest.mark.parametrize("shape", SHAPED)
-def test_each_number_of_runs_is_drawn_with_its_chance(mean, shape) -> None:
+def test_draw_number_of_runs_matches_distribution(mean, shape) -> None:
     sums = np.cumsum(probabilities(mean, shape, 100 if math.isinf(shape) else 3000))
     for uniform in np.concatenate([np.linspace(0.0005, 0.9995, 400), [0.99999, 0.9999999]]):
         runs = draw_number_of_runs(mean, shape, words_of(float(uniform)))
@@ -44,7 +44,7 @@ def test_each_number_of_runs_is_drawn_with_its_chance(mean, shape) -> None:
         assert runs == 0 or sums[min(runs - 1, len(sums) - 1)] < uniform + 1e-9
 
 
-def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
+def test_draw_number_of_runs_extremes_accepted() -> None:
     for shape in SHAPED:
         least = draw_number_of_runs(9, shape, lambda count: np.zeros(count, dtype=np.uint64))
         assert least == (0 if math.isinf(shape) else 1)
@@ -52,14 +52,14 @@ def test_both_ends_of_the_uniform_numbers_give_a_number_of_runs() -> None:
 
 
 @pytest.mark.parametrize("mean", [2, 9, 81, 1000])
-def test_the_most_runs_there_may_be_are_those_of_53_bits(mean: int) -> None:
+def test_draw_number_of_runs_maximum_bounded(mean: int) -> None:
     most = draw_number_of_runs(mean, 1.0, lambda count: np.full(count, 2**64 - 1, dtype=np.uint64))
     farthest = 54 * math.log(2) / -math.log1p(-1 / mean)  # the chance of more is 2^-54
     # Float64's sum of chances may end a little before.
     assert 0.8 * farthest < most < farthest + 2
 
 
-def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
+def test_draw_number_of_runs_underflow_rejected() -> None:
     """Poisson's chance of none underflows, and the sum of chances would never begin."""
     assert 600 < draw_number_of_runs(700, math.inf, words_of(0.5)) < 800
     with pytest.raises(OsoError, match="mean: 701; must be <= 700 for Poisson"):
@@ -68,7 +68,7 @@ def test_a_mean_whose_first_chance_would_be_zero_is_refused() -> None:
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
-def test_a_thousand_searches_train_as_often_as_was_paid_for(source) -> None:
+def test_draw_number_of_runs_averages_mean(source) -> None:
     words = source.words("a search", "draws", 0)
     drawn = np.array([draw_number_of_runs(9, 1.0, words) for _ in range(2000)])
     assert abs(drawn.mean() - 9) < 5 * math.sqrt(9 * 8 / 2000)

@@ -58,7 +58,9 @@ def neighbours(votes: np.ndarray):
     order=st.sampled_from([2.0, 4.0, 8.0]),
     beta=st.sampled_from([0.01, 0.1, 1.0]),
 )
-def test_it_bounds_every_change_and_is_smooth(votes, answered, plan, order, beta) -> None:
+def test_compute_smooth_sensitivity_bounds_neighbour_changes(
+    votes, answered, plan, order, beta
+) -> None:
     here = compute_smooth_sensitivity(votes, answered, plan, order, beta)
     exact = cost(votes, answered, plan, order)
     for changed in neighbours(votes):
@@ -67,7 +69,7 @@ def test_it_bounds_every_change_and_is_smooth(votes, answered, plan, order, beta
         assert there <= math.exp(beta) * here * (1 + 1e-9) + 1e-12
 
 
-def test_unanimous_votes_are_as_smooth_as_others() -> None:
+def test_compute_smooth_sensitivity_unanimous_votes_smooth() -> None:
     plan, answered = GaussianPlan(1, 20.0), np.array([True])
     for gone in range(8):
         here, there = (
@@ -80,7 +82,7 @@ def test_unanimous_votes_are_as_smooth_as_others() -> None:
         assert there <= math.exp(0.02) * here * (1 + 1e-9)
 
 
-def test_votes_far_from_any_change_are_insensitive_and_doubtful_ones_are_not() -> None:
+def test_compute_smooth_sensitivity_grows_with_doubt() -> None:
     plan = GaussianPlan(1, 5.0)
     sizes = [
         compute_smooth_sensitivity(
@@ -109,9 +111,7 @@ def divergence(order: float, apart: float, deviations: tuple[float, float]) -> f
 @pytest.mark.parametrize(
     ("order", "beta", "noise"), [(2, 0.1, 1.0), (8, 0.02, 4.0), (14, 0.0329, 6.23)]
 )
-def test_the_release_costs_the_largest_divergence_that_smoothness_allows(
-    order, beta, noise
-) -> None:
+def test_compute_release_rdp_equals_largest_divergence(order, beta, noise) -> None:
     bound = compute_release_rdp(order, beta, noise)
     exact = []
     for ratio in np.exp(np.linspace(-beta, beta, 9)):
@@ -120,7 +120,7 @@ def test_the_release_costs_the_largest_divergence_that_smoothness_allows(
     assert max(exact) == pytest.approx(bound, rel=1e-6)
 
 
-def test_the_published_bound_of_a_release_is_below_the_divergence() -> None:
+def test_published_release_bound_below_divergence() -> None:
     """Theorem 23 of Papernot et al. 2018, at the order, beta and noise of their example."""
     order, beta, noise = 14, 0.0329, 6.23
     printed = order * math.exp(2 * beta) / noise**2 + (
@@ -131,7 +131,7 @@ def test_the_published_bound_of_a_release_is_below_the_divergence() -> None:
     assert divergence(order, ratio, (noise, noise * ratio)) == pytest.approx(1.61, abs=0.01)
 
 
-def test_noise_that_scatters_more_costs_less() -> None:
+def test_compute_release_rdp_falls_with_noise() -> None:
     assert (
         compute_release_rdp(8, 0.02, 8.0)
         < compute_release_rdp(8, 0.02, 4.0)
@@ -148,12 +148,12 @@ def test_noise_that_scatters_more_costs_less() -> None:
         ((8, 0.02, -1.0), "must be > 1, > 0 and > 0"),
     ],
 )
-def test_what_has_no_finite_cost_is_refused(options, message) -> None:
+def test_compute_release_rdp_invalid_options_rejected(options, message) -> None:
     with pytest.raises(OsoError, match=message):
         compute_release_rdp(*options)
 
 
-def test_the_sanitized_epsilon_is_that_of_the_votes_and_of_its_release() -> None:
+def test_compute_sanitized_cost_adds_release_cost() -> None:
     votes = np.array([[18, 1, 1], [9, 8, 3]])
     answered, plan = np.array([True, False]), PLANS[2]
     found = compute_sanitized_cost(votes, answered, plan, 1e-3, order=4, beta=0.05, noise=3)
@@ -162,7 +162,7 @@ def test_the_sanitized_epsilon_is_that_of_the_votes_and_of_its_release() -> None
     assert found.deviation == 3 * compute_smooth_sensitivity(votes, answered, plan, 4.0, 0.05)
 
 
-def test_published_votes_are_cheaper_without_their_sanitized_cost(shared) -> None:
+def test_compute_sanitized_cost_published_votes_priced(shared) -> None:
     """Of the authors' votes: with two deviations it is above the exact data-independent 2.53."""
     votes = np.load(shared / "data/pate_votes/mnist_250_teachers.npy", allow_pickle=False)[:640]
     noisy = votes.max(axis=1) + np.random.default_rng(0).normal(0, 150, 640)

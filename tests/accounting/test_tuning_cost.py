@@ -61,7 +61,7 @@ def least(found: Search, epsilon: float, expected: float, rel: float) -> bool:
 
 
 @pytest.mark.parametrize("case", COMPOSITION)
-def test_composition_matches_the_check_values(case) -> None:
+def test_search_composition_matches_reference_values(case) -> None:
     examples, epsilon = case
     for runs, expected in zip(RUNS, COMPOSITION[case], strict=True):
         assert least(search(runs, n=examples), epsilon, expected, rel=0.005), runs
@@ -70,7 +70,7 @@ def test_composition_matches_the_check_values(case) -> None:
 
 
 @pytest.mark.parametrize("case", SELECTION)
-def test_both_ways_match_the_check_values(case) -> None:
+def test_search_accountings_match_reference_values(case) -> None:
     epsilon, runs = case
     composed, *stopped = SELECTION[case]
     assert least(search(runs), epsilon, composed, rel=0.001)
@@ -80,7 +80,7 @@ def test_both_ways_match_the_check_values(case) -> None:
     assert found.noise_multiplier(epsilon, DELTA) == pytest.approx(expected, rel=0.0015)
 
 
-def test_pld_gives_back_what_rdp_wastes_and_is_asked_about_much_noise_only(monkeypatch) -> None:
+def test_search_pld_noise_found_near_rdp(monkeypatch) -> None:
     """Of a large grid, where PLD is quick: far below what is needed it takes hours, gigabytes."""
     asked, event = [], Search._event
     monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
@@ -107,7 +107,7 @@ def test_pld_gives_back_what_rdp_wastes_and_is_asked_about_much_noise_only(monke
 # The best Rényi order is above 63, and the least of all.
 @example(epsilon=0.1, runs=9, rate=0.001, steps=1200)
 @example(epsilon=50.0, runs=81, rate=0.3, steps=2350)
-def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, rate, steps) -> None:
+def test_search_noise_multiplier_minimal_for_budget(epsilon, runs, rate, steps) -> None:
     found = Search(PoissonSampling(rate), steps, runs)
     nu = found.noise_multiplier(epsilon, DELTA)
     assert found.epsilon(nu, DELTA) <= epsilon
@@ -116,16 +116,14 @@ def test_the_noise_meets_its_budget_and_is_the_least_that_does(epsilon, runs, ra
 
 @pytest.mark.parametrize(("steps", "runs"), [(1, 2), (1172, 81), (10**6, 10**6)])
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
-def test_a_noise_multiplier_is_found_for_searches_of_any_size(
-    steps, runs, search_accounting
-) -> None:
+def test_search_noise_multiplier_any_size_found(steps, runs, search_accounting) -> None:
     found = make_search(PoissonSampling(1e-3), steps, runs, search_accounting)
     nu = found.noise_multiplier(8.0, DELTA)
     assert found.epsilon(nu, DELTA) <= 8.0 < found.epsilon(nu * (1 - 1e-6), DELTA)
 
 
 @pytest.mark.parametrize("runs", [1, 40, 10**6])
-def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
+def test_search_many_steps_match_dp_accounting(runs: int) -> None:
     """As the library prices one step, so many times: Rényi divergences add up."""
     one = dp_event.PoissonSampledDpEvent(0.001, dp_event.GaussianDpEvent(500.0))
     many = RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 10**6 * runs))
@@ -140,13 +138,13 @@ def test_every_step_of_the_longest_searches_is_priced(runs: int) -> None:
         (1e9, r"must be at most 1.525e\+05, the cost of the smallest noise multiplier, 0.05,"),
     ],
 )
-def test_a_budget_that_no_noise_meets_is_refused(epsilon: float, said: str) -> None:
+def test_search_unreachable_budget_rejected(epsilon: float, said: str) -> None:
     with pytest.raises(OsoError, match=rf"^epsilon: [\de+-]+; {said} at delta 1e-05 for 9 x 100"):
         Search(PoissonSampling(0.01), 100, 9).noise_multiplier(epsilon, DELTA)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-8])
-def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
+def test_search_pld_noise_matches_formula(delta: float) -> None:
     """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
     nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
     (exact,) = compute_gaussian_epsilon(nu / 20**0.5, np.array([delta]))
@@ -154,14 +152,14 @@ def test_plds_noise_is_that_of_this_very_delta(delta: float) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "prv"])
-def test_noise_by_an_accountant_that_gives_none_is_refused(accountant: str) -> None:
+def test_search_unsupported_accountant_rejected(accountant: str) -> None:
     search = Search(PoissonSampling(0.1), 10, 2)
     for ask in (search.noise_multiplier, search.epsilon):
         with pytest.raises(OsoError, match=rf"accountant: '{accountant}'; must be one of"):
             ask(1.0, DELTA, accountant)
 
 
-def test_pld_is_refused_where_it_would_take_all_memory() -> None:
+def test_search_pld_large_epsilon_rejected() -> None:
     found = Search(PoissonSampling(0.1), 1000, 81)
     for ask in (found.epsilon, found.noise_multiplier):
         with pytest.raises(OsoError, match=r"accountant: 'pld' at epsilon .* above 200"):
@@ -177,7 +175,7 @@ def test_pld_is_refused_where_it_would_take_all_memory() -> None:
         (1000, 2, ((900.0, 1_000_000), (1000.0, 999_000))),
     ],
 )
-def test_pld_is_refused_where_all_runs_together_are_too_long(steps, runs, before) -> None:
+def test_search_pld_many_steps_rejected(steps, runs, before) -> None:
     found = Search(PoissonSampling(0.01), steps, runs, prior_releases=before)
     for ask in (found.epsilon, found.noise_multiplier):
         with pytest.raises(OsoError, match=r"accountant: 'pld' for .* above 2,000,000"):
@@ -200,7 +198,7 @@ STOPPED = {"search_accounting": "random_stopping"}
         ({**STOPPED, "runs": 1}, "runs: 1; must be > 1"),
     ],
 )
-def test_an_impossible_search_is_refused(values, message) -> None:
+def test_search_invalid_arguments_rejected(values, message) -> None:
     base = {"steps": 10, "runs": 9, "search_accounting": "composition"}
     with pytest.raises(OsoError, match=message):
         make_search(PoissonSampling(0.01), **(base | values))
@@ -218,7 +216,7 @@ def test_an_impossible_search_is_refused(values, message) -> None:
         (300_000, 4, 0.0),
     ],
 )
-def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shape) -> None:
+def test_random_stopping_search_matches_dp_accounting(steps, runs, shape) -> None:
     one = dp_event.SelfComposedDpEvent(
         dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(0.9)), steps
     )
@@ -231,7 +229,7 @@ def test_random_stopping_is_priced_by_its_steps_mean_and_shape(steps, runs, shap
 @pytest.mark.parametrize(
     ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
 )
-def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None:
+def test_infer_stopping_distribution_finds_paid_shape(budget, name, delta) -> None:
     sampling = PoissonSampling(512 / 60_000)
     search = RandomStoppingSearch(sampling, 200, 25, stopping_eta=STOPPING_ETA[name])
     nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
@@ -241,7 +239,7 @@ def test_the_shape_that_was_paid_for_is_found_again(budget, name, delta) -> None
 
 
 @pytest.mark.parametrize("delta", [1e-2, 0.3])
-def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
+def test_search_large_delta_finds_least_noise(
     delta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -254,7 +252,7 @@ def test_a_large_delta_covers_much_noise_whole_and_the_least_is_still_found(
     assert search.epsilon(nu, delta) <= 0.5 < search.epsilon(nu * (1 - 1e-6), delta)
 
 
-def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
+def test_search_stored_plan_noise_reproduced(repo) -> None:
     cohorts = json.loads((repo / "results/plan.json").read_text())["cohorts"]
     private = {
         (c["sampling_rate"], c["steps"], c["runs"], c["epsilon"]): c
@@ -272,7 +270,7 @@ def test_the_stored_plans_noise_is_found_again_to_its_last_digit(repo) -> None:
 
 @pytest.mark.parametrize("runs", [1, 2, 9])
 @pytest.mark.parametrize("nu", [1.5, 2.0])
-def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
+def test_search_prior_releases_added(runs: int, nu: float) -> None:
     sampling = PoissonSampling(0.02)
     sums = [(nu, 30 * runs), (2.0, 50), (1.0, 7)]
     ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
@@ -282,7 +280,7 @@ def test_what_came_before_is_added_to_all_runs(runs: int, nu: float) -> None:
 
 @pytest.mark.parametrize("over", [1e-6, 1e-5, 1e-4, 5e-4])
 @pytest.mark.parametrize("name", STOPPING_ETA)
-def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, over) -> None:
+def test_infer_stopping_distribution_respects_budget(name, over) -> None:
     found = make_search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
     spent = found.epsilon(20.0, DELTA)
     assert infer_stopping_distribution(found, 20.0, spent, DELTA) == name
@@ -291,9 +289,7 @@ def test_noise_that_costs_a_little_more_than_the_budget_bought_no_search(name, o
 
 
 @pytest.mark.parametrize("costs", [*permutations((2.9995, 2.9999, 2.9985))])
-def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
-    costs, monkeypatch
-) -> None:
+def test_infer_stopping_distribution_prefers_nearest_cost(costs, monkeypatch) -> None:
     by_shape = dict(zip(STOPPING_ETA.values(), costs, strict=True))
     monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.stopping_eta])
     found = infer_stopping_distribution(search(9, "random_stopping"), 1.0, 3.0, DELTA)
@@ -302,7 +298,7 @@ def test_of_distributions_that_cost_alike_the_nearest_to_the_budget_was_bought(
 
 @pytest.mark.parametrize("side", ["below", "above"])
 @pytest.mark.parametrize("away", [1, 2, 4])
-def test_the_noise_is_the_least_where_few_orders_miss_the_best(side, away, monkeypatch) -> None:
+def test_search_few_orders_find_least_noise(side, away, monkeypatch) -> None:
     found = Search(PoissonSampling(0.01), 50, 9)
     nu = found.noise_multiplier(2.0, DELTA)
     one = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(nu))
@@ -327,7 +323,7 @@ NEAR = [None, 0.01, SMALLEST_NOISE, 0.9, 3.0, 3.0001, 70.0, LARGEST_NOISE, 1e6]
 @pytest.mark.parametrize("near", NEAR)
 @pytest.mark.parametrize("tolerance", [1e-9, 1e-5, 1e-3])
 @pytest.mark.parametrize("cost", COSTS)
-def test_it_is_enough_and_hardly_less_is_not(cost, tolerance, near) -> None:
+def test_calibrate_noise_multiplier_finds_least(cost, tolerance, near) -> None:
     for epsilon in (0.51, 2.0, 8.0):
         nu = calibrate_noise_multiplier(COSTS[cost], epsilon, tolerance, near)
         assert COSTS[cost](nu) <= epsilon
@@ -336,12 +332,12 @@ def test_it_is_enough_and_hardly_less_is_not(cost, tolerance, near) -> None:
 
 @pytest.mark.parametrize("near", NEAR)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e9])
-def test_there_is_none_where_all_noise_is_enough_or_too_little(epsilon, near) -> None:
+def test_calibrate_noise_multiplier_unreachable_returns_none(epsilon, near) -> None:
     assert calibrate_noise_multiplier(lambda nu: 5 / nu, epsilon, 1e-9, near) is None
 
 
 @pytest.mark.parametrize("nu", [0.0501, 0.06, 1.0, 9900.0])
-def test_up_to_the_ends_of_the_range(nu: float) -> None:
+def test_calibrate_noise_multiplier_reaches_range_ends(nu: float) -> None:
     for near in NEAR:
         assert calibrate_noise_multiplier(lambda at: 5 / at, 5 / nu, 1e-9, near) == pytest.approx(
             nu, rel=2e-9
@@ -349,5 +345,5 @@ def test_up_to_the_ends_of_the_range(nu: float) -> None:
 
 
 @pytest.mark.parametrize("nu", [SMALLEST_NOISE, LARGEST_NOISE])
-def test_the_ends_of_the_range_of_noise_are_in_it(nu: float) -> None:
+def test_search_epsilon_accepts_range_ends(nu: float) -> None:
     assert Search(PoissonSampling(0.5), 2, 1).epsilon(nu, DELTA) > 0

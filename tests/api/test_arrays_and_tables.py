@@ -57,7 +57,7 @@ def numbers(dtype: str, shape=(12, 5)) -> np.ndarray:
 
 @pytest.mark.parametrize("as_tensor", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_are_those_of_converted_arrays(dtype: str, as_tensor: bool) -> None:
+def test_make_examples_batch_equals_converted_array(dtype: str, as_tensor: bool) -> None:
     array = numbers(dtype)
     given = torch.from_numpy(array) if as_tensor else array
     inputs, targets = rows_of(make_examples((given, given[:, 0]), CPU))
@@ -67,7 +67,7 @@ def test_rows_are_those_of_converted_arrays(dtype: str, as_tensor: bool) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_memory_stays_that_of_the_array(dtype: str) -> None:
+def test_make_examples_array_shares_memory(dtype: str) -> None:
     array = numbers(dtype)
     examples = make_examples((array, array[:, 0]), CPU)
     assert examples.inputs.data_ptr() == array.ctypes.data
@@ -75,7 +75,9 @@ def test_memory_stays_that_of_the_array(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float16", "float64"])
-def test_mapped_file_trains_as_its_numbers(dtype: str, train, model, data, tmp_path) -> None:
+def test_train_private_mapped_file_matches_tensors(
+    dtype: str, train, model, data, tmp_path
+) -> None:
     inputs = (data[0] * 10 + 40).numpy().astype(dtype)
     targets = data[1].numpy().astype("uint8")
     for name, array in (("inputs", inputs), ("targets", targets)):
@@ -100,7 +102,7 @@ def anonymous_megabytes() -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it")
 @pytest.mark.parametrize("dtype", ["uint8", "float64"])
-def test_mapped_file_is_not_copied(dtype: str, train, tmp_path) -> None:
+def test_train_private_mapped_file_not_copied(dtype: str, train, tmp_path) -> None:
     """200 MB; as float32, float64 needs 100 MB, as int64, uint8 needs 1600 MB."""
     width = 500
     count = 200 * 10**6 // width // np.dtype(dtype).itemsize
@@ -155,7 +157,7 @@ def as_read_only(array: np.ndarray) -> np.ndarray:
     "lay_out", [as_reversed, as_swapped, as_column_order, as_field, as_read_only]
 )
 @pytest.mark.parametrize("dtype", ["float64", "int16"])
-def test_layout_of_an_array_does_not_matter(lay_out, dtype: str) -> None:
+def test_make_examples_layout_has_no_effect(lay_out, dtype: str) -> None:
     array = numbers(dtype)
     given = lay_out(array)
     inputs, targets = rows_of(make_examples((given, given[:, 0]), CPU))
@@ -165,7 +167,7 @@ def test_layout_of_an_array_does_not_matter(lay_out, dtype: str) -> None:
 
 @pytest.mark.parametrize("row", [0, 2_500_000])
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e300])
-def test_odd_number_in_any_chunk_is_refused(odd: float, row: int) -> None:
+def test_make_examples_nonfinite_number_rejected(odd: float, row: int) -> None:
     array = np.zeros((2_500_001, 1))
     array[row] = odd
     with pytest.raises(OsoError, match=r"^data: inputs contain NaN or infinity; must be finite$"):
@@ -173,7 +175,7 @@ def test_odd_number_in_any_chunk_is_refused(odd: float, row: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64"])
-def test_unknown_word_in_any_chunk_is_refused(dtype: str) -> None:
+def test_check_inputs_unknown_word_rejected(dtype: str) -> None:
     words = np.zeros((1_300_000, 1), dtype=dtype)
     words[1_200_000] = 10
     model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4, 2))
@@ -183,7 +185,7 @@ def test_unknown_word_in_any_chunk_is_refused(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-def test_unknown_class_in_any_chunk_is_refused(dtype: str, train) -> None:
+def test_train_private_unknown_class_rejected(dtype: str, train) -> None:
     targets = np.zeros(1_200_000, dtype=dtype)
     targets[1_100_000] = 7
     with pytest.raises(OsoError, match="data: targets contain 7; must be 0 to 1, for this"):
@@ -212,7 +214,7 @@ WANTED = torch.tensor([[30, 1.5, 1], [41, 2.0, 0], [25, 0.5, 1]])
     [pd.Series([1, 0, 1]), pa.chunked_array([[1, 0], [1]]), pa.array([True, False, True])],
     ids=["series", "chunked", "array"],
 )
-def test_table_of_numbers_is_taken(table, targets) -> None:
+def test_make_examples_numeric_table_accepted(table, targets) -> None:
     inputs, found, _ = make_examples((table, targets), CPU).batch(torch.arange(3)[None])
     assert torch.equal(inputs[0], WANTED)
     assert found.tolist() == [[1, 0, 1]]
@@ -235,7 +237,7 @@ MIXED = TABLE.assign(**OTHERS, group=pd.Categorical(["a", "b", "a"]))
         (pd.DataFrame([["x"] * 7] * 3), r"0 \(str\), .*, 4 \(str\) and 2 more; "),
     ],
 )
-def test_columns_that_are_no_numbers_are_named(table, named: str, train) -> None:
+def test_train_private_nonnumeric_columns_rejected(table, named: str, train) -> None:
     start, end = "^data: inputs have columns that are not numbers: ", "drop them, or encode them as"
     with pytest.raises(OsoError, match=start + named + end) as error:
         train(data=(table, np.arange(3) % 2), batch_size=2)
@@ -243,13 +245,13 @@ def test_columns_that_are_no_numbers_are_named(table, named: str, train) -> None
 
 
 @pytest.mark.parametrize("table", [TABLE.assign(age=[1, None, 2]), pa.table({"a": [1, None, 2]})])
-def test_missing_value_is_refused(table, train) -> None:
+def test_train_private_missing_value_rejected(table, train) -> None:
     with pytest.raises(OsoError, match="data: inputs contain NaN or infinity; must be finite"):
         train(data=(table, np.arange(3) % 2), batch_size=2)
 
 
 @pytest.mark.parametrize("table", [TABLE, pa.Table.from_pandas(TABLE)])
-def test_table_without_targets_is_refused(table, train) -> None:
+def test_train_private_table_without_targets_rejected(table, train) -> None:
     kind = type(table).__name__
     with pytest.raises(OsoError, match=rf"^data: {kind}; must be \(inputs, targets\): the columns"):
         train(data=table)

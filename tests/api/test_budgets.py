@@ -23,14 +23,14 @@ SPENT = [Ledger(WHOLE, [((SumQuery("step", 8.0),), 5)])]
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 @pytest.mark.parametrize("share", [0.5, 0.9995, 1.0])
-def test_budget_below_spent_refused(accountant: str, share: float) -> None:
+def test_remaining_noise_multiplier_spent_budget_rejected(accountant: str, share: float) -> None:
     budget = share * compute_epsilon(SPENT, DELTA, accountant)
     with pytest.raises(OsoError, match="nothing is left for 3 more steps"):
         remaining_noise_multiplier(WHOLE, 3, budget, DELTA, accountant, SPENT)
 
 
 @pytest.mark.parametrize(("accountant", "share"), [("rdp", 1.001), ("rdp", 4.0), ("pld", 1.01)])
-def test_budget_left_never_exceeded(accountant: str, share: float) -> None:
+def test_remaining_noise_multiplier_meets_budget(accountant: str, share: float) -> None:
     budget = share * compute_epsilon(SPENT, DELTA, accountant)
     noise = remaining_noise_multiplier(WHOLE, 3, budget, DELTA, accountant, SPENT)
     more = Ledger(WHOLE, [((SumQuery("step", noise),), 3)])
@@ -41,7 +41,7 @@ ALL_EXAMPLES = {"batch_size": 400}  # all examples: priced in no time
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])
-def test_a_training_keeps_and_uses_its_budget(train, delta) -> None:
+def test_train_private_epsilon_meets_budget(train, delta) -> None:
     made = train(delta=delta, epochs=3, **ALL_EXAMPLES)
     assert 2.99 < compute_epsilon([made.ledger], delta) <= 3.0
     assert (made.delta, made.epsilon) == (delta, compute_epsilon([made.ledger], delta))
@@ -62,7 +62,7 @@ SMALL = {"batch_size": 400, "epochs": 1}
         (0.02, True, "publishing one of 50 users would satisfy"),
     ],
 )
-def test_a_delta_that_allows_a_release_is_told(train, search, delta, users, line, caplog) -> None:
+def test_delta_large_warned(train, search, delta, users, line, caplog) -> None:
     given = {"users": torch.arange(400) % 50, "batch_size": 50} if users else SMALL
     for call in (train, search):
         warn_once.cache_clear()
@@ -72,7 +72,7 @@ def test_a_delta_that_allows_a_release_is_told(train, search, delta, users, line
         assert line in caplog.text
 
 
-def test_statement_says_delta_unrounded(train, search, data) -> None:
+def test_statement_delta_unrounded(train, search, data) -> None:
     odd = 1.2345678e-7
     made = train(delta=odd, **SMALL)
     best = search({"learning_rate": [0.1]}, delta=odd, epochs=1, validation=data).best
@@ -82,7 +82,7 @@ def test_statement_says_delta_unrounded(train, search, data) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 1e-16), (0.2, 1e-5)])
-def test_pld_needs_no_more_noise(train, epsilon, delta) -> None:
+def test_accountant_pld_never_exceeds_rdp_noise(train, epsilon, delta) -> None:
     noise = {}
     for name in ("rdp", "pld"):
         made = train(epsilon=epsilon, delta=delta, accountant=name, **SMALL)
@@ -100,7 +100,7 @@ def test_pld_needs_no_more_noise(train, epsilon, delta) -> None:
         (0.0024, 500, "1 / 500"),
     ],
 )
-def test_a_delta_that_promises_nothing_is_said_to(search, data, delta, validation, said) -> None:
+def test_statement_large_delta_stated(search, data, delta, validation, said) -> None:
     """Of the larger one of two sets: there fewer would have to be given away."""
     inputs, targets = (part.repeat(2, *[1] * (part.dim() - 1)) for part in data)
     public = {"score": lambda model: 0.0}
@@ -126,7 +126,7 @@ HOW = {
 
 @pytest.mark.parametrize("status", HOW)
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None:
+def test_train_private_stopped_counts_planned_steps(train, status, accountant) -> None:
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant}
     made = train(**HOW[status], **whole)
     assert made.status == status
@@ -142,7 +142,7 @@ def test_epsilon_is_that_of_the_planned_steps(train, status, accountant) -> None
     assert "Epsilon counts" not in str(finished.statement)
 
 
-def test_steps_made_are_priced_by_named_accountant(train, capsys) -> None:
+def test_accountant_pld_prices_interrupted_steps(train, capsys) -> None:
     accountant = "pld"
     whole = {"batch_size": 400, "epochs": 4, "accountant": accountant, "progress": True}
     made = train(**HOW["interrupted"], **whole)
@@ -155,14 +155,14 @@ def test_steps_made_are_priced_by_named_accountant(train, capsys) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_validation_is_priced_by_named_accountant(search, data, accountant) -> None:
+def test_accountant_prices_validation_scores(search, data, accountant) -> None:
     best = search(validation=data, accountant=accountant).best
     spent = best.statement.validation_epsilon
     assert spent == pytest.approx(compute_epsilon([best.privacy_cost.scores], 1e-5, accountant))
     assert 2.99 < spent <= 3.0
 
 
-def test_what_a_stopped_training_left_unmade_can_be_spent_and_is_said(train) -> None:
+def test_resume_from_stopped_spends_unused_steps(train) -> None:
     begun = train(**HOW["interrupted"], batch_size=400, epochs=4)
     more = train(resume_from=begun, batch_size=400, epochs=9)
     assert more.ledger.step_count == 10
@@ -175,7 +175,7 @@ def test_what_a_stopped_training_left_unmade_can_be_spent_and_is_said(train) -> 
     assert 2.99 < again.epsilon <= 3.0
 
 
-def test_each_training_of_a_search_counts_whole(search) -> None:
+def test_search_private_diverged_training_counts_whole(search) -> None:
     grid = {"learning_rate": [0.1, 1e38, 0.2]}
     best = search(grid, epochs=3, **BREAKS).best
     assert best.privacy_cost.unused_steps is None
@@ -191,7 +191,7 @@ def test_each_training_of_a_search_counts_whole(search) -> None:
     assert 2.99 < gone.epsilon <= 3.0
 
 
-def test_a_search_that_was_stopped_counts_what_it_never_began(search, train) -> None:
+def test_search_private_stopped_counts_unused_steps(search, train) -> None:
     """Three trainings of four steps; somebody stops the second after its first step."""
     calls = []
 
@@ -209,7 +209,7 @@ def test_a_search_that_was_stopped_counts_what_it_never_began(search, train) -> 
     assert 2.99 < more.epsilon <= 3.0
 
 
-def test_every_candidates_score_counts(search, data) -> None:
+def test_search_private_diverged_score_counted(search, data) -> None:
     """That one has none depends on a training that may have seen the same people."""
     grid = {"learning_rate": [0.1, 1e38]}
     best = search(grid, **BREAKS, validation=data).best
@@ -242,7 +242,7 @@ def kept(made) -> dict:
 
 
 @pytest.mark.parametrize("method", ["online", "fixed_quantile_linear"])
-def test_an_earlier_training_is_what_it_was_however_often_another_goes_on(train, method) -> None:
+def test_resume_from_leaves_earlier_unchanged(train, method) -> None:
     more = {"method": method, "epochs": 4, "batch_size": 400, **SEEDED}
     more |= {"quantile": 0.5} if method != "online" else {}
     more |= {"evaluate": lambda model: 0.5, "evaluate_every": 2}
@@ -265,7 +265,7 @@ MORE = {"epochs": 4, "batch_size": 400, **SEEDED}
 
 
 @pytest.mark.parametrize(("saved", "method"), [(False, "online"), (True, None)])
-def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> None:
+def test_resume_from_keeps_unset_options(train, model, tmp_path, saved, method) -> None:
     first = train(method="online", learning_rate=0.5, **RESUMED, **MORE)
     if saved:
         first.save(tmp_path / "first.oso")
@@ -280,7 +280,7 @@ def test_what_is_not_said_again_stays(train, model, tmp_path, saved, method) -> 
         assert kept(said)["weights"] != kept(again)["weights"], name
 
 
-def test_what_goes_on_from_a_search_is_trained_as_its_best(search, train) -> None:
+def test_resume_from_search_keeps_best_point(search, train) -> None:
     scores = iter([0.1, 0.9, 0.5])
     more = {"method": "online", "epochs": 3, "schedule": "linear", **SEEDED}
     grid = {"momentum": [0.9, 0.2, 0.5], "threshold_rate": [0.01]}

@@ -43,9 +43,7 @@ def kill_at(step: int):
         {"method": "fixed_quantile", "quantile": 0.5, "averaging": 0.9, "batch_size": 33},
     ],
 )
-def test_a_killed_training_goes_on_as_if_nothing_had_happened(
-    options, every, train, tmp_path
-) -> None:
+def test_checkpoint_killed_training_resumes_identically(options, every, train, tmp_path) -> None:
     """To the bit, with seeded noise: at steps of a checkpoint, and between two."""
     common = {**SEEDED, **options, "evaluate": lambda model: next(model.parameters()).sum().item()}
     whole = train(**common, evaluate_every=2)
@@ -74,7 +72,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     assert torch.equal(next(again.model.parameters()), next(whole.model.parameters()))
 
 
-def test_no_step_is_taken_twice_of_which_something_was_seen(train, tmp_path) -> None:
+def test_checkpoint_evaluated_step_not_repeated(train, tmp_path) -> None:
     """With the system's noise a step that is taken again is another release."""
     seen: dict[int, list[float]] = {}
 
@@ -95,14 +93,14 @@ def test_no_step_is_taken_twice_of_which_something_was_seen(train, tmp_path) -> 
     assert len(seen) == trained.ledger.step_count
 
 
-def test_a_diverged_training_is_not_taken_again(train, tmp_path) -> None:
+def test_checkpoint_diverged_training_not_repeated(train, tmp_path) -> None:
     options = {"method": "fixed_threshold", "threshold": 1e30, "learning_rate": 1e30}
     first, again = (train(**options, checkpoint=tmp_path / "state") for _ in "ab")
     assert first.status == again.status == "diverged"
     assert first.ledger == again.ledger
 
 
-def test_callbacks_are_told_of_each_evaluation(train) -> None:
+def test_callbacks_get_each_evaluation(train) -> None:
     told = []
     trained = train(
         callbacks=[told.append], evaluate_every=3, evaluate=lambda model: 0.25, epochs=1, **SEEDED
@@ -123,23 +121,21 @@ def _told(train) -> list:
     return told
 
 
-def test_a_callback_may_end_the_training(train) -> None:
+def test_callbacks_true_interrupts_training(train) -> None:
     """All planned steps count: its reason may lie in the data."""
     trained = train(callbacks=[lambda one: one.step >= 4], evaluate_every=2)
     assert (trained.status, trained.ledger.step_count) == ("interrupted", 4)
     assert trained.epsilon == pytest.approx(train().epsilon, rel=1e-6)
 
 
-def test_a_training_that_a_callback_ended_takes_no_step_when_run_again(train, tmp_path) -> None:
+def test_checkpoint_ended_by_callback_not_continued(train, tmp_path) -> None:
     ended = {"callbacks": [lambda one: one.step >= 4], "evaluate_every": 2}
     for _ in range(3):
         trained = train(**ended, checkpoint=tmp_path / "state")
         assert (trained.status, trained.ledger.step_count) == ("interrupted", 4)
 
 
-def test_the_history_is_whole_when_an_evaluation_failed_after_its_checkpoint(
-    train, tmp_path
-) -> None:
+def test_checkpoint_failed_evaluation_keeps_history(train, tmp_path) -> None:
     """AUTO-DoG: the rate of a step is known after its update."""
     options = {"method": "auto_dog", "evaluate_every": 2, **SEEDED}
     with pytest.raises(OSError, match="no space"):
@@ -195,7 +191,7 @@ def _written(path: Path) -> int:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.nightly)])
-def test_sigterm_at_any_moment_loses_nothing(times: int, tmp_path) -> None:
+def test_checkpoint_sigterm_resumes_identically(times: int, tmp_path) -> None:
     whole = _run(tmp_path / "whole")
     assert whole.startswith("finished 400 ")
     rng, path, last, interrupted = random.Random(times), tmp_path / "state", 0, 0
@@ -231,7 +227,7 @@ def test_sigterm_at_any_moment_loses_nothing(times: int, tmp_path) -> None:
         ({"seed": 2}, "seed is 1; must be 2"),
     ],
 )
-def test_another_trainings_checkpoint_is_refused_and_kept(changed, line, train, tmp_path) -> None:
+def test_checkpoint_other_options_rejected(changed, line, train, tmp_path) -> None:
     path = tmp_path / "state"
     train(**SEEDED, checkpoint=path)
     before = path.read_bytes()
@@ -242,7 +238,7 @@ def test_another_trainings_checkpoint_is_refused_and_kept(changed, line, train, 
     assert path.read_bytes() == before
 
 
-def test_another_model_or_data_set_is_refused(train, data, tmp_path) -> None:
+def test_checkpoint_other_model_or_data_rejected(train, data, tmp_path) -> None:
     path = tmp_path / "state"
     train(**SEEDED, checkpoint=path)
     inputs, targets = data
@@ -260,7 +256,7 @@ def test_another_model_or_data_set_is_refused(train, data, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"text", None])
-def test_a_file_that_is_no_checkpoint_is_refused_and_kept(spoilt, train, tmp_path) -> None:
+def test_checkpoint_invalid_file_rejected_and_kept(spoilt, train, tmp_path) -> None:
     """A damaged one's steps were released: a new start would not count them."""
     path = tmp_path / "state"
     train(**SEEDED, checkpoint=path)
@@ -275,7 +271,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_kept(spoilt, train, tmp_pat
 
 
 @pytest.mark.parametrize(("option", "fewest"), [({}, 18), ({"checkpoint_every": 10}, 3)])
-def test_a_checkpoint_is_written_during_the_training(option, fewest, train, tmp_path) -> None:
+def test_checkpoint_every_writes_during_training(option, fewest, train, tmp_path) -> None:
     """A twentieth of it is lost with a kill, where nothing is said."""
     written = []
 
@@ -291,7 +287,7 @@ def test_a_checkpoint_is_written_during_the_training(option, fewest, train, tmp_
     assert fewest <= len({*written}) - 1 <= 20
 
 
-def test_a_checkpoint_is_used_by_one_training_at_a_time(train, tmp_path) -> None:
+def test_checkpoint_in_use_rejected(train, tmp_path) -> None:
     """Two would both release the remaining steps, of which the file counts one training's."""
     path, refused, told = tmp_path / "state", [], []
 
@@ -307,7 +303,7 @@ def test_a_checkpoint_is_used_by_one_training_at_a_time(train, tmp_path) -> None
     assert again.ledger == first.ledger
 
 
-def test_a_link_to_a_checkpoint_is_the_checkpoint(train, tmp_path) -> None:
+def test_checkpoint_symlink_followed_hardlink_rejected(train, tmp_path) -> None:
     """Else its steps ran again with other noise for a call under the first name."""
     path, link, released = tmp_path / "run", tmp_path / "latest", []
 
@@ -330,9 +326,7 @@ def test_a_link_to_a_checkpoint_is_the_checkpoint(train, tmp_path) -> None:
         call(path)
 
 
-def test_a_checkpoint_stays_where_it_was_when_a_function_changes_the_folder(
-    train, tmp_path, monkeypatch
-) -> None:
+def test_checkpoint_chdir_keeps_path(train, tmp_path, monkeypatch) -> None:
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path)
     seen = []
@@ -354,7 +348,7 @@ def test_a_checkpoint_stays_where_it_was_when_a_function_changes_the_folder(
     assert len({*seen}) == steps // 4
 
 
-def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:
+def test_checkpoint_saved_model_rejected(train, tmp_path) -> None:
     path = tmp_path / "model"
     train(**SEEDED).save(path)
     before = path.read_bytes()
@@ -375,7 +369,9 @@ def test_a_saved_model_is_no_checkpoint(train, tmp_path) -> None:
         ({"callbacks": [3]}, "callbacks: must be a list of functions"),
     ],
 )
-def test_bad_options_are_refused(options, line: str, train, tmp_path, monkeypatch) -> None:
+def test_checkpoint_and_callbacks_invalid_rejected(
+    options, line: str, train, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OsoError) as error:
         train(**options)
@@ -383,6 +379,6 @@ def test_bad_options_are_refused(options, line: str, train, tmp_path, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
-def test_a_search_has_no_checkpoint(search, tmp_path) -> None:
+def test_search_private_checkpoint_rejected(search, tmp_path) -> None:
     with pytest.raises(OsoError, match="checkpoint: not supported by search_private"):
         search(checkpoint=tmp_path / "state")

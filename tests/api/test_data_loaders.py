@@ -91,19 +91,19 @@ def as_dictionary(examples) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("workers", "size"), [(0, 20), (1, 400), (2, 20)])
-def test_training_does_not_depend_on_workers(workers, size, train, data, pairs, open_files) -> None:
+def test_data_loader_workers_have_no_effect(workers, size, train, data, pairs, open_files) -> None:
     options = {**SEEDED, "batch_size": size, "epochs": 1, "microbatch_size": 150}
     loader = DataLoader(pairs, batch_size=3, shuffle=True, num_workers=workers)
     assert torch.equal(flat(train(data=loader, **options)), flat(train(data=data, **options)))
     assert open_files() <= 0
 
 
-def test_loader_of_tensors_trains_on_tensors(data) -> None:
+def test_data_loader_tensor_dataset_taken_whole(data) -> None:
     loader = DataLoader(TensorDataset(*data), num_workers=2)
     assert not isinstance(make_examples(loader, CPU), DatasetExamples)
 
 
-def test_workers_serve_a_whole_search(search, train, pairs, open_files) -> None:
+def test_data_loader_search_completes_and_closes(search, train, pairs, open_files) -> None:
     loader = DataLoader(pairs, num_workers=2)
     found = search({"learning_rate": [0.5, 1.0]}, data=loader, validation=loader, epochs=1)
     assert len(found.trials) == 2
@@ -112,7 +112,7 @@ def test_workers_serve_a_whole_search(search, train, pairs, open_files) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_spawned_workers_train_alike(context: str, train, data) -> None:
+def test_data_loader_spawned_workers_match_tensors(context: str, train, data) -> None:
     loader = DataLoader(
         Subset(TensorDataset(*data), range(400)), num_workers=2, multiprocessing_context=context
     )
@@ -138,7 +138,7 @@ class Local(Pairs):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_error_of_the_data_set_surfaces(workers: int, train, pairs, open_files) -> None:
+def test_data_loader_dataset_error_raised(workers: int, train, pairs, open_files) -> None:
     loader = DataLoader(Local(pairs, KeyError("row", 7)), num_workers=workers)
     with pytest.raises(KeyError) as error:
         train(data=loader, **SEEDED)
@@ -150,14 +150,14 @@ def test_error_of_the_data_set_surfaces(workers: int, train, pairs, open_files) 
     assert open_files() <= 0
 
 
-def test_error_that_cannot_be_sent_surfaces(train, pairs, open_files) -> None:
+def test_data_loader_unpicklable_error_raised(train, pairs, open_files) -> None:
     error = FailureError("no such row")
     error.handle = lambda: None
     with pytest.raises(RuntimeError, match=r"^FailureError: no such row"):
         train(data=DataLoader(Local(pairs, error), num_workers=2), **SEEDED)
 
 
-def test_no_process_is_left_when_arguments_are_refused(train, pairs, open_files) -> None:
+def test_data_loader_rejection_leaves_no_process(train, pairs, open_files) -> None:
     loader = DataLoader(pairs, num_workers=2)
     with pytest.raises(OsoError, match="batch_size: 401; must be"):
         train(data=loader, batch_size=401)
@@ -169,7 +169,7 @@ def fail(worker: int) -> None:
     raise ValueError("no disk")
 
 
-def test_failing_worker_init_is_one_line(train, pairs, open_files) -> None:
+def test_data_loader_failing_worker_init_rejected(train, pairs, open_files) -> None:
     loader = DataLoader(pairs, num_workers=1, worker_init_fn=fail)
     with pytest.raises(OsoError) as error:
         train(data=loader)
@@ -193,7 +193,7 @@ def open_file(worker: int) -> None:
     get_worker_info().dataset.opened_by = os.getpid()
 
 
-def test_only_workers_read_examples(train, pairs, data) -> None:
+def test_data_loader_only_workers_read_examples(train, pairs, data) -> None:
     """A file that is opened before the fork would have one position for all processes."""
     loader = DataLoader(Opened(pairs), num_workers=2, worker_init_fn=open_file)
     assert torch.equal(flat(train(data=loader, **SEEDED)), flat(train(data=data, **SEEDED)))
@@ -227,7 +227,7 @@ print(made.status, multiprocessing.active_children())
 
 
 @pytest.mark.parametrize("presses", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_ctrl_c_ends_all_processes(presses: int, tmp_path) -> None:
+def test_data_loader_ctrl_c_ends_workers(presses: int, tmp_path) -> None:
     """The terminal sends it to the workers too, whose examples the current step still needs."""
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
@@ -307,7 +307,7 @@ BY_WEIGHT = WeightedRandomSampler([0.1] * 10, 10)
         (DataLoader(Subset(TEN, [1, 1])), "data: an example appears twice"),
     ],
 )
-def test_loader_that_cannot_be_honoured_is_refused(loader, message: str, train) -> None:
+def test_data_loader_unsupported_rejected(loader, message: str, train) -> None:
     with pytest.raises(OsoError) as error:
         train(data=loader)
     assert message in str(error.value)
@@ -324,11 +324,11 @@ def test_loader_that_cannot_be_honoured_is_refused(loader, message: str, train) 
         {"batch_size": None},
     ],
 )
-def test_loader_of_each_example_is_taken(options) -> None:
+def test_data_loader_whole_dataset_accepted(options) -> None:
     assert len(make_examples(DataLoader(TEN, **options), CPU)) == 10
 
 
-def test_two_pairs_in_a_loader_are_examples() -> None:
+def test_data_loader_two_pairs_give_examples() -> None:
     """Outside of a loader, they are inputs and targets."""
     examples = make_examples(DataLoader([(torch.ones(3), 1), (torch.zeros(3), 0)]), CPU)
     inputs, targets, _ = examples.batch(torch.tensor([[1, 0]]))
@@ -368,7 +368,7 @@ def as_pair(examples):
     return {"ids": made["ids"], "mask": made["mask"]}, [made["labels"].item()]
 
 
-def test_collate_fn_may_return_a_pair() -> None:
+def test_collate_fn_pair_accepted() -> None:
     loader = DataLoader(Pairs(zip(WORDS, range(4), strict=True)), collate_fn=as_pair)
     inputs, targets, _ = make_examples(loader, CPU).batch(torch.tensor([[3, 1]]))
     assert inputs["ids"].shape == (1, 2, 6)
@@ -391,7 +391,7 @@ def test_collate_fn_may_return_a_pair() -> None:
         (lambda found: torch.ones(1, 6), "data: example of type Tensor; must be a pair"),
     ],
 )
-def test_collate_fn_without_rows_is_refused(collate, message: str) -> None:
+def test_collate_fn_invalid_result_rejected(collate, message: str) -> None:
     with pytest.raises(OsoError) as error:
         make_examples(DataLoader(TEN, collate_fn=collate), CPU)
     assert message in str(error.value)
@@ -403,7 +403,7 @@ def unpadded(examples):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_lengths_that_differ_are_refused_before_training(workers, train, monkeypatch) -> None:
+def test_data_loader_unequal_lengths_rejected_early(workers, train, monkeypatch) -> None:
     def step(self) -> None:
         raise AssertionError("a step was taken")
 
@@ -421,13 +421,13 @@ def test_lengths_that_differ_are_refused_before_training(workers, train, monkeyp
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_length_that_differs_later_ends_the_training(workers, train, pairs, open_files) -> None:
+def test_data_loader_later_length_mismatch_raises(workers, train, pairs, open_files) -> None:
     pairs.examples[300] = (torch.zeros(5), 1)
     with pytest.raises(OsoError, match=r"^data: examples of different shapes: inputs \[6\]"):
         train(data=DataLoader(pairs, num_workers=workers), **SEEDED)
 
 
-def test_odd_example_is_absent_in_workers_too(train, pairs) -> None:
+def test_data_loader_nan_example_counted_absent(train, pairs) -> None:
     pairs.examples[7] = (pairs.examples[7][0] * torch.nan, 1)
     made = [train(data=DataLoader(pairs, num_workers=workers), **SEEDED) for workers in (0, 2)]
     assert torch.equal(flat(made[0]), flat(made[1]))
@@ -442,12 +442,12 @@ class Noisy(TensorDataset):
         return inputs + 1, targets
 
 
-def test_subclass_of_tensor_data_set_keeps_its_items(data) -> None:
+def test_make_examples_tensor_dataset_subclass_indexed(data) -> None:
     inputs, _, _ = make_examples(Noisy(*data), CPU).batch(torch.tensor([[5]]))
     assert torch.equal(inputs[0, 0], data[0][5] + 1)
 
 
-def test_loader_of_models_with_several_inputs_trains(train) -> None:
+def test_data_loader_several_inputs_trained(train) -> None:
     class Bag(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -479,7 +479,7 @@ class Noting(Pairs):
         return [int(line) for line in self.path.read_text().split()]
 
 
-def test_workers_fetch_the_next_batch_ahead(pairs, tmp_path, open_files) -> None:
+def test_prefetch_next_batch_fetched_once(pairs, tmp_path, open_files) -> None:
     data = Noting(pairs, tmp_path / "fetched")
     examples = make_examples(DataLoader(data, num_workers=2), CPU)
     first, second, other = (torch.tensor([[*numbers]]) for numbers in ((3, 5, 5), (7, 8), (9,)))
@@ -503,7 +503,7 @@ def test_workers_fetch_the_next_batch_ahead(pairs, tmp_path, open_files) -> None
     assert open_files() <= 0
 
 
-def test_an_error_of_the_next_batch_waits_for_its_step(train, pairs) -> None:
+def test_prefetch_error_delayed_to_step(train, pairs) -> None:
     """The step before it is released as it is without workers."""
     made = []
     for workers in (0, 2):

@@ -43,7 +43,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
-def test_scikit_learns_checks_pass(kind) -> None:
+def test_estimator_passes_sklearn_checks(kind) -> None:
     """With seeded noise, since they ask for results that repeat; without exceptions."""
     results = check_estimator(
         kind(**LEARNING, public=True, random_state=0), on_fail=None, on_skip=None
@@ -53,7 +53,7 @@ def test_scikit_learns_checks_pass(kind) -> None:
     assert len(results) > 40
 
 
-def test_a_classifier_learns_and_states_its_cost(rows) -> None:
+def test_private_classifier_learns_within_budget(rows) -> None:
     inputs, targets = rows
     fitted = PrivateClassifier(
         epsilon=8.0, epochs=20, batch_size=100, public=True, random_state=1
@@ -67,14 +67,14 @@ def test_a_classifier_learns_and_states_its_cost(rows) -> None:
     assert (fitted.classes_[chances.argmax(axis=1)] == fitted.predict(inputs)).all()
 
 
-def test_a_regressor_learns(rows) -> None:
+def test_private_regressor_learns(rows) -> None:
     inputs, _ = rows
     fitted = PrivateRegressor(epsilon=20.0, epochs=30, batch_size=100, public=True, random_state=1)
     assert fitted.fit(inputs, inputs[:, 0] / 3).score(inputs, inputs[:, 0] / 3) > 0.5
 
 
 @pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
-def test_a_seed_repeats_and_system_noise_does_not(kind, rows) -> None:
+def test_estimator_only_public_seed_repeats(kind, rows) -> None:
     inputs = rows[0]
     targets = (inputs[:, 0] > 0).astype(float)
 
@@ -92,7 +92,7 @@ def test_a_seed_repeats_and_system_noise_does_not(kind, rows) -> None:
     assert not np.array_equal(outputs(random_state=9), outputs(random_state=9))
 
 
-def test_a_model_of_ones_own_is_trained(rows) -> None:
+def test_private_classifier_own_model_trained(rows) -> None:
     def make(features: int, outputs: int) -> nn.Module:
         return nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, outputs))
 
@@ -113,7 +113,7 @@ PAID = [
 
 
 @pytest.mark.parametrize("again", PAID)
-def test_another_training_is_refused_unless_it_is_paid_for(again, rows) -> None:
+def test_estimator_second_fit_requires_account(again, rows) -> None:
     one = PrivateClassifier(**QUICK).fit(*rows)
     with pytest.raises(
         OsoError, match="this estimator or a clone of it was trained before, and each f"
@@ -125,7 +125,7 @@ def test_another_training_is_refused_unless_it_is_paid_for(again, rows) -> None:
 
 
 @pytest.mark.parametrize("account", [PrivacyAccount(9.0, 1e-4), None])
-def test_a_forked_process_spends_nothing_of_its_parents(rows, monkeypatch, account) -> None:
+def test_estimator_forked_process_rejected(rows, monkeypatch, account) -> None:
     """Its charges would be in no account but its own."""
     one = PrivateClassifier(**QUICK, account=account)
     monkeypatch.setattr("oso_dp.api.estimators.os.getpid", lambda: -1)
@@ -134,12 +134,12 @@ def test_a_forked_process_spends_nothing_of_its_parents(rows, monkeypatch, accou
     assert account is None or account.ledgers == []
 
 
-def test_cross_validation_without_an_account_is_refused(rows) -> None:
+def test_estimator_cross_validation_requires_account(rows) -> None:
     with pytest.raises(OsoError, match="or a clone of it was trained before"):
         cross_val_score(PrivateClassifier(**QUICK), *rows, cv=2, error_score="raise")
 
 
-def test_cross_validation_and_search_are_charged(rows) -> None:
+def test_privacy_account_charges_validation_and_search(rows) -> None:
     """By composition, as the ledger of each training says."""
     account = PrivacyAccount(8.0, 1e-4)
     one = PrivateClassifier(**QUICK, account=account)
@@ -156,7 +156,7 @@ def test_cross_validation_and_search_are_charged(rows) -> None:
     assert alone == pytest.approx(compute_epsilon([ledger], 1e-4), rel=1e-3)
 
 
-def test_an_account_never_pays_more_than_it_has(rows) -> None:
+def test_privacy_account_overspending_rejected(rows) -> None:
     account = PrivacyAccount(2.0, 1e-4)
     one = PrivateClassifier(**QUICK, account=account)
 
@@ -174,7 +174,7 @@ def test_an_account_never_pays_more_than_it_has(rows) -> None:
     assert account.spent == spent
 
 
-def test_a_training_that_is_refused_costs_nothing(rows) -> None:
+def test_estimator_rejected_fit_refunded(rows) -> None:
     account = PrivacyAccount(2.0, 1e-4)
     one = PrivateClassifier(**QUICK, account=account, method="sgd")
     with pytest.raises(OsoError, match="method: 'sgd'"):
@@ -187,7 +187,7 @@ def test_a_training_that_is_refused_costs_nothing(rows) -> None:
 
 
 @pytest.mark.parametrize("copied", [deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_copies_know_of_each_others_trainings(copied, rows) -> None:
+def test_estimator_copies_share_training_count(copied, rows) -> None:
     """Also of an estimator that was not fitted: each of several copies would be the first."""
     one = PrivateClassifier(**QUICK)
     copies = [copied(one) for _ in range(2)]
@@ -195,7 +195,7 @@ def test_copies_know_of_each_others_trainings(copied, rows) -> None:
         [each.fit(*rows) for each in copies]
 
 
-def test_bagging_is_charged(rows) -> None:
+def test_privacy_account_charges_bagging(rows) -> None:
     """It seeds its estimators."""
     account = PrivacyAccount(9.0, 1e-4)
     one = PrivateClassifier(**QUICK, account=account)
@@ -203,7 +203,7 @@ def test_bagging_is_charged(rows) -> None:
     assert len(account.ledgers) == 3
 
 
-def test_an_account_is_never_overdrawn_by_threads() -> None:
+def test_privacy_account_threads_never_overspend() -> None:
     account = PrivacyAccount(1.0, 1e-4)
     ledger = Ledger(PoissonSampling(1.0), [((SumQuery("step", 5.0),), 1)])
 
@@ -223,13 +223,13 @@ def test_an_account_is_never_overdrawn_by_threads() -> None:
     assert account.spent <= 1.0
 
 
-def test_options_that_would_cost_more_than_is_charged_are_refused(rows) -> None:
+def test_training_options_accountant_rejected(rows) -> None:
     one = PrivateClassifier(**QUICK, training_options={"accountant": "pld"})
     with pytest.raises(OsoError, match="training_options: 'accountant' cannot be given there"):
         one.fit(*rows)
 
 
-def test_an_account_stays_in_its_process(rows) -> None:
+def test_privacy_account_pickling_rejected(rows) -> None:
     one = PrivateClassifier(**QUICK, account=PrivacyAccount(2.0, 1e-4))
     with pytest.raises(OsoError, match="account: cannot be used in another process"):
         pickle.dumps(one)
@@ -240,7 +240,7 @@ def test_an_account_stays_in_its_process(rows) -> None:
         back.fit(*rows)
 
 
-def test_an_interrupted_fit_is_paid_for_and_ends_a_cross_validation(rows) -> None:
+def test_estimator_interrupted_fit_charged_and_raises(rows) -> None:
     """The model that it has so far is kept."""
     account = PrivacyAccount(2.0, 1e-4)
 
@@ -268,7 +268,7 @@ def test_an_interrupted_fit_is_paid_for_and_ends_a_cross_validation(rows) -> Non
         ({"model": nn.Linear(2, 2)}, "model: Linear; must be a function of the numbers of"),
     ],
 )
-def test_bad_options_are_refused(options, line: str, rows) -> None:
+def test_estimator_invalid_options_rejected(options, line: str, rows) -> None:
     with pytest.raises(OsoError) as error:
         PrivateClassifier(**{**QUICK, **options}, public=True, random_state=0).fit(*rows)
     assert line in str(error.value)
@@ -278,7 +278,7 @@ def test_bad_options_are_refused(options, line: str, rows) -> None:
     "wrong",
     [{"epochs": -1}, {"epochs": "a"}, {"batch_size": 0}, {"epsilon": "x"}, {"delta": 2}],
 )
-def test_wrong_numbers_are_named_and_cost_nothing(wrong, rows) -> None:
+def test_estimator_invalid_numbers_cost_nothing(wrong, rows) -> None:
     account = PrivacyAccount(5.0, 1e-4)
     (name,) = wrong
     with pytest.raises(OsoError, match=f"^{name}: "):
@@ -286,6 +286,6 @@ def test_wrong_numbers_are_named_and_cost_nothing(wrong, rows) -> None:
     assert account.ledgers == []
 
 
-def test_one_class_is_refused(rows) -> None:
+def test_private_classifier_one_class_rejected(rows) -> None:
     with pytest.raises(ValueError, match="y has one class; must have two or more"):
         PrivateClassifier(**QUICK, public=True, random_state=0).fit(rows[0], np.zeros(300))

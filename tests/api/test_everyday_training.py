@@ -34,7 +34,7 @@ def weights(result) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_each_trains_and_keeps_what_it_shares(name: str) -> None:
+def test_train_private_everyday_model_keeps_sharing(name: str) -> None:
     case = MODELS[name]
     torch.manual_seed(1)
     model, inputs = case.build(), case.inputs(COUNT)
@@ -57,7 +57,7 @@ def dropping(share: float) -> nn.Module:
 DATA = torch.randn(COUNT, 4), torch.randint(3, (COUNT,))
 
 
-def test_dropout_draws_anew_in_each_step_and_microbatch_by_the_seed(monkeypatch) -> None:
+def test_dropout_seed_differs_per_microbatch(monkeypatch) -> None:
     seeds = []
     real = GradientEngine.__call__
 
@@ -73,14 +73,14 @@ def test_dropout_draws_anew_in_each_step_and_microbatch_by_the_seed(monkeypatch)
     assert not torch.equal(weights(first), weights(trained(dropping(0.1), DATA)))
 
 
-def test_torch_generator_stands_as_before() -> None:
+def test_train_private_keeps_torch_generator() -> None:
     model = dropping(0.5)
     before = torch.get_rng_state()
     trained(model, DATA, augment=lambda one: one + torch.rand(()), augmentations=2)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_dropout_of_nothing_is_as_without() -> None:
+def test_dropout_zero_has_no_effect() -> None:
     assert torch.equal(
         weights(trained(dropping(0.0), DATA)), weights(trained(dropping(0.0).eval(), DATA))
     )
@@ -90,14 +90,14 @@ def identity(example: Tensor) -> Tensor:
     return example
 
 
-def test_views_that_do_not_differ_change_nothing() -> None:
+def test_augment_identity_has_no_effect() -> None:
     plain = weights(trained(dropping(0.0), DATA))
     assert torch.equal(weights(trained(dropping(0.0), DATA, augment=identity)), plain)
     several = weights(trained(dropping(0.0), DATA, augment=identity, augmentations=4))
     torch.testing.assert_close(several, plain, rtol=1e-4, atol=1e-5)
 
 
-def test_a_view_is_of_one_example_and_drawn_anew() -> None:
+def test_augment_draws_differ_per_view() -> None:
     seen = []
 
     def augment(example: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def test_a_view_is_of_one_example_and_drawn_anew() -> None:
 
 @pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("size", [0, 2])
-def test_views_of_structured_inputs_keep_their_places(views: int, size: int) -> None:
+def test_make_views_structured_inputs_keep_places(views: int, size: int) -> None:
     inputs = {"a": torch.arange(2 * size * 3).view(2, size, 3), "b": torch.randn(2, size)}
     made = make_views(lambda one: map_tensors(lambda part: part + 1, one), inputs, views)
     for key, values in inputs.items():
@@ -133,7 +133,7 @@ def test_views_of_structured_inputs_keep_their_places(views: int, size: int) -> 
         ({"augment": lambda one: 1 / 0}, "augment: fails on an example of zeros: division"),
     ],
 )
-def test_views_refused(options, said: str) -> None:
+def test_augment_invalid_options_rejected(options, said: str) -> None:
     with pytest.raises(OsoError, match=said):
         trained(dropping(0.0), DATA, **options)
 
@@ -149,7 +149,7 @@ def batch_normed() -> nn.Module:
     )
 
 
-def test_batch_norm_is_replaced_on_request_and_said() -> None:
+def test_fix_batch_norm_replaced_and_stated() -> None:
     data = rows(COUNT), torch.randint(3, (COUNT,))
     with pytest.raises(OsoError, match="is a BatchNorm1d, which mixes examples"):
         trained(batch_normed(), data)
@@ -179,7 +179,7 @@ def test_batch_norm_is_replaced_on_request_and_said() -> None:
         (nn.BatchNorm1d(6), 1),
     ],
 )
-def test_groups_divide_the_channels(norm: nn.Module, groups: int) -> None:
+def test_without_batch_norm_groups_divide_channels(norm: nn.Module, groups: int) -> None:
     made, names = without_batch_norm(nn.Sequential(norm))
     assert (made[0].num_groups, names) == (groups, ("0",))
     assert without_batch_norm(norm)[1] == ("",)
@@ -190,7 +190,7 @@ def outcomes(model: nn.Module, example) -> dict[str, str]:
     return {one.name: one.outcome for one in oso_dp.check(model, example).layers}
 
 
-def test_check_says_what_becomes_of_each_layer() -> None:
+def test_check_lists_layer_outcomes() -> None:
     found = oso_dp.check(batch_normed(), rows(2))
     assert found.ok
     assert [(one.name, one.outcome) for one in found.layers] == [
@@ -213,7 +213,7 @@ def test_check_says_what_becomes_of_each_layer() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_check_agrees_with_training(name: str) -> None:
+def test_check_everyday_model_accepted(name: str) -> None:
     case = MODELS[name]
     found = oso_dp.check(case.build(), case.inputs(2))
     assert found.ok, str(found)
@@ -227,7 +227,7 @@ def test_check_agrees_with_training(name: str) -> None:
         (Net(lambda n, x: n.last((x + x.mean(0)).mean(1)), last=head()), "mixes examples"),
     ],
 )
-def test_check_gives_the_line_of_the_refusal(model: nn.Module, said: str) -> None:
+def test_check_rejected_model_gives_reason(model: nn.Module, said: str) -> None:
     example = torch.zeros(1, 3, dtype=torch.int64) if said == "with max_norm" else rows(1)
     found = oso_dp.check(model, example)
     assert not found.ok
@@ -280,7 +280,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_everyday_losses_are_trained_and_checked(name: str) -> None:
+def test_loss_everyday_accepted(name: str) -> None:
     make, loss, targets = LOSSES[name]
     inputs = torch.randn(COUNT, 4)
     assert oso_dp.check(make(), inputs[:1], loss, targets[:1]).ok
@@ -299,7 +299,7 @@ class Positions(nn.Module):
         return self.last(F.dropout(x[:, None] + self.places)).mean(dim=1)
 
 
-def test_a_refusal_for_dropout_says_how_to_keep_it() -> None:
+def test_dropout_on_own_parameter_rejected() -> None:
     data = torch.randn(COUNT, 4), CLASSES
     with pytest.raises(OsoError, match=r"in the model's own parameters .* or as one row for all"):
         trained(Positions(3, 4), data)
@@ -307,7 +307,7 @@ def test_a_refusal_for_dropout_says_how_to_keep_it() -> None:
 
 
 @pytest.mark.parametrize("share", [1e-3, 1.0])
-def test_a_loss_of_probabilities_must_not_mix_them(share: float) -> None:
+def test_loss_mixing_probabilities_rejected(share: float) -> None:
     """It fails on normal targets, and is refused for what it does with others."""
 
     def mixing(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -328,18 +328,18 @@ def test_a_loss_of_probabilities_must_not_mix_them(share: float) -> None:
         ({"targets": CLASSES}, "loss: missing; loss and an example's targets go together"),
     ],
 )
-def test_check_needs_loss_and_targets(given, said: str) -> None:
+def test_check_loss_or_targets_missing_rejected(given, said: str) -> None:
     with pytest.raises(OsoError, match=said):
         oso_dp.check(head(), rows(1), **given)
 
 
-def test_check_refuses_what_is_no_example() -> None:
+def test_check_invalid_arguments_rejected() -> None:
     with pytest.raises(OsoError, match="model: str; must be a torch"):
         oso_dp.check("model", rows(1))
     assert "example: str; must be a tensor" in oso_dp.check(head(), "rows").refused
 
 
-def test_losses_of_several_numbers_are_averaged() -> None:
+def test_loss_several_numbers_averaged() -> None:
     inputs, targets = torch.randn(COUNT, 4), torch.rand(COUNT, 3)
     by_mean = trained(dropping(0.0), (inputs, targets), lambda o, t: (o - t).square().mean(1))
     each = trained(dropping(0.0), (inputs, targets), nn.MSELoss(reduction="none"))
@@ -349,7 +349,7 @@ def test_losses_of_several_numbers_are_averaged() -> None:
         trained(one, data, lambda outputs, y: (outputs - y).square())
 
 
-def test_inputs_of_a_data_set_may_be_dictionaries() -> None:
+def test_train_private_dictionary_forms_match() -> None:
     case = MODELS["a dictionary in and out"]
     torch.manual_seed(2)
     inputs, targets = case.inputs(COUNT), torch.randint(2, (COUNT,))
@@ -371,7 +371,7 @@ def test_inputs_of_a_data_set_may_be_dictionaries() -> None:
     assert "inputs['mask'] bool [6]" in results[0].statement.types
 
 
-def test_sources_give_other_seeds_for_other_passes() -> None:
+def test_model_seed_differs_per_pass() -> None:
     drawn = BatchRNG(Seeded(), PoissonSampling.of(2, 4), 4, torch.device("cpu"))
     seeds = {drawn.model_seed(run, step, n) for run in "ab" for step in (1, 2) for n in (1, 2)}
     assert len(seeds) == 8

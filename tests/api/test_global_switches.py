@@ -104,7 +104,7 @@ SETTINGS = pytest.mark.parametrize("given", [loosened, by_the_new_interface, str
 
 
 @SETTINGS
-def test_training_keeps_global_state(train, given) -> None:
+def test_train_private_keeps_global_state(train, given) -> None:
     given()
     before, inside = state(), []
 
@@ -122,7 +122,7 @@ def test_training_keeps_global_state(train, given) -> None:
 
 
 @SETTINGS
-def test_search_keeps_global_state(search, data, given) -> None:
+def test_search_private_keeps_global_state(search, data, given) -> None:
     given()
     before, inside = state(), []
 
@@ -137,7 +137,7 @@ def test_search_keeps_global_state(search, data, given) -> None:
 
 
 @SETTINGS
-def test_failed_training_keeps_global_state(train, data, given) -> None:
+def test_train_private_failure_keeps_global_state(train, data, given) -> None:
     inputs = data[0].clone()
     inputs[:, 0] = 77.0
     model = Failing()
@@ -148,7 +148,7 @@ def test_failed_training_keeps_global_state(train, data, given) -> None:
     assert state() == before
 
 
-def test_trained_model_is_exported(train, data) -> None:
+def test_train_private_model_exported(train, data) -> None:
     """Export reads the old switches, which torch refuses where the new ones contradict them."""
     torch.backends.cudnn.allow_tf32 = True  # as torch begins, whatever was computed before
     before = legacy()
@@ -158,7 +158,7 @@ def test_trained_model_is_exported(train, data) -> None:
     torch.testing.assert_close(exported.module()(data[0][:2]), trained.model(data[0][:2]))
 
 
-def test_noisy_scores_are_taken_in_float32(search, data) -> None:
+def test_search_private_scores_use_float32(search, data) -> None:
     loosened()
     seen = set()
 
@@ -179,7 +179,7 @@ def test_noisy_scores_are_taken_in_float32(search, data) -> None:
         {"method": "adam_wosm", "threshold": 0.3},
     ],
 )
-def test_the_default_type_of_a_script_does_not_round_the_noise(method, dtype, train) -> None:
+def test_train_private_ignores_default_dtype(method, dtype, train) -> None:
     """Scripts for large models set it; C would have eight bits, and so would the noise."""
     options = {**method, "randomness": "seeded", "seed": 3}
     expected = train(**options)

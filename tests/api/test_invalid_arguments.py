@@ -61,7 +61,7 @@ def refusal(call, **changed) -> str:
         ("fixed_quantile", {"threshold": 0.5, "quantile": 0.5}, "threshold: method 'fixed_qua"),
     ],
 )
-def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
+def test_method_unknown_option_rejected(train, method, given, message) -> None:
     assert message in refusal(train, method=method, batch_size=5, **given)
 
 
@@ -93,7 +93,7 @@ def test_what_a_method_sets_by_itself(train, method, given, message) -> None:
         ),
     ],
 )
-def test_loss(train, loss, message) -> None:
+def test_loss_invalid_rejected(train, loss, message) -> None:
     assert message in refusal(train, loss=loss)
 
 
@@ -141,7 +141,7 @@ class Counting(nn.Linear):
         return super().forward(inputs)
 
 
-def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
+def test_loss_mixing_later_class_rejected(train, data) -> None:
     """Made-up targets of 0 and 1 alone would not show it."""
 
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -170,7 +170,7 @@ def test_a_loss_that_mixes_by_a_later_class(train, data) -> None:
         (Counting(), "model: its forward pass changes buffer 'total'"),
     ],
 )
-def test_model(train, model, message) -> None:
+def test_model_invalid_rejected(train, model, message) -> None:
     assert message in refusal(train, model=model)
 
 
@@ -233,7 +233,7 @@ def test_model(train, model, message) -> None:
         ),
     ],
 )
-def test_numbers_and_names(train, changed, message) -> None:
+def test_train_private_invalid_option_rejected(train, changed, message) -> None:
     assert message in refusal(train, **changed)
 
 
@@ -248,7 +248,7 @@ class TestAfter:
             monkeypatch.setattr(Training, "take_step", refuse_step)
         return EARLIER[0]
 
-    def test_a_spent_budget(self, train, earlier) -> None:
+    def test_resume_from_spent_budget_rejected(self, train, earlier) -> None:
         message = refusal(train, resume_from=earlier)
         assert "epsilon: 3; 3 of it is spent, at delta 1e-05; nothing is left" in message
 
@@ -278,10 +278,10 @@ class TestAfter:
             ),
         ],
     )
-    def test_another_training(self, train, earlier, changed, message) -> None:
+    def test_resume_from_other_training_rejected(self, train, earlier, changed, message) -> None:
         assert message in refusal(train, resume_from=earlier, epsilon=9.0, **changed)
 
-    def test_one_whose_noise_had_a_seed(self, train, earlier) -> None:
+    def test_resume_from_seeded_training_rejected(self, train, earlier) -> None:
         """Its steps would pass for ones that nobody can repeat."""
         seeded = copy.copy(earlier)
         seeded.statement = dataclasses.replace(earlier.statement, randomness="seeded")
@@ -360,12 +360,12 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
         ),
     ],
 )
-def test_data(train, data, message) -> None:
+def test_data_invalid_rejected(train, data, message) -> None:
     assert message in refusal(train, data=data, batch_size=5)
 
 
 @pytest.mark.parametrize(
     "scored_on", [(X, Y[:8]), (np.full((9, 6), np.nan), Y), Stream(), Of(), Of(X[0], X[0]), 42]
 )
-def test_validation_data_are_called_so(search, scored_on) -> None:
+def test_validation_invalid_rejected(search, scored_on) -> None:
     assert refusal(search, validation=scored_on).startswith("validation: ")

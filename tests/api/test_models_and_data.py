@@ -24,14 +24,14 @@ X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, on torch.jit
 @pytest.mark.parametrize("within", [False, True])
-def test_what_torch_jit_made_is_refused_by_name(within: bool) -> None:
+def test_user_model_torch_jit_rejected(within: bool) -> None:
     made = torch.jit.script(nn.Linear(6, 2))
     with pytest.raises(OsoError, match=r"is a torch\.jit module, which cannot be inspected"):
         UserModel(nn.Sequential(made) if within else made)
 
 
 @pytest.mark.parametrize("wrong", [2, 40, -1])
-def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
+def test_check_targets_class_beside_ignored_rejected(wrong: int) -> None:
     """The loss takes -100 and leaves it out; what it does not take ends a training half-way."""
     loss = nn.CrossEntropyLoss(reduction="none")
     own, targets = UserModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
@@ -43,7 +43,7 @@ def test_a_target_that_is_left_out_does_not_hide_another(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [1.5, -0.1])
-def test_a_float_target_that_the_loss_refuses_is_found_before_training(wrong: float) -> None:
+def test_check_targets_float_outside_range_rejected(wrong: float) -> None:
     loss, own = (
         nn.BCELoss(reduction="none"),
         UserModel(nn.Sequential(nn.Linear(6, 1), nn.Sigmoid())),
@@ -73,14 +73,14 @@ def named_loss(outputs, targets: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("targets", ["whole", "shares"])
-def test_a_model_may_give_a_dictionary(train, data, targets: str) -> None:
+def test_train_private_dictionary_outputs_accepted(train, data, targets: str) -> None:
     inputs, classes = data
     shares = nn.functional.one_hot(classes).float()
     given = inputs, classes if targets == "whole" else shares
     assert train(model=Named(), loss=named_loss, data=given, epochs=0.1).status == "finished"
 
 
-def test_a_model_that_gives_no_tensor_is_one_line(train, data) -> None:
+def test_train_private_string_output_rejected(train, data) -> None:
     class Silent(Named):
         def forward(self, inputs: torch.Tensor) -> str:
             super().forward(inputs)
@@ -103,7 +103,7 @@ class Words(nn.Module):
         return self.layer(self.vectors(words).mean(dim=1))
 
 
-def test_refused_made_up_examples_are_one_line(train, data) -> None:
+def test_train_private_failing_model_rejected(train, data) -> None:
     """Normal numbers, some of them below zero: no places in a vocabulary of 40."""
     given = torch.randint(0, 40, data[0].shape).float(), data[1]
     with pytest.raises(OsoError, match="model, loss: fail on made-up examples: index") as error:
@@ -113,7 +113,7 @@ def test_refused_made_up_examples_are_one_line(train, data) -> None:
 
 
 @pytest.mark.parametrize("part", ["real", "complex"])
-def test_a_model_of_complex_numbers_is_refused(part: str) -> None:
+def test_user_model_complex_parameter_rejected(part: str) -> None:
     """Its real part alone would train."""
     layer = nn.Linear(6, 2)
     made = nn.Sequential(layer, nn.Linear(2, 2, dtype=torch.cfloat if part == "complex" else None))
@@ -128,7 +128,7 @@ WORDS = torch.tensor([[3, 0, 2], [0, 9, 1], [5, 9, 0]])
 
 
 @pytest.mark.parametrize(("place", "word"), [((2, 0), 10), ((0, 1), -1), ((1, 2), 400)])
-def test_unknown_word_is_refused_before_training(place, word: int) -> None:
+def test_check_inputs_unknown_word_rejected(place, word: int) -> None:
     own = UserModel(nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2)))
     words, targets = WORDS.clone(), torch.tensor([0, 1, 0])
     own.check_inputs(TensorExamples(words, targets))
@@ -153,7 +153,7 @@ class Columns(nn.Module):
         return self.tables[0](inputs[:, 0]) + self.tables[1](inputs[:, 1])
 
 
-def test_columns_with_other_words_are_taken() -> None:
+def test_check_inputs_words_per_column_accepted() -> None:
     own = UserModel(Columns())
     own.check_inputs(TensorExamples(torch.tensor([[3, 4], [1, 29]]), torch.tensor([0, 1])))
     with pytest.raises(OsoError, match="inputs are integers from 1 to 29"):
@@ -176,7 +176,7 @@ class Adding(nn.Linear):
 
 
 @pytest.mark.parametrize("kind", ["buffer", "attribute"])
-def test_a_model_that_sums_its_inputs_is_refused(train, kind: str) -> None:
+def test_train_private_stateful_forward_rejected(train, kind: str) -> None:
     with pytest.raises(OsoError, match=f"model: its forward pass changes {kind} 'total'"):
         train(model=Adding(kind))
 
@@ -196,7 +196,7 @@ def weights(made) -> torch.Tensor:
         {"learning_rate": np.float32(1), "threshold_rate": torch.tensor(2.0)},
     ],
 )
-def test_scalars_of_other_libraries_are_numbers(train, given) -> None:
+def test_train_private_array_scalars_match_numbers(train, given) -> None:
     usual = {**SEEDED, "batch_size": 400, "threshold_rate": 2.0}
     first, other = train(**usual), train(**{**usual, **given})
     assert torch.equal(weights(first), weights(other))
@@ -204,14 +204,14 @@ def test_scalars_of_other_libraries_are_numbers(train, given) -> None:
     assert type(other.statement.epsilon) is float
 
 
-def test_auto_dog_takes_no_schedule(train) -> None:
+def test_auto_dog_schedule_rejected(train) -> None:
     with pytest.raises(
         OsoError, match="schedule: 'linear'; must be 'constant' for method 'auto_dog'"
     ):
         train(method="auto_dog", schedule="linear")
 
 
-def test_a_table_is_taken_without_a_warning(train, data) -> None:
+def test_train_private_table_matches_tensors(train, data) -> None:
     """Its numbers are read only; torch warns of arrays that are, and pytest fails at a warning."""
     inputs, targets = data
     table = pd.DataFrame(inputs.numpy()), pd.Series(targets.numpy())
@@ -219,7 +219,7 @@ def test_a_table_is_taken_without_a_warning(train, data) -> None:
     assert torch.equal(weights(first), weights(other))
 
 
-def test_empty_batch_is_a_step(train, data) -> None:
+def test_train_private_empty_batch_counts_step(train, data) -> None:
     """An error would tell that it was empty."""
 
     class Pairs:
@@ -239,7 +239,7 @@ def test_empty_batch_is_a_step(train, data) -> None:
 
 @pytest.mark.parametrize("form", ["arrays", "pairs"])
 @pytest.mark.parametrize("keys", [("ids", "mask"), ()])
-def test_an_example_has_its_own_part_of_every_input(keys, form: str) -> None:
+def test_make_examples_structured_inputs_stay_aligned(keys, form: str) -> None:
     """Its words with another's mask would be a third example, of both."""
     parts = torch.arange(12).view(6, 2), (torch.arange(6)[:, None] & torch.tensor([1, 2, 4])) > 0
     targets = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -307,7 +307,7 @@ class Keys(nn.Linear):
         (Keys(4, 2), squared, (ROW.long(), 1), torch.int64, torch.float32),
     ],
 )
-def test_first_whole_numbers_become_decimal(model, loss, first, inputs, targets) -> None:
+def test_widen_type_follows_model_and_loss(model, loss, first, inputs, targets) -> None:
     examples = DatasetExamples([first, first], CPU)
     found = widen(examples, UserModel(model).losses_by(loss))
     assert [part.dtype for part in found.empty()] == [inputs, targets]
@@ -328,7 +328,7 @@ class Several(nn.Module):
 
 
 @pytest.mark.parametrize("scale", [2, 0.5])
-def test_first_whole_numbers_of_several_inputs_become_decimal(scale) -> None:
+def test_widen_several_inputs_typed_separately(scale) -> None:
     """Of each input what the model takes; else the first example would leave out the others."""
     rows = [
         ({"words": ROW.long(), "scale": torch.tensor(one), "mask": ROW > 0}, 1)
@@ -343,7 +343,7 @@ def test_first_whole_numbers_of_several_inputs_become_decimal(scale) -> None:
     assert not absent.any()
 
 
-def test_types_depend_on_first_example_only() -> None:
+def test_widen_types_follow_first_example() -> None:
     found = [
         widen(DatasetExamples([(ROW, 1), other], CPU), UserModel(nn.Linear(4, 2)).losses_by(loss))
         for other in [(ROW, 0.5), (ROW, 2), (ROW, "cat")]
@@ -352,7 +352,7 @@ def test_types_depend_on_first_example_only() -> None:
     assert [one.empty()[1].dtype for one in found] == [torch.float32, torch.int64] * 3
 
 
-def test_whole_first_target_trains_alike(train, data) -> None:
+def test_train_private_integer_first_target_widened(train, data) -> None:
     inputs, targets = data[0], data[0].sum(dim=1).round(decimals=1)
     targets[0] = 1.0
     usual = {"loss": squared, "batch_size": 400, "epochs": 1, "randomness": "seeded", "seed": 1}
@@ -374,7 +374,7 @@ def test_whole_first_target_trains_alike(train, data) -> None:
         (is_correct, torch.int64),
     ],
 )
-def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
+def test_noisy_scorer_types_follow_metric(right, dtype: torch.dtype) -> None:
     pairs = [(ROW, 1), (ROW, 0.5)]
     scores = NoisyScorer(DatasetExamples(pairs, CPU), right, 1.0, Seeded(), CPU, None)
     scores.check(nn.Linear(4, 2))
@@ -388,7 +388,7 @@ def test_validation_types_follow_right(right, dtype: torch.dtype) -> None:
         nn.utils.parametrizations.orthogonal(nn.Linear(6, 2)),
     ],
 )
-def test_a_parametrized_layer_is_trained(train, layer: nn.Module) -> None:
+def test_train_private_parametrized_layer_trained(train, layer: nn.Module) -> None:
     before = nn.utils.parameters_to_vector(layer.parameters())
     trained = train(model=nn.Sequential(layer))
     assert trained.status == "finished"
@@ -415,7 +415,7 @@ def packed(inputs: Tensor) -> nn.utils.rnn.PackedSequence:
 @pytest.mark.parametrize(
     ("pack", "given"), [(packed, "PackedSequence"), (lambda inputs: inputs[:, 0], r"shape \(")]
 )
-def test_what_is_no_batch_of_sequences_is_refused(train, pack, given: str) -> None:
+def test_train_private_invalid_lstm_input_rejected(train, pack, given: str) -> None:
     line = f"model: a LSTM is called with {given}.*; must be a batch of padded sequences"
     with pytest.raises(OsoError, match=line):
         train(model=Recurrent(pack))

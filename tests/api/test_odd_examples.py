@@ -38,7 +38,7 @@ class Buffered:
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-def test_an_example_is_what_its_own_index_gave(kind: str, dtype: str) -> None:
+def test_dataset_examples_reused_buffer_copied(kind: str, dtype: str) -> None:
     """Else every row were the last one's, which moved the sum by all of theirs."""
     rows = torch.arange(12).reshape(4, 3).to(getattr(torch, dtype))
     buffer = torch.zeros(3, dtype=rows.dtype) if kind == "torch" else np.zeros(3, dtype)
@@ -57,7 +57,7 @@ ODD_TARGETS = [float("nan"), 0.5, "cat", 1j, 1e300]
 @pytest.mark.parametrize(
     ("odd", "at"), [*((odd, 7) for odd in ODD_TARGETS), (float("nan"), 1), (None, 399)], ids=str
 )
-def test_odd_target_adds_nothing(odd, at: int, train, data) -> None:
+def test_train_private_invalid_target_counts_absent(odd, at: int, train, data) -> None:
     """The training is the one of its zeros with no weight, to the bit whatever stands there."""
     pairs = pairs_of(data)
     pairs[at] = pairs[at][0], odd
@@ -70,7 +70,7 @@ def test_odd_target_adds_nothing(odd, at: int, train, data) -> None:
         assert torch.equal(one, two)
 
 
-def test_no_loss_gets_a_number_that_it_refuses(train, data) -> None:
+def test_train_private_infinite_input_finishes(train, data) -> None:
     """Binary cross entropy ends with an error at what is no number."""
 
     def loss(outputs, targets):
@@ -83,7 +83,7 @@ def test_no_loss_gets_a_number_that_it_refuses(train, data) -> None:
 
 
 @pytest.mark.parametrize("odd", [0.5, LARGE - 1.0, float("nan"), 2.0**60])
-def test_an_inputs_type_is_that_of_the_first_example(odd: float) -> None:
+def test_dataset_examples_type_follows_first_example(odd: float) -> None:
     """One decimal number made decimal ones of everybody's large whole numbers."""
     ids = [(torch.tensor([LARGE + place, place]), place % 2) for place in range(5)]
     plain, _, _ = DatasetExamples(ids, CPU).batch(torch.arange(5)[None])
@@ -97,7 +97,7 @@ def test_an_inputs_type_is_that_of_the_first_example(odd: float) -> None:
 
 
 @pytest.mark.parametrize("runs", [1, 3])
-def test_who_is_absent_has_no_part_in_any_sum_of_any_run(runs: int) -> None:
+def test_gradient_engine_absent_adds_nothing(runs: int) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(runs)
         model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
@@ -117,7 +117,7 @@ def test_who_is_absent_has_no_part_in_any_sum_of_any_run(runs: int) -> None:
     torch.testing.assert_close(made.weighted_sums(weights), without)
 
 
-def test_a_validation_example_that_is_absent_counts_as_wrong() -> None:
+def test_noisy_scorer_absent_counts_wrong() -> None:
     pairs = [(torch.zeros(2), place) for place in range(6)]
     pairs[4] = torch.zeros(2) * torch.nan, 4
     noted: list[int] = []
@@ -148,7 +148,7 @@ class Refusing:
         raise AssertionError("somebody looked")
 
 
-def test_before_a_search_no_validation_example_is_looked_at() -> None:
+def test_noisy_scorer_check_reads_no_example() -> None:
     """Whether it begins would tell of the example, without any noise."""
     noted: list[int] = []
 
@@ -161,7 +161,7 @@ def test_before_a_search_no_validation_example_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("odd", ["input", "target"])
-def test_shapes_that_differ_end_the_training(odd: str, train, data) -> None:
+def test_train_private_unequal_shapes_rejected(odd: str, train, data) -> None:
     """Whoever pads nothing would train on hardly anything, and not know."""
     pairs = [(one, torch.tensor([other])) for one, other in pairs_of(data)]
     pairs[5] = (pairs[5][0][:5], pairs[5][1]) if odd == "input" else (pairs[5][0], torch.zeros(2))
@@ -177,7 +177,7 @@ def test_shapes_that_differ_end_the_training(odd: str, train, data) -> None:
     ("size", "odd"),
     [(3, float("nan")), (100, None), (250, "word")],
 )
-def test_dataset_with_mostly_unusable_examples_is_refused(size: int, odd) -> None:
+def test_train_private_mostly_unusable_data_rejected(size: int, odd) -> None:
     def training(unusable: int):
         pairs = [(torch.ones(2), 0.5)] * size
         for index in range(1, unusable + 1):  # the first one says the types
@@ -200,7 +200,7 @@ def test_dataset_with_mostly_unusable_examples_is_refused(size: int, odd) -> Non
     assert training(half).epsilon <= 3
 
 
-def test_dataset_that_raises_at_an_example_is_asked_later() -> None:
+def test_check_usable_ignores_raising_examples() -> None:
     class Broken(list):
         def __getitem__(self, index):
             if index in (1, 2):

@@ -30,7 +30,7 @@ def flat(trained) -> torch.Tensor:
 
 @pytest.mark.parametrize("variant", [{}, {"schedule": "linear"}, {"warmup": 0.4, "averaging": 0.9}])
 @pytest.mark.parametrize("method", ["fixed_threshold", "fixed_quantile", "online", "auto_s"])
-def test_sgd_takes_the_methods_own_steps(method: str, variant: dict, train) -> None:
+def test_optimizer_sgd_matches_method_steps(method: str, variant: dict, train) -> None:
     """To rounding: C and, for Online, the rate's factor are learned from the same answers."""
     start = {"fixed_threshold": {"threshold": 0.5}, "fixed_quantile": {"quantile": 0.4}}
     options = {**SEEDED, **variant, "method": method, **start.get(method, {})}
@@ -43,7 +43,7 @@ def test_sgd_takes_the_methods_own_steps(method: str, variant: dict, train) -> N
     assert given.ledger == own.ledger
 
 
-def test_an_optimizer_sees_the_sanitized_gradient_alone(train, model, monkeypatch) -> None:
+def test_optimizer_gets_only_sanitized_gradient(train, model, monkeypatch) -> None:
     """Replayed by another one, whose groups have rates of their own."""
     seen: list[torch.Tensor] = []
     step = TorchOptimizer.step
@@ -72,7 +72,7 @@ def test_an_optimizer_sees_the_sanitized_gradient_alone(train, model, monkeypatc
     assert len(seen) == trained.ledger.step_count
 
 
-def test_frozen_parameters_may_be_given_and_stay(train, model) -> None:
+def test_optimizer_frozen_parameters_unchanged(train, model) -> None:
     """As in any script that freezes a body: model.parameters() are all of them."""
     frozen = model[0].weight.requires_grad_(False)
     frozen.grad = torch.ones_like(frozen)
@@ -90,7 +90,7 @@ def is_trained(parameter: nn.Parameter) -> bool:
     return parameter.requires_grad
 
 
-def test_with_another_optimizer_than_sgd_c_alone_adapts(train) -> None:
+def test_optimizer_adamw_adapts_threshold_only(train) -> None:
     trained = train(optimizer=adamw, method="online", **SEEDED)
     assert set(trained.history.learning_rate) == {1.0}
     assert len(set(trained.history.threshold)) > 1
@@ -98,7 +98,7 @@ def test_with_another_optimizer_than_sgd_c_alone_adapts(train) -> None:
         train(optimizer=adamw, method="online", learning_rate_rate=0.01)
 
 
-def test_a_scheduler_takes_a_step_after_each(train) -> None:
+def test_scheduler_matches_schedule_function(train) -> None:
     """As a schedule that is a function."""
     halved = {
         "scheduler": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5),
@@ -117,7 +117,7 @@ def test_a_scheduler_takes_a_step_after_each(train) -> None:
     torch.testing.assert_close(flat(one), flat(other))
 
 
-def test_a_scheduler_must_last_for_all_steps(train) -> None:
+def test_scheduler_too_short_rejected(train) -> None:
     def options(steps: int) -> dict:
         return {
             "optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
@@ -134,7 +134,7 @@ def test_a_scheduler_must_last_for_all_steps(train) -> None:
 
 @pytest.mark.parametrize("schedule", [None, *SCHEDULES, lambda step, steps: 3.0 / step])
 @pytest.mark.parametrize("steps", [1, 2, 7, 1000])
-def test_factors_stay_between_their_ends(schedule, steps: int) -> None:
+def test_rate_factor_falls_after_warmup(schedule, steps: int) -> None:
     factors = [rate_factor(schedule, step, steps) for step in range(1, steps + 1)]
     assert factors[0] == (3.0 if callable(schedule) else 1.0)
     assert all(0 < factor <= factors[0] for factor in factors)
@@ -148,7 +148,7 @@ def test_factors_stay_between_their_ends(schedule, steps: int) -> None:
         assert factors[-1] == pytest.approx((1 + math.cos(math.pi * (steps - 1) / steps)) / 2)
 
 
-def test_training_goes_on_with_the_optimizers_state(train) -> None:
+def test_optimizer_state_kept_on_resume(train) -> None:
     first = train(optimizer=adamw, epochs=1, **SEEDED, **FIXED)
     counts = []
 
@@ -172,7 +172,7 @@ def test_training_goes_on_with_the_optimizers_state(train) -> None:
         train(resume_from=plain, optimizer=adamw, **further)
 
 
-def test_a_schedule_that_is_a_function_is_given_again(train, tmp_path) -> None:
+def test_schedule_function_required_on_resume(train, tmp_path) -> None:
     def falling(step: int, steps: int) -> float:
         return 1 / step
 
@@ -262,7 +262,7 @@ OTHER = nn.Linear(2, 2)
         ),
     ],
 )
-def test_what_is_not_sanitized_or_has_no_effect_is_refused(options, line: str, train) -> None:
+def test_optimizer_invalid_options_rejected(options, line: str, train) -> None:
     with pytest.raises(OsoError) as error:
         train(**options)
     assert line in str(error.value)
@@ -272,14 +272,14 @@ def test_what_is_not_sanitized_or_has_no_effect_is_refused(options, line: str, t
     "method",
     [n for n in method_names() if find_method(n).is_private and not takes_momentum(n)],
 )
-def test_methods_with_steps_of_their_own_take_no_optimizer_or_momentum(method: str, train) -> None:
+def test_optimizer_or_momentum_unsupported_rejected(method: str, train) -> None:
     with pytest.raises(OsoError, match=f"optimizer: method '{method}' has its own optimizer"):
         train(method=method, optimizer=sgd)
     with pytest.raises(OsoError, match=f"momentum: 0.0; has no effect with method '{method}'"):
         train(method=method, momentum=0.0, **dict.fromkeys(find_method(method).search, 1.0))
 
 
-def test_default_rate_and_schedule_are_not_for_an_optimizer(train) -> None:
+def test_optimizer_without_method_keeps_rates(train) -> None:
     """Its learning rates apply as they are; C starts from the default's value."""
     made = train(
         method=None,

@@ -51,7 +51,7 @@ def both(results) -> list[dict]:
     return [results[0, 2], results[1, 2]]
 
 
-def test_without_noise_it_is_one_processes_training(alone, both) -> None:
+def test_process_group_noiseless_matches_one_process(alone, both) -> None:
     for worker in both:
         found, expected = worker["without_noise"], alone["without_noise"]
         torch.testing.assert_close(found["flat"], expected["flat"], rtol=1e-4, atol=1e-5)
@@ -59,7 +59,7 @@ def test_without_noise_it_is_one_processes_training(alone, both) -> None:
 
 
 @pytest.mark.parametrize("training", ["whole", "adamw", "fresh", "stopped"])
-def test_all_have_one_model_ledger_and_statement(training, alone, both) -> None:
+def test_process_group_workers_get_equal_results(training, alone, both) -> None:
     first, second = ({**worker[training]} for worker in both)
     assert torch.equal(first.pop("flat"), second.pop("flat"))
     assert first == second
@@ -71,19 +71,19 @@ def test_all_have_one_model_ledger_and_statement(training, alone, both) -> None:
         assert first["scores"] == [0.5]
 
 
-def test_a_killed_training_goes_on_in_all_workers(both) -> None:
+def test_process_group_killed_training_resumes(both) -> None:
     for worker in both:
         resumed, whole = {**worker["resumed"]}, {**worker["whole"]}
         assert torch.equal(resumed.pop("flat"), whole.pop("flat"))
         assert resumed == whole
 
 
-def test_a_stop_of_the_first_stops_all(both) -> None:
+def test_process_group_callback_stops_all(both) -> None:
     assert [worker["stopped"]["status"] for worker in both] == ["interrupted"] * 2
 
 
 @pytest.mark.parametrize("source", ["seeded", "system"])
-def test_noise_has_the_variance_of_one_process(source, alone, both) -> None:
+def test_process_group_noise_matches_one_process(source, alone, both) -> None:
     first, second = (worker[source] for worker in both)
     assert torch.equal(first["all"], second["all"])
     torch.testing.assert_close(first["all"], first["own"] + second["own"], rtol=1e-5, atol=1e-5)
@@ -96,7 +96,7 @@ def test_noise_has_the_variance_of_one_process(source, alone, both) -> None:
     assert first["ledger"] == second["ledger"] == alone[source]["ledger"]
 
 
-def test_each_example_is_in_one_workers_batches_at_the_same_rate(alone, both) -> None:
+def test_process_group_batches_split_examples(alone, both) -> None:
     first, second = (worker["batches"] for worker in both)
     assert {index % 2 for batch in first for index in batch} == {0}
     assert {index % 2 for batch in second for index in batch} == {1}
@@ -109,7 +109,7 @@ def test_each_example_is_in_one_workers_batches_at_the_same_rate(alone, both) ->
     assert 0.3 < len(places[0] & places[1]) / len(places[0]) < 0.7  # drawn independently
 
 
-def test_what_differs_between_workers_is_refused_in_all(both) -> None:
+def test_process_group_differences_rejected(both) -> None:
     for worker in both:
         assert worker["other data"] == (
             f"examples: {EXAMPLES} on rank 0, {EXAMPLES + 1} on rank 1; must be equal in all "
@@ -125,7 +125,7 @@ def test_what_differs_between_workers_is_refused_in_all(both) -> None:
 
 @pytest.mark.parametrize("examples", [1, 2, 7, 400])
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_every_example_belongs_to_one_worker(examples: int, count: int) -> None:
+def test_process_group_indices_cover_dataset_once(examples: int, count: int) -> None:
     import numpy as np
 
     every = [
@@ -138,14 +138,14 @@ def test_every_example_belongs_to_one_worker(examples: int, count: int) -> None:
     assert sorted(every) == list(range(examples))
 
 
-def test_a_wrapped_module_is_refused(train) -> None:
+def test_train_private_distributed_module_rejected(train) -> None:
     wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
     nn.Module.__init__(wrapped)
     with pytest.raises(OsoError, match="model: DistributedDataParallel; pass the module that it w"):
         train(model=wrapped)
 
 
-def test_a_search_is_refused_in_a_group(search, monkeypatch) -> None:
+def test_search_private_in_group_rejected(search, monkeypatch) -> None:
     monkeypatch.setattr(ProcessGroup, "current", lambda: ProcessGroup(0, 2))
     with pytest.raises(
         OsoError, match=r"search_private: not supported in a torch\.distributed group"

@@ -30,7 +30,7 @@ def saved(train, tmp_path):
     return TRAINED[0], path
 
 
-def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None:
+def test_load_private_equals_saved_and_resumes(saved, train, model) -> None:
     made, path = saved
     back = load_private(path, model)
     assert back.statement == made.statement
@@ -46,9 +46,7 @@ def test_everything_comes_back_and_training_goes_on(saved, train, model) -> None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own modules
-def test_a_compiled_model_is_trained_and_loaded_as_the_module_that_it_wraps(
-    train, model, tmp_path
-) -> None:
+def test_load_private_compiled_model_unwrapped(train, model, tmp_path) -> None:
     made = train(model=torch.compile(model), epochs=1)
     assert type(made.model) is type(model)
     assert oso_dp.check(torch.compile(model), torch.zeros(1, 6)) == oso_dp.check(
@@ -60,7 +58,7 @@ def test_a_compiled_model_is_trained_and_loaded_as_the_module_that_it_wraps(
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_what_is_loaded_is_held_to_its_own_accountant(train, model, tmp_path, accountant) -> None:
+def test_load_private_other_accountant_rejected(train, model, tmp_path, accountant) -> None:
     """By the other one it would have cost another epsilon, which no file may claim."""
     made = train(accountant=accountant, batch_size=400, epochs=3)
     path = tmp_path / "model"
@@ -75,7 +73,7 @@ def test_what_is_loaded_is_held_to_its_own_accountant(train, model, tmp_path, ac
         load_private(path, model)
 
 
-def test_diverged_training_is_not_resumed(train, model, tmp_path) -> None:
+def test_resume_from_diverged_rejected(train, model, tmp_path) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     made.save(tmp_path / "gone")
     back = load_private(tmp_path / "gone", model)
@@ -84,7 +82,7 @@ def test_diverged_training_is_not_resumed(train, model, tmp_path) -> None:
         train(resume_from=back, epsilon=9.0)
 
 
-def test_a_state_of_another_form_is_refused(saved, train, model) -> None:
+def test_resume_from_wrong_shape_rejected(saved, train, model) -> None:
     path = saved[1]
     content = load_checkpoint(path, model_module._FORMAT)
     content["state"]["parameters"] = content["state"]["parameters"][:, 1:]
@@ -101,7 +99,7 @@ def changed(path, **parts) -> None:
     save_checkpoint(path, model_module._FORMAT, {**content, **parts})
 
 
-def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
+def test_load_private_edited_ledger_rejected(saved, model) -> None:
     made, path = saved
     edited = json.loads(made.ledger.to_json())
     edited["steps"][0]["count"] -= 1
@@ -127,7 +125,7 @@ def test_a_ledger_that_was_edited_is_refused(saved, model) -> None:
         {"unit": "row"},
     ],
 )
-def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -> None:
+def test_load_private_edited_statement_rejected(saved, model, claim) -> None:
     made, path = saved
     claimed = json.loads(made.statement.to_json()) | claim
     changed(path, statement=json.dumps(claimed))
@@ -135,7 +133,7 @@ def test_a_statement_that_claims_another_thing_is_refused(saved, model, claim) -
         load_private(path, model)
 
 
-def test_a_statement_from_before_users_is_one_of_examples(saved, model) -> None:
+def test_load_private_old_statement_accepted(saved, model) -> None:
     made, path = saved
     stated = json.loads(made.statement.to_json())
     del stated["local"]
@@ -166,7 +164,7 @@ def ledger_of(noise: float, count: int) -> str:
         {"ledger": "{}"},
     ],
 )
-def test_another_search_than_the_statements_is_refused(saved, model, paid) -> None:
+def test_load_private_edited_cost_rejected(saved, model, paid) -> None:
     made, path = saved
     changed(path, privacy_cost=json.dumps({**json.loads(made.privacy_cost.to_json()), **paid}))
     with pytest.raises(OsoError):
@@ -176,7 +174,7 @@ def test_another_search_than_the_statements_is_refused(saved, model, paid) -> No
 @pytest.mark.parametrize(
     "spoil", [lambda b: b[:-9], lambda b: b"", lambda b: b[:200] + b"x" + b[201:]]
 )
-def test_a_damaged_file_is_one_line(saved, model, spoil) -> None:
+def test_load_private_damaged_file_rejected(saved, model, spoil) -> None:
     path = saved[1]
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(
@@ -186,7 +184,7 @@ def test_a_damaged_file_is_one_line(saved, model, spoil) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_another_model_and_no_file_are_refused(saved, tmp_path) -> None:
+def test_load_private_wrong_arguments_rejected(saved, tmp_path) -> None:
     other = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2))
     with pytest.raises(OsoError, match="its parameters are not those of this Sequential"):
         load_private(saved[1], other)
@@ -213,7 +211,7 @@ class Tuned(nn.Module):
         return self.head(self.features(x)) * self.scale.float()
 
 
-def test_what_is_not_trained_must_be_what_it_was(train, tmp_path) -> None:
+def test_load_private_changed_frozen_values_rejected(train, tmp_path) -> None:
     """Another feature extractor under the same weights is another model, which nobody trained."""
     path = tmp_path / "model"
     made = train(model=Tuned(), batch_size=400)
@@ -255,14 +253,14 @@ class Bare(nn.Module):
         (("features", "scale", "table"), True, "further"),
     ],
 )
-def test_load_with_other_frozen_parts_refused(train, tmp_path, kept, more, named) -> None:
+def test_load_private_other_frozen_parts_rejected(train, tmp_path, kept, more, named) -> None:
     """The weights were trained behind what this model lacks."""
     train(model=Tuned(), batch_size=400, epochs=1).save(tmp_path / "model")
     with pytest.raises(OsoError, match=f"'{named}' of this Bare, which is not trained"):
         load_private(tmp_path / "model", Bare(*kept, more=more))
 
 
-def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path) -> None:
+def test_save_overwrites_only_same_training(saved, train, tmp_path) -> None:
     made, path = saved
     made.save(path)
     train(resume_from=made, epsilon=4.0).save(path)  # it went on
@@ -282,7 +280,7 @@ def test_saving_writes_over_nothing_but_the_same_training(saved, train, tmp_path
         made.save(path)
 
 
-def test_what_has_no_end_is_not_read(saved, tmp_path) -> None:
+def test_save_over_endless_file_rejected(saved, tmp_path) -> None:
     """A device's zeros filled the memory, and a pipe was waited for."""
     os.mkfifo(tmp_path / "pipe")
     for place in ("/dev/zero", tmp_path / "pipe"):
@@ -290,7 +288,7 @@ def test_what_has_no_end_is_not_read(saved, tmp_path) -> None:
             saved[0].save(place)
 
 
-def test_a_training_whose_name_begins_alike_is_another_one(train, tmp_path) -> None:
+def test_save_similar_run_id_rejected(train, tmp_path) -> None:
     whole = {"randomness": "seeded", "batch_size": 400, "epochs": 1}
     path = tmp_path / "model"
     train(seed=1, **whole).save(path)
@@ -298,7 +296,7 @@ def test_a_training_whose_name_begins_alike_is_another_one(train, tmp_path) -> N
         train(seed=12, **whole).save(path)
 
 
-def test_no_path_is_one_line(saved, model) -> None:
+def test_save_and_load_invalid_path_rejected(saved, model) -> None:
     for path in (None, 5, "", "a\0b"):
         with pytest.raises(OsoError, match=r"path: .*; must be a file name"):
             saved[0].save(path)
@@ -333,14 +331,14 @@ def made(request, train):
     return train(**given), given
 
 
-def test_a_saved_training_comes_back_with_all_that_it_remembers(made, model, tmp_path) -> None:
+def test_load_private_state_equals_saved(made, model, tmp_path) -> None:
     ended, _ = made
     assert any(value.any() for value in ended.state["buffers"].values())
     ended.save(tmp_path / "model")
     assert flat(load_private(tmp_path / "model", model).state) == flat(ended.state)
 
 
-def test_further_steps_begin_with_all_that_was_remembered(made, train, monkeypatch) -> None:
+def test_resume_from_restores_whole_state(made, train, monkeypatch) -> None:
     """But for the noise, which is that of what is left of the budget."""
     ended, given = made
     begun, go_on = [], Training.resume

@@ -41,7 +41,7 @@ def other_data(data):
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_all_trainings_together_cost_the_budget(search, accountant) -> None:
+def test_search_private_all_trainings_meet_budget(search, accountant) -> None:
     made = search({"learning_rate": [0.1, 0.5], "momentum": [0.0, 0.9]}, accountant=accountant)
     assert len(made.trials) == 4
     ledgers = made.best.privacy_cost.ledgers()
@@ -56,7 +56,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_a_factor_multiplies_the_rates_of_an_optimizer(search) -> None:
+def test_learning_rate_factor_scales_optimizer(search) -> None:
     """The point found is repeated by an optimizer with the product."""
     fixed = {"method": "fixed_threshold", "threshold": 1.0, "score": lambda model: 1.0, **SEEDED}
     ends = [
@@ -78,7 +78,7 @@ def test_a_factor_multiplies_the_rates_of_an_optimizer(search) -> None:
 @pytest.mark.parametrize(
     ("options", "warns"), [({"metric": lambda outputs, target: -1.0}, True), ({}, False)]
 )
-def test_a_metric_that_will_be_clamped_is_told(options, warns: bool, search, caplog) -> None:
+def test_metric_outside_range_warned(options, warns: bool, search, caplog) -> None:
     search({"learning_rate": [1.0]}, **PRIVATE, **options)
     assert ("clamped to [0, 1]" in caplog.text) == warns
 
@@ -95,12 +95,12 @@ class RunningAccuracy:
         return self.right / self.seen
 
 
-def test_a_metric_that_remembers_examples_is_refused(search) -> None:
+def test_metric_stateful_rejected(search) -> None:
     with pytest.raises(OsoError, match=r"^metric: the value of an example changes"):
         search({"learning_rate": [1.0]}, **PRIVATE, metric=RunningAccuracy())
 
 
-def test_models_are_scored_and_evaluated_without_dropout(search) -> None:
+def test_score_and_evaluate_get_eval_mode(search) -> None:
     modes = []
 
     def score(model: nn.Module) -> float:
@@ -112,7 +112,7 @@ def test_models_are_scored_and_evaluated_without_dropout(search) -> None:
     assert made.best.model.training
 
 
-def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
+def test_search_private_best_score_kept(search) -> None:
     rates = [0.2, 0.4, 1e38]
     wanted = []
 
@@ -136,13 +136,13 @@ def test_the_best_by_the_score_is_kept_with_its_point(search) -> None:
         assert torch.equal(kept, scored)
 
 
-def test_a_score_that_is_no_number_never_wins(search) -> None:
+def test_score_nan_never_chosen(search) -> None:
     scores = iter([math.nan, 0.1, math.nan])
     made = search(score=lambda model: next(scores))
     assert made.point == {"learning_rate": 0.5}
 
 
-def test_noisy_scores_protect_the_validation_examples(search, other_data) -> None:
+def test_validation_scores_noisy_and_priced(search, other_data) -> None:
     made = search(validation=other_data)
     statement = made.best.statement
     scores = made.best.privacy_cost.scores
@@ -161,7 +161,7 @@ def test_noisy_scores_protect_the_validation_examples(search, other_data) -> Non
     assert "on 300 validation examples" in str(statement)
 
 
-def test_an_example_is_scored_alone(search, other_data) -> None:
+def test_metric_called_per_example(search, other_data) -> None:
     asked = []
 
     def right(outputs, targets):
@@ -177,7 +177,7 @@ def test_an_example_is_scored_alone(search, other_data) -> None:
 
 
 @pytest.mark.parametrize("shape", ["logarithmic", "geometric"])
-def test_random_stopping_costs_what_its_distribution_costs(search, shape, other_data) -> None:
+def test_random_stopping_cost_matches_distribution(search, shape, other_data) -> None:
     made = search(**RANDOM, mean_runs=4, stopping_distribution=shape, validation=other_data)
     statement, paid = made.best.statement, made.best.privacy_cost
     nu = paid.ledger.releases()[0][0]
@@ -204,7 +204,7 @@ def spied(monkeypatch) -> list[float]:
     return began
 
 
-def test_drawn_trainings_share_no_noise(search, monkeypatch) -> None:
+def test_random_stopping_run_ids_unique(search, monkeypatch) -> None:
     """Of one point, too: equal draws of one seed are other trainings."""
     names, train = [], Trainer.__call__
 
@@ -218,7 +218,7 @@ def test_drawn_trainings_share_no_noise(search, monkeypatch) -> None:
     assert len(names) == len(set(names)) == 40
 
 
-def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_path) -> None:
+def test_random_stopping_reveals_only_best(search, monkeypatch, capsys, tmp_path) -> None:
     """Of 12 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
     began = spied(monkeypatch)
     size, left = {}, []
@@ -242,7 +242,7 @@ def test_random_stopping_tells_only_the_best(search, monkeypatch, capsys, tmp_pa
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_random_stopping_shows_no_training(terminal, search, monkeypatch, capsys) -> None:
+def test_random_stopping_prints_no_progress(terminal, search, monkeypatch, capsys) -> None:
     """How many there were is the secret that its price rests on."""
     monkeypatch.setattr(progress_bar.sys.stderr, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
@@ -262,14 +262,14 @@ class Doubled(nn.Module):
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_random_stopping_warns_once_for_all_trainings(search, monkeypatch, caplog, count) -> None:
+def test_random_stopping_warns_once(search, monkeypatch, caplog, count) -> None:
     warn_once.cache_clear()
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: count)
     search(**RANDOM, **SEEDED, model=Doubled())
     assert caplog.text.count("trained by torch.func") == 1
 
 
-def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:
+def test_search_private_only_seeded_repeats(search) -> None:
     def weights(**how):
         return next(search(**how).best.model.parameters())
 
@@ -278,7 +278,7 @@ def test_a_seeds_search_repeats_and_the_systems_does_not(search) -> None:
     assert not torch.equal(weights(), weights())
 
 
-def test_the_result_is_saved_and_comes_back(search, model, other_data, tmp_path) -> None:
+def test_search_private_saved_result_loads(search, model, other_data, tmp_path) -> None:
     for how in ({}, {**RANDOM, "mean_runs": 5}):
         best = search(validation=other_data, **how).best
         path = tmp_path / f"best of {len(how)}"
@@ -288,7 +288,7 @@ def test_the_result_is_saved_and_comes_back(search, model, other_data, tmp_path)
         assert back.privacy_cost == best.privacy_cost
 
 
-def test_training_on_counts_the_whole_search(search, train) -> None:
+def test_resume_from_best_counts_whole_search(search, train) -> None:
     made = search(epsilon=2.0)
     more = train(resume_from=made.best, batch_size=400, epsilon=3.0)
     assert more.epsilon == compute_epsilon(
@@ -300,7 +300,7 @@ def test_training_on_counts_the_whole_search(search, train) -> None:
         train(resume_from=search(**RANDOM).best, batch_size=400, epsilon=9.0)
 
 
-def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatch) -> None:
+def test_search_private_interrupted_counts_planned_steps(search, monkeypatch) -> None:
     calls = []
 
     def score(model) -> float:
@@ -321,7 +321,7 @@ def test_an_interrupted_search_has_paid_for_what_was_released(search, monkeypatc
     assert 2.99 < made.best.epsilon <= 3.0
 
 
-def test_training_broken_off_counts_whole(search, monkeypatch) -> None:
+def test_search_private_aborted_training_counts_whole(search, monkeypatch) -> None:
     """Another Ctrl-C leaves no ledger of it; what came before is not lost."""
     right, began = Trainer.__call__, []
 
@@ -344,7 +344,7 @@ def test_training_broken_off_counts_whole(search, monkeypatch) -> None:
     assert made.best.epsilon == compute_epsilon(made.best.privacy_cost.ledgers(), 1e-5)
 
 
-def test_the_first_training_that_is_broken_off_ends_the_search(search, monkeypatch) -> None:
+def test_search_private_aborted_first_training_raises(search, monkeypatch) -> None:
     def broken(self, *given):
         raise KeyboardInterrupt
 
@@ -353,7 +353,7 @@ def test_the_first_training_that_is_broken_off_ends_the_search(search, monkeypat
         search()
 
 
-def test_interrupted_random_stopping_releases_nothing(search) -> None:
+def test_random_stopping_interrupted_raises(search) -> None:
     steps = []
 
     def evaluate(model) -> float:
@@ -367,14 +367,14 @@ def test_interrupted_random_stopping_releases_nothing(search) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
-def test_a_grid_may_hold_arrays(search, kind) -> None:
+def test_grid_arrays_accepted(search, kind) -> None:
     values = [0.125, 0.5]  # the same in float32
     found = search({"learning_rate": kind(values)}, epochs=1)
     assert [one.point for one in found.trials] == [{"learning_rate": value} for value in values]
 
 
 @pytest.mark.parametrize("gave", [None, [1, 2]])
-def test_score_must_be_a_number(search, gave) -> None:
+def test_score_nonnumber_rejected(search, gave) -> None:
     with pytest.raises(OsoError, match=r"score: returned .*; must be a number") as error:
         search(score=lambda model: gave)
     assert "were released before" in error.value.__notes__[0]
@@ -466,7 +466,7 @@ def test_score_must_be_a_number(search, gave) -> None:
         ({**RANDOM, "accountant": "pld"}, "accountant: 'pld'; must be 'rdp' for random stopping"),
     ],
 )
-def test_what_does_not_fit_is_one_line_before_training(search, monkeypatch, changed, message):
+def test_search_private_invalid_arguments_rejected(search, monkeypatch, changed, message):
     began = spied(monkeypatch)
     with pytest.raises(OsoError) as error:
         search(**changed)
@@ -480,7 +480,7 @@ PART = {"batch_size": 100, "epochs": 1.5}  # six steps at a rate of a quarter
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])
 @pytest.mark.parametrize("how", [{}, {"search_accounting": RANDOM_STOPPING, "mean_runs": 3}])
-def test_both_budgets_are_kept_and_used(search, data, monkeypatch, how, delta) -> None:
+def test_search_private_meets_both_budgets(search, data, monkeypatch, how, delta) -> None:
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 2)
     given = {"validation": data, "delta": delta, **PART, **how}
     best = search({"learning_rate": [0.1, 0.5]}, **given).best
@@ -509,7 +509,7 @@ class Summing(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", [tuple, dict])
-def test_validation_examples_may_have_several_inputs(search, model, data, other_data, kind) -> None:
+def test_validation_several_inputs_accepted(search, model, data, other_data, kind) -> None:
     def several(inputs: torch.Tensor) -> tuple | dict:
         parts = {"a": inputs, "b": torch.zeros_like(inputs)}
         return parts if kind is dict else tuple(parts.values())
@@ -525,7 +525,7 @@ def test_validation_examples_may_have_several_inputs(search, model, data, other_
 
 
 @pytest.mark.parametrize("changed", [{"delta": 1e-22}, {"epsilon": 80.0}])
-def test_a_budget_that_system_noise_is_too_short_for_is_refused(search, data, changed) -> None:
+def test_noise_range_beyond_delta_rejected(search, data, changed) -> None:
     for scored in ({}, {"validation": data}):
         with pytest.raises(OsoError, match=r"^noise multiplier .*; must be <= 0.01 delta") as error:
             search({"learning_rate": [0.5]}, epochs=1, **scored, **changed)
@@ -534,7 +534,7 @@ def test_a_budget_that_system_noise_is_too_short_for_is_refused(search, data, ch
 
 
 @pytest.mark.filterwarnings("ignore:score. no training of this search has one")
-def test_a_large_grid_has_the_noise_of_all_its_points(search) -> None:
+def test_search_private_noise_counts_whole_grid(search) -> None:
     """Stopped at the first of ninety, which has the noise of ninety."""
 
     def score(model) -> float:
@@ -548,9 +548,7 @@ def test_a_large_grid_has_the_noise_of_all_its_points(search) -> None:
 
 
 @pytest.mark.parametrize(("options", "runs"), [({}, 3), ({"mean_runs": 5}, 5)])
-def test_the_range_of_the_noise_has_a_part_of_delta_in_each_training(
-    options, runs, search, monkeypatch
-) -> None:
+def test_noise_range_delta_split_over_trainings(options, runs, search, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr("oso_dp.training.loop.check_range", lambda *given: asked.append(given))
     if options:

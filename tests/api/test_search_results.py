@@ -46,14 +46,14 @@ def failing_at(count: int):
 @pytest.mark.parametrize(
     ("mistake", "steps"), [({"score": failing_at(3)}, [6]), ({"evaluate": failing_at(3)}, [2, 4])]
 )
-def test_an_error_says_what_all_trainings_released_before(search, mistake, steps) -> None:
+def test_search_private_error_names_released_steps(search, mistake, steps) -> None:
     with pytest.raises(KeyError) as error:
         search(**mistake)
     assert [int(note.split()[0]) for note in error.value.__notes__] == steps
 
 
 @pytest.mark.parametrize("place", [1, 3])
-def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place: int) -> None:
+def test_search_private_error_names_released_scores(search, data, place: int) -> None:
     calls = []
 
     def right(outputs, target) -> float:
@@ -70,7 +70,7 @@ def test_an_error_in_a_noisy_score_says_how_many_there_were(search, data, place:
 
 
 @pytest.mark.parametrize("place", [1, 5])
-def test_random_stopping_errors_tell_no_count(search, monkeypatch, place) -> None:
+def test_random_stopping_error_hides_count(search, monkeypatch, place) -> None:
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 7)
     with pytest.raises(KeyError) as error:
         search(**RANDOM, evaluate=failing_at(place))
@@ -80,7 +80,7 @@ def test_random_stopping_errors_tell_no_count(search, monkeypatch, place) -> Non
 
 
 @pytest.mark.parametrize("how", [{}, RANDOM])
-def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, how) -> None:
+def test_search_private_ctrl_c_ends_search(search, monkeypatch, how) -> None:
     """A step cannot be interrupted; the next training does not begin."""
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 3)
     ends = []
@@ -101,7 +101,7 @@ def test_ctrl_c_in_a_trainings_last_step_ends_the_search(search, monkeypatch, ho
     assert len(ends) == 1
 
 
-def test_every_number_of_a_grid_is_the_trainings_own(search) -> None:
+def test_grid_points_reach_trainings(search) -> None:
     grid = {"threshold": [1.0, 2.0], "learning_rate": [0.1, 0.5]}
     made = search(grid, method="adam_wosm")
     points = [(tried.point["threshold"], tried.point["learning_rate"]) for tried in made.trials]
@@ -128,7 +128,7 @@ def paid(**changed) -> PrivacyCost:
     return PrivacyCost.from_json(json.dumps({**usual, **changed}))
 
 
-def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
+def test_privacy_cost_smaller_release_accepted() -> None:
     assert paid().stopping.candidate == ONE
     for less in (ledger(count=3), ledger(noise=2.5), ledger(noise=2.0 * (1 - 1e-9))):
         assert paid(ledger=less).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
@@ -152,13 +152,13 @@ def test_what_a_candidate_released_may_be_less_than_was_paid_for() -> None:
         {"mean_runs": True},
     ],
 )
-def test_what_no_search_releases_has_no_price(claim) -> None:
+def test_privacy_cost_impossible_release_rejected(claim) -> None:
     with pytest.raises(OsoError):
         paid(**claim).epsilon(1e-5, "rdp")
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -> None:
+def test_privacy_cost_less_noise_rejected(place) -> None:
     """Whatever the other kinds have more, and however few of its steps there are."""
     steps = [((SumQuery(name, 2.5),), 3) for name in "abc"]
     more = Ledger(PoissonSampling(0.1), steps)
@@ -169,7 +169,7 @@ def test_no_kind_of_a_candidates_steps_has_less_noise_than_was_paid_for(place) -
 
 
 @pytest.mark.parametrize("delta", [1e-12, 0.02])
-def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta) -> None:
+def test_privacy_cost_matches_random_stopping_epsilon(delta) -> None:
     scores = Ledger(PoissonSampling(1.0), [((SumQuery("x", 2.0),), 1)])
     of_candidate, of_score = (
         compute_random_stopping_epsilon(one, 4, STOPPING_ETA["geometric"], delta)
@@ -181,7 +181,7 @@ def test_both_costs_of_random_stopping_are_of_the_delta_that_is_asked_for(delta)
 
 
 @pytest.mark.parametrize(("mean", "shape"), [(4, "logarithmic"), (6, "geometric")])
-def test_number_of_trainings_is_drawn_as_paid(search, monkeypatch, mean, shape) -> None:
+def test_random_stopping_draws_paid_distribution(search, monkeypatch, mean, shape) -> None:
     asked = []
     monkeypatch.setattr(
         "oso_dp.api.search.draw_number_of_runs", lambda *how: asked.append(how) or 1
@@ -194,7 +194,7 @@ def test_number_of_trainings_is_drawn_as_paid(search, monkeypatch, mean, shape) 
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
-def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source) -> None:
+def test_draw_candidates_independent_and_uniform(monkeypatch, source) -> None:
     """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *how: 4500)
     drawn = draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
@@ -203,7 +203,7 @@ def test_each_draw_is_of_any_candidate_whatever_came_before(monkeypatch, source)
     assert all(abs(count - 500) < 5 * math.sqrt(500) for count in pairs.values())
 
 
-def test_early_best_makes_nothing_cheaper(search) -> None:
+def test_random_stopping_diverged_best_costs_whole(search) -> None:
     """How many steps the others took is not released, and they may have taken all."""
     grid = {"learning_rate": [1e38, 2e38]}
     with pytest.warns(UserWarning, match="score: no training of this search has one"):
@@ -212,7 +212,7 @@ def test_early_best_makes_nothing_cheaper(search) -> None:
     assert 2.99 < best.epsilon <= 3.0
 
 
-def test_unseeded_search_cannot_be_repeated(search, data, monkeypatch) -> None:
+def test_search_private_unseeded_avoids_seeded_source(search, data, monkeypatch) -> None:
     """Neither the number of trainings, nor the scores' noise: a name leaves with the best."""
 
     def refuse(*asked, **more):
@@ -224,7 +224,7 @@ def test_unseeded_search_cannot_be_repeated(search, data, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.4999])
-def test_steps_that_were_not_made_are_of_the_trainings_own_batches(rate) -> None:
+def test_privacy_cost_forged_unused_steps_rejected(rate) -> None:
     """Of smaller ones they would cost less than the steps that were planned."""
     made = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 2.0),), 10)])
     planned = Ledger(PoissonSampling(0.5), [((SumQuery("unused_steps", 2.0),), 90)])
@@ -246,7 +246,7 @@ def scored(search, data):
     return SCORED[0]
 
 
-def test_what_the_validation_examples_paid_stays_when_training_goes_on(scored, train) -> None:
+def test_resume_from_keeps_validation_cost(scored, train) -> None:
     best = scored.best
     more = train(resume_from=best, batch_size=400, epsilon=3.0)
     assert more.privacy_cost.scores == best.privacy_cost.scores
@@ -256,7 +256,7 @@ def test_what_the_validation_examples_paid_stays_when_training_goes_on(scored, t
     assert more.statement.planned_steps == more.ledger.step_count == 2 + 16 // 8
 
 
-def test_no_number_in_words_is_a_rounder_one(scored) -> None:
+def test_statement_epsilon_and_delta_unrounded(scored) -> None:
     """Who computes epsilon from what is said finds no less, and no other delta."""
     numbers = {"epsilon": 1.25, "validation_epsilon": 1.75, "budget": 2.55}
     rates = {"delta": 1.4e-5, "sampling_rate": 0.0853333}
@@ -278,14 +278,14 @@ def test_no_number_in_words_is_a_rounder_one(scored) -> None:
         {"tuning": "included. One training."},
     ],
 )
-def test_a_statement_must_say_what_the_search_cost(scored, claim) -> None:
+def test_statement_false_claim_rejected(scored, claim) -> None:
     best = scored.best
     assert best.statement.describes(best.privacy_cost)
     assert not replace(best.statement, **claim).describes(best.privacy_cost)
 
 
 @pytest.mark.parametrize("name", ["epsilon", "validation_epsilon"])
-def test_statement_a_little_off_is_refused(scored, name) -> None:
+def test_statement_slightly_wrong_epsilon_rejected(scored, name) -> None:
     best = scored.best
     for share in (1e-2, 1e-3, 1e-5, -1e-5):
         said = {name: getattr(best.statement, name) * (1 - share)}
@@ -302,7 +302,7 @@ def scores_of(targets: Tensor, right, microbatch_size: int | None = None) -> Noi
 
 @pytest.mark.parametrize("microbatch_size", [None, 1, 100])
 @pytest.mark.parametrize("examples", [1, 256, 257])
-def test_every_example_counts_once(examples: int, microbatch_size: int | None) -> None:
+def test_noisy_scorer_counts_examples_once(examples: int, microbatch_size: int | None) -> None:
     """One that counted twice would move the sum by twice what its noise hides."""
     seen: list[int] = []
 
@@ -330,7 +330,7 @@ class NotingScores(nn.Module):
         return x
 
 
-def test_a_model_that_is_scored_learns_nothing_of_it() -> None:
+def test_noisy_scorer_leaves_model_unchanged() -> None:
     """It is released: what the validation examples leave in it has no noise."""
     inner = NotingScores()
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
@@ -366,7 +366,7 @@ class Shortening(nn.Module):
         *(("buffer", r"buffer '0\.total'"), ("attribute", "attribute 'calls' of layer '0'")),
     ],
 )
-def test_scored_model_that_changes_refused(kind: str, named: str) -> None:
+def test_noisy_scorer_check_changing_model_rejected(kind: str, named: str) -> None:
     """Each example is scored alone: none may meet what another has left."""
     scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
     with pytest.raises(OsoError, match=f"model: its forward pass changes {named}"):
@@ -380,7 +380,7 @@ class TwoFaced(nn.Module):
         return torch.tensor([[1.0, 0.0] if self.training else [0.0, 1.0]]).expand(len(x), 2)
 
 
-def test_a_model_is_scored_as_it_will_be_used() -> None:
+def test_noisy_scorer_uses_eval_mode() -> None:
     """Dropout is off then, whatever the model is in."""
     targets = torch.ones(50, dtype=torch.int64)
     share = scores_of(

@@ -37,7 +37,7 @@ def accuracy(model: nn.Module, data) -> float:
     return float((model(inputs).argmax(dim=1) == targets).float().mean())
 
 
-def test_it_learns_within_its_budget_and_leaves_the_users_model_alone(train, model, data) -> None:
+def test_train_private_learns_within_budget(train, model, data) -> None:
     before = flat(model).clone()
     made = train(epsilon=8.0, epochs=10)
     assert torch.equal(flat(model), before)
@@ -53,7 +53,7 @@ def test_it_learns_within_its_budget_and_leaves_the_users_model_alone(train, mod
     ("method", "accountant"),
     [("online", "rdp"), ("auto_s", "rdp"), ("fixed_quantile", "rdp"), ("online", "pld")],
 )
-def test_the_noise_is_what_the_budget_asks_for(train, method, accountant) -> None:
+def test_train_private_noise_matches_budget(train, method, accountant) -> None:
     extra = {"quantile": 0.5} if method == "fixed_quantile" else {}
     whole = {"epsilon": 1.0, "epochs": 4, "batch_size": 400}  # all examples, priced in no time
     made = train(method=method, accountant=accountant, **whole, **extra)
@@ -77,14 +77,14 @@ def test_the_noise_is_what_the_budget_asks_for(train, method, accountant) -> Non
         ("online", {"learning_rate": 0.3, "initial_threshold": 0.6}, {"threshold": 0.6}),
     ],
 )
-def test_a_training_begins_where_it_was_told(train, method, given, begins) -> None:
+def test_train_private_starts_at_given_values(train, method, given, begins) -> None:
     """Also where a method holds the value among its constants."""
     made = train(method=method, batch_size=400, **given)
     for name, value in begins.items():
         assert getattr(made.history, name)[0] == pytest.approx(value, rel=1e-2)
 
 
-def test_nothing_repeats_unless_a_seed_is_given(train, monkeypatch) -> None:
+def test_train_private_only_seeded_repeats(train, monkeypatch) -> None:
     """Not because of the run's name: a name is no secret."""
     monkeypatch.setattr("oso_dp.api.train.uuid4", lambda: UUID(int=1))
     assert not torch.equal(flat(train().model), flat(train().model))
@@ -93,7 +93,7 @@ def test_nothing_repeats_unless_a_seed_is_given(train, monkeypatch) -> None:
     assert not torch.equal(seeded, flat(train(randomness="seeded", seed=2).model))
 
 
-def test_steps_are_those_of_the_method_by_hand(train, model, data) -> None:
+def test_train_private_matches_manual_steps(train, model, data) -> None:
     """FixedThreshold's steps: the clipped gradients of each batch, noised, with momentum."""
     made = train(method="fixed_threshold", threshold=0.7, learning_rate=0.3, **SEEDED)
     nu = made.ledger.releases()[0][0]
@@ -129,7 +129,7 @@ class Pairs(Dataset):
         return self.data[0][index], int(self.data[1][index])
 
 
-def test_data_of_any_form_are_the_same_data(train, data) -> None:
+def test_train_private_data_forms_match(train, data) -> None:
     forms = [data, [*data], TensorDataset(*data), Pairs(data)]
     forms += [tuple(part.numpy() for part in data), (data[0].double(), data[1].to(torch.int32))]
     first, *others = (flat(train(data=form, **SEEDED).model) for form in forms)
@@ -146,12 +146,12 @@ def test_data_of_any_form_are_the_same_data(train, data) -> None:
         ),
     ],
 )
-def test_weights_of_classes_are_float32_and_train(train, loss) -> None:
+def test_train_private_class_weights_accepted(train, loss) -> None:
     made = train(loss=loss, batch_size=400)
     assert (made.status, made.ledger.step_count) == ("finished", 2)
 
 
-def test_microbatches_change_memory_only(train, monkeypatch) -> None:
+def test_microbatch_size_changes_memory_only(train, monkeypatch) -> None:
     longest, call = [], GradientEngine.__call__
 
     def spy(self, flat, inputs, *others):
@@ -164,7 +164,7 @@ def test_microbatches_change_memory_only(train, monkeypatch) -> None:
     torch.testing.assert_close(flat(made.model), flat(train(**SEEDED).model), rtol=1e-4, atol=1e-5)
 
 
-def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:
+def test_train_private_frozen_layers_unchanged(train, model, data) -> None:
     model[0].requires_grad_(False)
     made = train(epsilon=20.0, **SEEDED)
     assert torch.equal(made.model[0].weight, model[0].weight)
@@ -172,7 +172,7 @@ def test_frozen_layers_stay_and_cost_no_noise(train, model, data) -> None:
     assert [p.requires_grad for p in made.model.parameters()] == [False, False, True, True]
 
 
-def test_the_history_is_what_online_did(train) -> None:
+def test_history_matches_online_updates(train) -> None:
     made = train(epochs=5, threshold_rate=0.1, evaluate=lambda m: 0.25, evaluate_every=15)
     history = made.history.arrays()
     assert history["step"].tolist() == list(range(1, 41))
@@ -186,7 +186,7 @@ def test_the_history_is_what_online_did(train) -> None:
     assert len(table) == 40
 
 
-def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> None:
+def test_train_private_ctrl_c_then_resumes(train, capsys) -> None:
     def interrupt(model: nn.Module) -> float:
         signal.raise_signal(signal.SIGINT)
         return 0.0
@@ -216,7 +216,7 @@ def test_ctrl_c_keeps_what_was_paid_for_and_training_goes_on(train, capsys) -> N
     assert rest.history.learning_rate[:6] == whole.history.learning_rate[:6]
 
 
-def test_rest_is_spent_by_named_accountant(train) -> None:
+def test_resume_from_accountant_meets_budget(train) -> None:
     """By another one there would be more noise than the budget asks for, or less."""
     accountant = "pld"
     whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
@@ -225,7 +225,7 @@ def test_rest_is_spent_by_named_accountant(train) -> None:
     assert 1.99 < compute_epsilon([more.ledger], 1e-5, accountant) <= 2.0
 
 
-def test_going_on_takes_the_starting_values_that_were(train) -> None:
+def test_resume_from_keeps_starting_values(train) -> None:
     """A script says the same again; other ones would do nothing."""
     begins = {"method": "fixed_quantile", "quantile": 0.6, "learning_rate": 0.2}
     first = train(batch_size=400, **begins)
@@ -236,7 +236,7 @@ def test_going_on_takes_the_starting_values_that_were(train) -> None:
             train(resume_from=first, batch_size=400, epsilon=4.0, **{**begins, name: 0.3})
 
 
-def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
+def test_resume_from_branches_draw_own_noise(train) -> None:
     first = train(**SEEDED)
     branches = [
         train(resume_from=first, epsilon=9.0, randomness="seeded", seed=seed) for seed in (1, 2, 1)
@@ -247,7 +247,7 @@ def test_no_two_trainings_that_go_on_from_one_share_their_noise(train) -> None:
     assert len({branch.run_id for branch in branches} | {first.run_id}) == 3
 
 
-def test_an_error_of_the_users_says_what_was_released(train) -> None:
+def test_evaluate_error_names_released_steps(train) -> None:
     def evaluate(model: nn.Module) -> float:
         raise KeyError("mistake")
 
@@ -257,21 +257,21 @@ def test_an_error_of_the_users_says_what_was_released(train) -> None:
 
 
 @pytest.mark.parametrize("gave", [None, torch.zeros(2)])
-def test_evaluation_must_be_a_number(train, gave) -> None:
+def test_evaluate_nonnumber_rejected(train, gave) -> None:
     with pytest.raises(OsoError, match=r"evaluate: returned .*; must be a number") as error:
         train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
     assert error.value.__notes__[0].startswith("1 steps were released before this error;")
 
 
 @pytest.mark.parametrize("gave", [math.nan, math.inf])
-def test_an_evaluation_that_is_not_finite_ends_nothing(train, gave: float) -> None:
+def test_evaluate_nonfinite_accepted(train, gave: float) -> None:
     """It is the user's own number: a training diverges by its weights alone."""
     made = train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
     assert made.status == "finished"
     assert made.history.score == pytest.approx([gave, gave], nan_ok=True)
 
 
-def test_diverged_training_keeps_weights(train, model) -> None:
+def test_train_private_diverged_keeps_weights(train, model) -> None:
     made = train(learning_rate=1e38, initial_threshold=1e6)
     assert made.status == "diverged"
     assert torch.equal(flat(made.model), flat(model))
@@ -279,7 +279,7 @@ def test_diverged_training_keeps_weights(train, model) -> None:
     assert 2.99 < made.epsilon <= 3
 
 
-def test_evaluation_is_at_the_end_by_default(train) -> None:
+def test_evaluate_default_runs_at_end(train) -> None:
     """Also where it goes on: its steps are counted from before."""
     usual = {"batch_size": 400, "epsilon": 3.0, "evaluate": lambda model: 0.5}
     first = train(epochs=3, **usual)
@@ -292,7 +292,7 @@ class ToldError(Exception):
     """Stands where a training would begin, with what it was told."""
 
 
-def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
+def test_train_private_options_reach_training(train, search, monkeypatch) -> None:
     """Also in a search: whatever is left out on the way has a default that trains all the same."""
 
     def tell(*told) -> None:
@@ -320,7 +320,7 @@ def test_every_choice_reaches_the_training(train, search, monkeypatch) -> None:
         assert recipe.noise_multiplier == told[0][0].noise_multiplier
 
 
-def test_numbers_of_the_statement(train) -> None:
+def test_statement_numbers_match_training(train) -> None:
     made = train(epochs=1.01)
     statement = made.statement
     assert statement.steps == statement.planned_steps == math.ceil(1.01 * 400 / 50)
@@ -335,7 +335,7 @@ def test_numbers_of_the_statement(train) -> None:
     assert "the seed reveals the noise" in str(train(**SEEDED).statement)
 
 
-def test_whole_numbers_are_starting_values(train, search) -> None:
+def test_resume_from_integer_start_accepted(train, search) -> None:
     """As in a grid's `[0.1, 1]`."""
     best = search(grid={"learning_rate": [1, 2]}, method="online").best
     more = train(resume_from=best, batch_size=400, epsilon=6.0, epochs=1)
@@ -345,7 +345,7 @@ def test_whole_numbers_are_starting_values(train, search) -> None:
     assert (more.history.learning_rate[0], more.statement.method) == (1.0, "fixed_threshold")
 
 
-def test_statement_of_two_trainings_names_both_noises(train) -> None:
+def test_statement_resumed_names_both_noises(train) -> None:
     first = train(method="online", epsilon=2.0)
     made = train(resume_from=first, epsilon=6.0, epochs=1)
     names = [name for name, _ in made.statement.releases]
@@ -359,7 +359,7 @@ def test_statement_of_two_trainings_names_both_noises(train) -> None:
     ) in str(made.statement)
 
 
-def test_resumed_trainings_share_no_stream(train, monkeypatch) -> None:
+def test_resume_from_streams_never_shared(train, monkeypatch) -> None:
     first = [
         train(**SEEDED, epsilon=epsilon, epochs=epochs, batch_size=400)
         for epsilon, epochs in ((1.0, 2), (1.1, 3))
@@ -376,7 +376,7 @@ def test_resumed_trainings_share_no_stream(train, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("examples", "rate"), [(2000, 512 / 2000), (400, 1.0)])
-def test_batch_size_is_512_or_all(train, examples, rate) -> None:
+def test_batch_size_default_512_or_all(train, examples, rate) -> None:
     data = torch.zeros(examples, 6), torch.zeros(examples, dtype=torch.long)
     made = train(data=data, batch_size=None, epochs=0.1)
     assert made.statement.sampling_rate == rate
@@ -413,7 +413,7 @@ def recorded(monkeypatch) -> Recorded:
 
 @pytest.mark.parametrize("purpose", ["sampling", "draws", "score"])
 @pytest.mark.parametrize("count", [1, 3, 5000])
-def test_words_are_the_systems_bytes(recorded, purpose: str, count: int) -> None:
+def test_system_entropy_words_equal_urandom(recorded, purpose: str, count: int) -> None:
     words = get_source("system").words("run", purpose, 1)
     for _ in range(2):
         assert words(count).tolist() == recorded.repeat(count).tolist()
@@ -421,7 +421,7 @@ def test_words_are_the_systems_bytes(recorded, purpose: str, count: int) -> None
 
 
 @pytest.mark.parametrize(("examples", "size"), [(40, 10), (1000, 500), (60_000, 512)])
-def test_batches_follow_from_systems_bytes(recorded, examples: int, size: int) -> None:
+def test_batch_rng_follows_system_bytes(recorded, examples: int, size: int) -> None:
     """And from nothing else: a seed of a few bytes would not do for them."""
     sampling = PoissonSampling.of(size, examples)
     numbers = BatchRNG(get_source("system"), sampling, examples, torch.device("cpu"))

@@ -27,7 +27,7 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda one: f"{one.method} {dict(one.variant)}")
-def test_without_a_method_it_is_the_recommended_default_in_whole(train, monkeypatch, default):
+def test_train_private_without_method_uses_recommended(train, monkeypatch, default):
     """Whichever that is: its method, its starting values and its schedule."""
     monkeypatch.setattr("oso_dp.api.defaults.RECOMMENDED", default)
     made = train(method=None, **SEEDED)
@@ -39,7 +39,7 @@ def test_without_a_method_it_is_the_recommended_default_in_whole(train, monkeypa
     assert made.history == said.history
 
 
-def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
+def test_training_options_defaults_match_train_private() -> None:
     """Two places hold what is usual; a search reads one of them, a single training the other."""
     said = inspect.signature(train_private).parameters
     usual = {one.name: one.default for one in fields(TrainingOptions) if one.name in said}
@@ -49,7 +49,7 @@ def test_a_search_trains_as_one_training_does_where_nothing_is_said() -> None:
         assert usual[name] == said[name].default, name
 
 
-def test_a_schedule_falls_over_all_steps_also_those_of_before(train) -> None:
+def test_schedule_resumed_counts_earlier_steps(train) -> None:
     first = train(epsilon=2.0, schedule="linear", **(SEEDED | {"epochs": 2}))
     other = SEEDED | {"epochs": 2, "seed": 2}
     second = train(resume_from=first, epsilon=8.0, method=None, schedule="linear", **other)
@@ -59,7 +59,7 @@ def test_a_schedule_falls_over_all_steps_also_those_of_before(train) -> None:
     assert rho == pytest.approx([1.0, 0.5, 0.5, 0.25], rel=0.02)
 
 
-def test_the_average_is_what_is_returned_saved_and_gone_on_from(train, model, tmp_path) -> None:
+def test_averaging_matches_manual_average(train, model, tmp_path) -> None:
     """By hand: w_bar <- w_bar + (1 - min(d, (1 + t) / (10 + t))) (w_t - w_bar)."""
     weights = []
     step = Training.take_step
@@ -88,7 +88,7 @@ def test_the_average_is_what_is_returned_saved_and_gone_on_from(train, model, tm
         train(resume_from=saved, epsilon=8.0, averaging=0.0, **further)
 
 
-def test_neither_costs_anything(train) -> None:
+def test_schedule_and_averaging_cost_nothing(train) -> None:
     plain = train(**SEEDED)
     laid = train(schedule="linear", averaging=0.9, **SEEDED)
     assert laid.ledger.to_json() == plain.ledger.to_json()
@@ -115,7 +115,7 @@ GIVEN = {
         if schedule == "constant" or find_method(method).supports_schedule
     ],
 )
-def test_step_is_rate_times_released_gradient(
+def test_take_step_moves_rate_times_gradient(
     method: str, schedule: str, train, monkeypatch
 ) -> None:
     lengths, released = [], []
@@ -158,7 +158,7 @@ def said(bar: progress_bar.ProgressBar, clock, capsys, *steps: tuple[int, float]
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_log_has_a_line_every_ten_seconds(clock, capsys) -> None:
+def test_progress_bar_logs_every_ten_seconds(clock, capsys) -> None:
     bar = progress_bar.ProgressBar(100)
     steps = [(1, 1.0), (2, 9.9), (3, 10.0), (4, 12.0), (5, 19.9), (6, 20.5), (100, 21.0)]
     expected = ["step 3 of 100, 10 s", "step 6 of 100, 20 s", "step 100 of 100, 21 s"]
@@ -167,7 +167,7 @@ def test_a_log_has_a_line_every_ten_seconds(clock, capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_has_a_bar(clock, capsys, monkeypatch) -> None:
+def test_progress_bar_terminal_draws_bar(clock, capsys, monkeypatch) -> None:
     monkeypatch.setattr(progress_bar.sys.stderr, "isatty", lambda: True)
     bar = progress_bar.ProgressBar(4)
     for step, seconds in ((1, 0.1), (2, 0.3), (3, 0.4), (4, 0.45)):
@@ -181,7 +181,7 @@ def test_a_terminal_has_a_bar(clock, capsys, monkeypatch) -> None:
 FOUR_STEPS = {"batch_size": 400, "epochs": 4}
 
 
-def test_model_trained_on_gpu_loads_without(train, model, tmp_path, monkeypatch) -> None:
+def test_load_private_gpu_model_accepted(train, model, tmp_path, monkeypatch) -> None:
     """A file whose tensors say that they were there, as older files do."""
     made = train(**FOUR_STEPS)
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
@@ -195,7 +195,7 @@ def test_model_trained_on_gpu_loads_without(train, model, tmp_path, monkeypatch)
     assert more.ledger.step_count == 8
 
 
-def test_a_score_may_do_what_it_likes_to_its_copy(search) -> None:
+def test_score_changes_leave_model_unchanged(search) -> None:
     def spoil(model: nn.Module) -> float:
         with torch.no_grad():
             for parameter in model.parameters():
@@ -209,14 +209,14 @@ def test_a_score_may_do_what_it_likes_to_its_copy(search) -> None:
         assert all(p.dtype == torch.float32 and p.any() for p in one.parameters())
 
 
-def test_models_of_other_types_are_scored_as_they_are_trained(search, model, data) -> None:
+def test_search_private_bfloat16_model_scored(search, model, data) -> None:
     dtype = torch.bfloat16
     made = search(model=model.to(dtype), validation=data)
     assert 0.3 < made.score < 1.2
     assert {parameter.dtype for parameter in made.best.model.parameters()} == {dtype}
 
 
-def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(train, monkeypatch) -> None:
+def test_ctrl_c_diverging_step_stays_diverged(train, monkeypatch) -> None:
     """There is nothing left that could go on."""
     step = Training.take_step
 
@@ -233,7 +233,7 @@ def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(train, monkeypatch)
         train(resume_from=made, epsilon=4.0, **breaks, **FOUR_STEPS)
 
 
-def test_a_second_ctrl_c_ends_it_at_once_and_says_what_was_released(train, monkeypatch) -> None:
+def test_ctrl_c_twice_raises_with_note(train, monkeypatch) -> None:
     step = Training.take_step
 
     def interrupted(training: Training) -> None:
@@ -252,7 +252,7 @@ def test_a_second_ctrl_c_ends_it_at_once_and_says_what_was_released(train, monke
     assert "all 7 planned steps" in note
 
 
-def test_ctrl_c_that_somebody_ignores_stays_ignored(train) -> None:
+def test_ctrl_c_ignored_stays_ignored(train) -> None:
     """As a shell's script does for what it starts in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -264,19 +264,19 @@ def test_ctrl_c_that_somebody_ignores_stays_ignored(train) -> None:
     assert made.status == "finished"
 
 
-def test_the_rate_of_a_step_that_diverged_is_not_that_of_before(train) -> None:
+def test_history_diverged_step_rate_nan(train) -> None:
     made = train(method="auto_dog", scale=1e38, first_distance=1e30, **FOUR_STEPS)
     assert made.status == "diverged"
     assert math.isnan(made.history.learning_rate[-1])
 
 
-def test_more_steps_than_anybody_prices_are_refused(train) -> None:
+def test_epochs_too_many_rejected(train) -> None:
     for epochs in (1e308, 1e9):
         with pytest.raises(OsoError, match=r"^epochs: .*; must be at most 1e\+09 steps$"):
             train(batch_size=1, epochs=epochs)
 
 
-def test_an_error_in_a_search_says_what_diverged_before_whole(search, data) -> None:
+def test_search_private_error_counts_diverged_whole(search, data) -> None:
     def fail(model: nn.Module) -> float:
         raise RuntimeError("no score")
 

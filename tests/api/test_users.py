@@ -35,7 +35,7 @@ def train(rows, **options):
 
 
 @pytest.mark.parametrize("local", [None, FEDAVG])
-def test_the_budget_is_that_of_batches_of_users(rows, local) -> None:
+def test_users_epsilon_counts_user_batches(rows, local) -> None:
     trained = train(rows, users=IDS, local=local)
     sampling = PoissonSampling(20 / USERS, USER)
     assert trained.ledger.sampling == sampling
@@ -47,7 +47,7 @@ def test_the_budget_is_that_of_batches_of_users(rows, local) -> None:
     assert trained.status == "finished"
 
 
-def test_the_statement_names_the_user_and_tells_nothing_of_rows(rows) -> None:
+def test_statement_users_named_rows_hidden(rows) -> None:
     text = str(train(rows, users=IDS, local=FEDAVG).statement)
     assert "Protected: one user: all rows of the training data with one id." in text
     assert "differ by one user added or removed" in text
@@ -61,7 +61,7 @@ def test_the_statement_names_the_user_and_tells_nothing_of_rows(rows) -> None:
     assert "Each user: the mean gradient of the first 2 of their rows (FedSGD)." in fedsgd
 
 
-def test_delta_is_compared_with_the_number_of_users(rows) -> None:
+def test_statement_delta_compared_with_users(rows) -> None:
     warning = "Delta is not below 1 / 60: publishing one of 60 users"
     assert warning in str(train(rows, users=IDS, delta=1 / 59).statement)
     assert warning not in str(train(rows, users=IDS, delta=1 / 61).statement)
@@ -82,7 +82,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids_may_be_integers_or_texts_of_any_kind(rows, kind) -> None:
+def test_users_id_types_match(rows, kind) -> None:
     expected = train(rows, users=IDS, local=FEDAVG).model.weight
     assert torch.equal(train(rows, users=KINDS[kind](IDS), local=FEDAVG).model.weight, expected)
 
@@ -118,13 +118,13 @@ def test_ids_may_be_integers_or_texts_of_any_kind(rows, kind) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_in_a_line(rows, options, message) -> None:
+def test_users_invalid_options_rejected(rows, options, message) -> None:
     with pytest.raises(OsoError, match=message) as error:
         train(rows, **options)
     assert "\n" not in str(error.value)
 
 
-def test_a_training_of_users_resumes_as_one_of_users_alone(rows, tmp_path) -> None:
+def test_resume_from_users_requires_users(rows, tmp_path) -> None:
     first = train(rows, users=IDS, local=FEDAVG, epsilon=2.0)
     first.save(tmp_path / "model")
     loaded = load_private(tmp_path / "model", nn.Linear(5, 2))
@@ -140,7 +140,7 @@ def test_a_training_of_users_resumes_as_one_of_users_alone(rows, tmp_path) -> No
         train(rows, users=IDS, resume_from=train(rows, epsilon=1.0), threshold=None)
 
 
-def test_a_checkpoint_is_of_the_same_users(rows, tmp_path) -> None:
+def test_checkpoint_other_local_rejected(rows, tmp_path) -> None:
     path = tmp_path / "state"
     options = {"checkpoint": path, "randomness": "system", "seed": None}
     train(rows, users=IDS, local=FEDAVG, **options)
@@ -150,7 +150,7 @@ def test_a_checkpoint_is_of_the_same_users(rows, tmp_path) -> None:
     assert not re.search(rb"(?<![\w.])%d(?![\w.])" % ROWS, path.read_bytes())
 
 
-def test_a_search_over_trainings_of_users_costs_its_budget(rows) -> None:
+def test_search_private_users_meets_budget(rows) -> None:
     grid = {"learning_rate": [0.5, 2.0]}
     options = {
         "epsilon": 4.0, "delta": 1e-3, "epochs": 2, "batch_size": 20, "progress": False,
@@ -165,13 +165,13 @@ def test_a_search_over_trainings_of_users_costs_its_budget(rows) -> None:
         search_private(nn.Linear(5, 2), LOSS, rows, grid, validation=rows, **options)
 
 
-def test_a_data_set_of_pairs_may_have_users_too(rows) -> None:
+def test_users_pair_dataset_matches_arrays(rows) -> None:
     pairs = torch.utils.data.Subset(torch.utils.data.TensorDataset(*rows), range(ROWS))
     expected = train(rows, users=IDS, local=FEDAVG).model.weight
     assert torch.equal(train(pairs, users=IDS, local=FEDAVG).model.weight, expected)
 
 
-def test_whether_a_training_starts_does_not_depend_on_one_users_rows(rows) -> None:
+def test_users_unusable_rows_accepted(rows) -> None:
     """Of rows by index, unusable ones count as absent; a user may have most of the first."""
     inputs = torch.cat([torch.full((90, 5), torch.nan), rows[0]])
     targets = torch.cat([torch.zeros(90, dtype=torch.int64), rows[1]])
@@ -184,7 +184,7 @@ def test_whether_a_training_starts_does_not_depend_on_one_users_rows(rows) -> No
     ("local", "rates"),
     [(FEDAVG, [1.0, 1.0]), (None, [3.0, 2.67]), ({"rows_per_user": 2}, [3, 2.67])],
 )
-def test_without_a_method_several_local_steps_are_averaged(rows, local, rates) -> None:
+def test_local_without_method_sets_rate(rows, local, rates) -> None:
     trained = train(rows, users=IDS, local=local, method=None, threshold=None)
     assert trained.statement.method == "online"
     assert trained.history.learning_rate[:2] == pytest.approx(rates, rel=0.01)

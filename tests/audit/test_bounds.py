@@ -21,7 +21,7 @@ def normal(seed: int, shift: float, count: int, cuts: tuple[float, ...] = (1.0,)
 
 
 @pytest.mark.usefixtures("library")
-def test_separated_scores_give_large_bounds() -> None:
+def test_bounds_separated_scores_exceed_three() -> None:
     inside, outside = [normal(1, 20, 2000, (10.0,))], [normal(2, 0, 2000, (10.0,))]
     plain, gaussian = one_run_bounds(inside, outside, DELTA)
     assert 3.3 < plain < gaussian
@@ -29,7 +29,7 @@ def test_separated_scores_give_large_bounds() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_equal_scores_give_none() -> None:
+def test_bounds_equal_scores_stay_small() -> None:
     """At 95 % confidence, 20 times; and a score that is the same for all."""
     bounds = np.array(
         [
@@ -48,7 +48,7 @@ def test_equal_scores_give_none() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_scores_of_a_mechanism_of_known_epsilon_stay_below_it() -> None:
+def test_bounds_gaussian_scores_stay_below_epsilon() -> None:
     """The Gaussian mechanism of epsilon 1.99 and its likelihood ratio, 20 times."""
     bounds = np.array(
         [
@@ -63,14 +63,14 @@ def test_scores_of_a_mechanism_of_known_epsilon_stay_below_it() -> None:
     assert (bounds.mean(axis=0) > 0.4).all()
 
 
-def test_without_the_library_one_line_says_how_to_get_it(monkeypatch) -> None:
+def test_bounds_without_jax_privacy_raises(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
     monkeypatch.setitem(sys.modules, "jax_privacy.auditing", None)
     with pytest.raises(OsoError, match=r'needs the extra "audit": pip install "oso-dp\[audit\]"'):
         one_run_bounds([normal(1, 0, 9)], [normal(2, 0, 9)], DELTA)
 
 
-def test_who_is_guessed_to_be_present_is_chosen_without_a_look_at_who_is(monkeypatch) -> None:
+def test_bounds_cut_ignores_presence(monkeypatch) -> None:
     cuts: list[float] = []
 
     class Auditor:
@@ -95,7 +95,7 @@ def test_who_is_guessed_to_be_present_is_chosen_without_a_look_at_who_is(monkeyp
 
 @pytest.mark.parametrize("cuts", [(1.0,), (0.5, 1.5), (0.0, 1.0, 2.0)])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_all_looks_together_are_wrong_in_five_of_a_hundred_audits(cuts, count, monkeypatch) -> None:
+def test_bounds_significance_split_across_cuts(cuts, count, monkeypatch) -> None:
     shares: dict[str, list[float]] = {"plain": [], "gaussian": [], "many runs": []}
 
     class Auditor:
@@ -132,7 +132,7 @@ def found(seen: dict[str, np.ndarray], noise: dict[str, float]) -> dict[str, Sco
     return {score.name: score for score in scores(seen, noise, RATE)}
 
 
-def test_the_likelihood_is_that_of_the_sampled_gaussian() -> None:
+def test_scores_likelihood_matches_sampled_gaussian() -> None:
     rng = np.random.default_rng(0)
     seen = {name: rng.normal(0.5, nu, (3, 50)) for name, nu in TWO.items()}
     absent = np.prod([norm.pdf(x, 0, TWO[name]) for name, x in seen.items()], axis=0)
@@ -141,13 +141,13 @@ def test_the_likelihood_is_that_of_the_sampled_gaussian() -> None:
     np.testing.assert_allclose(found(seen, TWO)["likelihood"].values, expected.sum(axis=0))
 
 
-def test_the_likelihood_stays_finite_for_answers_far_out() -> None:
+def test_scores_likelihood_outliers_stay_finite() -> None:
     far = {"gradient": np.array([[1e5, -1e5, 0.0]])}
     assert np.isfinite(found(far, {"gradient": 0.5})["likelihood"].values).all()
 
 
 @pytest.mark.parametrize("fault", ["gradient", "direction", "between steps", "between queries"])
-def test_each_fault_of_the_noise_has_a_score_that_separates(fault: str) -> None:
+def test_scores_noise_faults_separate_canaries(fault: str) -> None:
     rng = np.random.default_rng(0)
     steps, canaries = 6, 400
     noise = {name: rng.normal(0, 1, (steps, canaries)) for name in TWO}

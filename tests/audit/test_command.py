@@ -42,7 +42,7 @@ def oso(monkeypatch):
     return run
 
 
-def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
+def test_oso_audit_expected_verdicts_exit_zero(oso, tmp_path: Path) -> None:
     path = tmp_path / "new" / "audit.csv"
     done, asked = oso(
         [finding(None, 0.5), finding("no_clip", 3.0)], "--faults", "--output", str(path)
@@ -67,7 +67,7 @@ def test_both_directions_as_they_should_be(oso, tmp_path: Path) -> None:
         (finding("no_clip", 1.0), "online, no_clip: NOT SEEN"),
     ],
 )
-def test_wrong_verdict_is_exit_status_1(
+def test_oso_audit_wrong_verdict_exits_one(
     oso, tmp_path: Path, wrong: AuditFinding, line: str
 ) -> None:
     path = tmp_path / "audit.csv"
@@ -77,7 +77,7 @@ def test_wrong_verdict_is_exit_status_1(
     assert len(list(csv.DictReader(path.read_text().splitlines()))) == 2
 
 
-def test_options_reach_the_audit(oso) -> None:
+def test_oso_audit_options_reach_run_audit(oso) -> None:
     done, asked = oso(
         [finding(None, 0.5)],
         *("--method", "online", "--method", "adam_wosm", "--no-faults", "--runs", "7"),
@@ -105,14 +105,14 @@ def test_options_reach_the_audit(oso) -> None:
         (["--model", "tied", "--opacus", "ghost"], "'tied'; must be linear with --opacus"),
     ],
 )
-def test_models_that_cannot_be_audited_are_refused(oso, options, line) -> None:
+def test_oso_audit_unsupported_model_raises(oso, options, line) -> None:
     refused, asked = oso([finding(None, 0.5)], *options)
     assert isinstance(refused.exception, OsoError)
     assert line in str(refused.exception)
     assert asked == {}
 
 
-def test_the_drop_in_for_opacus_has_its_own_methods_and_faults(oso) -> None:
+def test_oso_audit_opacus_selects_own_faults(oso) -> None:
     done, asked = oso([finding(None, 0.5)], "--opacus", "ghost", "--faults")
     assert done.exit_code == 0, done.output
     assert asked["mode"] == "ghost"

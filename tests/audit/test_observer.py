@@ -38,7 +38,7 @@ def watch(name: str, canaries: Canaries, runs: list[str], batch: int) -> Observe
     return observer
 
 
-def test_one_run_shows_who_was_in_each_batch() -> None:
+def test_observer_many_canaries_match_batches() -> None:
     canaries = many_canaries(0)
     observer = watch("online", canaries, ["a"], 1024)
     n = len(canaries.arrays.train_inputs)
@@ -52,7 +52,7 @@ def test_one_run_shows_who_was_in_each_batch() -> None:
             np.testing.assert_allclose(observer.answers()[name][step], expected, atol=1e-3)
 
 
-def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
+def test_observer_moving_threshold_matches_batches() -> None:
     observer = watch("fixed_quantile", lone_canary(True, 8), ["a", "b", "c"], 4)
     mechanism = Mechanism(["a", "b", "c"], 8, 4)
     expected = [
@@ -74,7 +74,7 @@ def test_many_runs_show_it_in_every_answer_as_the_threshold_moves() -> None:
         ("fixed_quantile_per_layer", "clipped_gradient/"),  # the model is its one layer
     ],
 )
-def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
+def test_observer_other_queries_match_batches(name, query) -> None:
     observer = watch(name, lone_canary(True, 8), ["a"], 4)
     mechanism = Mechanism(["a"], 8, 4)
     expected = [[0 in batch_of(mechanism.random_numbers, "a", step + 1)] for step in range(STEPS)]
@@ -82,12 +82,12 @@ def test_other_sums_show_a_canary_as_one_too(name, query) -> None:
     np.testing.assert_allclose(observer.answers()[query], expected, atol=1e-3)
 
 
-def test_a_count_belongs_to_the_canary_only_if_it_is_alone() -> None:
+def test_observer_count_requires_lone_canary() -> None:
     observer = watch("fixed_quantile", many_canaries(0), ["a"], 64)
     assert observer.answers().keys() == {"clipped_gradient"}
 
 
-def test_a_query_of_which_nothing_is_known_is_refused() -> None:
+def test_observer_unknown_query_raises() -> None:
     class Median(ClippedGradient):
         kind = "median"
 
@@ -100,7 +100,7 @@ def test_a_query_of_which_nothing_is_known_is_refused() -> None:
 
 @pytest.mark.parametrize("factor", [0.2, 5.0, 1.001, 0.999])
 @pytest.mark.parametrize("at", [1, 2, 6])
-def test_the_largest_move_of_c_is_seen_up_or_down_and_at_whichever_step(at, factor) -> None:
+def test_observer_records_largest_threshold_move(at, factor) -> None:
     method = SimpleNamespace(name="moving", queries=lambda state: [])
     observer, one = Observer(method, slice(0, 1)), torch.ones(3)
     path = 0.3 * torch.ones(7, 3, dtype=torch.float64)
@@ -134,7 +134,7 @@ def sums_over(canaries: Canaries, rows: np.ndarray, scale: float = 0.0) -> list[
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3])
-def test_a_canary_adds_its_footprint_along_its_direction(many: Canaries, scale: float) -> None:
+def test_canaries_add_footprint_along_direction(many: Canaries, scale: float) -> None:
     rows = np.flatnonzero(many.present)[[5, 80]] + many.columns.start
     gradient, direction, count = sums_over(many, rows, scale)
     for query, total in ((QUERIES[0], gradient), (QUERIES[1], direction)):
@@ -145,12 +145,12 @@ def test_a_canary_adds_its_footprint_along_its_direction(many: Canaries, scale: 
     assert count == 2 * FOOTPRINTS["unclipped_count"](C)
 
 
-def test_no_example_could_do_more(many: Canaries) -> None:
+def test_footprints_equal_sensitivity(many: Canaries) -> None:
     for query in QUERIES:
         assert abs(FOOTPRINTS[query.name](C).item()) == float(query.sensitivity(slice(0, 1)))
 
 
-def test_an_absent_canary_adds_nothing(many: Canaries) -> None:
+def test_canaries_absent_add_nothing(many: Canaries) -> None:
     present = np.arange(many.columns.start + 50)[np.r_[np.ones(96, bool), many.present[:50]]]
     everyone = np.arange(many.columns.start + 50)
     assert len(present) < len(everyone)
@@ -160,14 +160,14 @@ def test_an_absent_canary_adds_nothing(many: Canaries) -> None:
         assert not total.any()
 
 
-def test_ordinary_examples_leave_the_canaries_columns_alone(many: Canaries) -> None:
+def test_canaries_columns_exclude_ordinary_examples(many: Canaries) -> None:
     gradient, _, count = sums_over(many, np.arange(96))
     assert not gradient.view(2, -1)[:, many.columns].any()
     assert gradient.any()
     assert abs(count) < 48  # some are clipped and some are not
 
 
-def test_half_of_the_canaries_are_present_and_the_seed_says_which(many: Canaries) -> None:
+def test_many_canaries_seed_selects_half(many: Canaries) -> None:
     assert len(many.present) == 4000
     assert abs(many.present.mean() - 0.5) < 0.03
     other = many_canaries(1).present

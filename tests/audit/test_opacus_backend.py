@@ -58,7 +58,7 @@ NIGHTLY = pytest.mark.nightly
 @pytest.mark.parametrize(
     "mode", [pytest.param(mode, marks=[NIGHTLY] if mode != "ghost" else []) for mode in MODES]
 )
-def test_a_step_is_as_private_as_nu_says_and_no_more_than_it_must(mode) -> None:
+def test_opacus_backend_bound_stays_below_claim(mode) -> None:
     assert 0.7 / NU < deviations_apart(mode, None) <= 1 / NU
 
 
@@ -72,13 +72,13 @@ def test_a_step_is_as_private_as_nu_says_and_no_more_than_it_must(mode) -> None:
     ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_a_step_with_too_little_noise_is_seen(mode, fault) -> None:
+def test_opacus_backend_insufficient_noise_detected(mode, fault) -> None:
     assert deviations_apart(mode, fault) > 1 / NU
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("library")
-def test_a_threshold_of_norms_that_nobody_sanitized_is_seen() -> None:
+def test_opacus_backend_unsanitized_threshold_detected() -> None:
     def bound(fault: Fault | None) -> tuple[float, float]:
         moves = {}
         with nullcontext() if fault is None else fault.plant():
@@ -96,7 +96,7 @@ def test_a_threshold_of_norms_that_nobody_sanitized_is_seen() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_the_whole_audit_goes_through_opacus() -> None:
+def test_run_one_audit_ghost_mode_holds() -> None:
     finding = run_one_audit("online", None, runs=5, mode="ghost")
     assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
@@ -104,14 +104,14 @@ def test_the_whole_audit_goes_through_opacus() -> None:
     assert (finding.verdict, finding.mode) == ("holds", "ghost")
 
 
-def test_a_method_without_an_engine_is_refused() -> None:
+def test_opacus_backend_unsupported_method_raises() -> None:
     with pytest.raises(
         OsoError, match="method 'adam_wosm' has no Opacus engine; must be one of online"
     ):
         OpacusBackend("ghost")("adam_wosm", 1, 1, 1.0, 1.0, lone_canary(True, 1), ["a"])
 
 
-def test_no_two_runs_of_an_audit_have_one_seed(monkeypatch) -> None:
+def test_opacus_backend_run_seeds_differ(monkeypatch) -> None:
     seeds: list[int] = []
 
     class EnoughError(Exception):

@@ -46,7 +46,7 @@ SEEN_BY_DAY = {
         ),
     ],
 )
-def test_right_code_stays_below_its_claim(method: str) -> None:
+def test_run_one_audit_right_code_holds(method: str) -> None:
     finding = run_one_audit(method, None, runs=60)
     assert finding.one_run_claimed == pytest.approx(EPSILON, rel=1e-3)
     assert finding.many_runs_claimed == pytest.approx(EPSILON, rel=1e-3)
@@ -67,18 +67,18 @@ def test_right_code_stays_below_its_claim(method: str) -> None:
         ),
     ],
 )
-def test_right_code_stays_below_its_claim_for_other_models(model: str) -> None:
+def test_run_one_audit_other_models_hold(model: str) -> None:
     finding = run_one_audit("online", None, runs=5, model=model)
     assert (finding.verdict, finding.model) == ("holds", model)
     assert 0.2 < finding.one_run_gaussian_bound < EPSILON
 
 
-def test_every_model_has_a_fault() -> None:
+def test_faults_cover_all_models() -> None:
     assert {fault.model for fault in FAULTS.values()} == set(MODELS)
 
 
 @pytest.mark.usefixtures("library")
-def test_both_experiments_see_missing_noise() -> None:
+def test_run_one_audit_missing_noise_detected() -> None:
     finding = run_one_audit("fixed_threshold", FAULTS["no_gradient_noise"], runs=60)
     assert finding.one_run_bound > EPSILON
     assert finding.many_runs_bound > EPSILON
@@ -93,7 +93,7 @@ def test_both_experiments_see_missing_noise() -> None:
     ],
     ids=FAULTS,
 )
-def test_each_fault_is_seen(fault) -> None:
+def test_run_one_audit_faults_detected(fault) -> None:
     method = next(name for name in ("online", "fixed_quantile") if fault.query in query_kinds(name))
     # A number cannot tell thousands of canaries apart, so it takes runs with one.
     runs = 60 if fault.query == "unclipped_count" else 5
@@ -102,14 +102,14 @@ def test_each_fault_is_seen(fault) -> None:
     assert finding.as_expected
 
 
-def test_every_fault_concerns_some_private_method() -> None:
+def test_faults_cover_private_method_queries() -> None:
     assert set(private_methods()) == {"online", "fixed_quantile", "adam_wosm", "fixed_threshold"}
     asked = set.union(*(query_kinds(method) for method in private_methods()))
     assert {fault.query for fault in FAULTS.values()} == asked
 
 
 @pytest.mark.usefixtures("library")
-def test_the_audit_goes_through_methods_and_the_faults_that_concern_them(monkeypatch) -> None:
+def test_run_audit_selects_relevant_faults(monkeypatch) -> None:
     monkeypatch.setattr(audit_module, "run_one_audit", lambda *asked: asked)
     gradient, count = FAULTS["no_gradient_noise"], FAULTS["no_count_noise"]
     methods = ["online", "fixed_quantile"]
@@ -146,7 +146,7 @@ class Pool(ThreadPoolExecutor):
 
 
 @pytest.mark.usefixtures("library")
-def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
+def test_run_audit_two_workers_equal_one(monkeypatch) -> None:
     def numbers(workers: int) -> list[AuditFinding]:
         found = run_audit(
             ["adam_wosm"], [FAULTS["no_clip"]], runs=5, faulty_runs=4, workers=workers
@@ -159,7 +159,7 @@ def test_two_workers_find_the_same_in_the_same_order(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_what_cannot_be_audited_is_refused() -> None:
+def test_run_audit_unsupported_method_raises() -> None:
     with pytest.raises(OsoError, match="method 'no_dp' is not private"):
         next(run_audit(["online", "no_dp"]))
     with pytest.raises(OsoError, match="method: 'nothing'"):
@@ -178,7 +178,9 @@ def test_what_cannot_be_audited_is_refused() -> None:
         ("no_clip", 1.1, 1.1, 0.0, "seen"),
     ],
 )
-def test_bounds_are_compared_with_own_claims(fault, one_run, gaussian, many_runs, verdict) -> None:
+def test_audit_finding_verdict_uses_own_claims(
+    fault, one_run, gaussian, many_runs, verdict
+) -> None:
     finding = AuditFinding(
         "online", fault, DELTA, 1.0, one_run, gaussian, 3.0, many_runs, 1, 1, 1, 1, 1
     )
@@ -187,7 +189,7 @@ def test_bounds_are_compared_with_own_claims(fault, one_run, gaussian, many_runs
 
 
 @pytest.mark.parametrize("scene", [ONE_RUN, MANY_RUNS])
-def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_against(scene) -> None:
+def test_noise_multiplier_delta_below_gaussian(scene) -> None:
     event = dp_accounting.PoissonSampledDpEvent(
         scene.sampling.rate, dp_accounting.GaussianDpEvent(noise_multiplier(scene))
     )
@@ -201,7 +203,7 @@ def test_the_claimed_mechanism_is_more_private_than_the_gaussian_it_is_held_agai
 
 
 @pytest.mark.parametrize("shape", [(7, 4), (1, 90)])
-def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypatch) -> None:
+def test_run_one_audit_fields_match_experiments(shape, monkeypatch) -> None:
     inside, outside = ([Score("made up", np.zeros(size), (0.5,))] for size in shape)
     asked = []
 
@@ -225,7 +227,7 @@ def test_each_number_of_a_finding_is_that_of_its_own_experiment(shape, monkeypat
     assert asked == [("one run", inside, outside, DELTA), ("many runs", outside, inside, DELTA)]
 
 
-def test_no_two_runs_of_an_audit_have_one_name() -> None:
+def test_many_runs_run_ids_differ() -> None:
     names: list[str] = []
 
     def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
@@ -240,7 +242,7 @@ def test_no_two_runs_of_an_audit_have_one_name() -> None:
 
 
 @pytest.mark.parametrize("experiment", ["one run", "many runs"])
-def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment) -> None:
+def test_experiments_likelihood_matches_sampling_rate(experiment) -> None:
     rng, scene = np.random.default_rng(0), ONE_RUN if experiment == "one run" else MANY_RUNS
     given: list[np.ndarray] = []
 
@@ -265,7 +267,7 @@ def test_a_canarys_likelihood_is_that_of_its_own_experiments_sampling(experiment
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("spoilt", [0, 700])
-def test_one_answer_that_is_no_number_ends_an_audit(spoilt: int) -> None:
+def test_many_runs_nan_answer_raises(spoilt: int) -> None:
     def train(method, batch_size, steps, nu, rate, canaries, run_ids) -> Transcript:
         answers = np.zeros((steps, len(run_ids)))
         names = [int(name.rsplit("/", 1)[1]) for name in run_ids]

@@ -80,7 +80,7 @@ def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("model", KNOWN)
-def test_without_noise_and_clip_everyone_does_what_sgd_does(model) -> None:
+def test_competitors_without_privacy_match_sgd(model) -> None:
     data = make_data(find_workload(model), SIZE)
     wanted = updates("sgd", model, data, steps=2)  # the second has momentum
     assert distance(wanted[1], 2 * wanted[0]) > 0.1
@@ -106,7 +106,7 @@ def test_without_noise_and_clip_everyone_does_what_sgd_does(model) -> None:
             assert distance(found, sgd) < 1e-4, name
 
 
-def test_everyone_clips_each_example_by_itself() -> None:
+def test_competitors_clip_per_example() -> None:
     data = make_data(find_workload("bag_of_words"), SIZE)
     model = fresh_model(Setting("sgd", "bag_of_words"))
     gradients = []
@@ -124,7 +124,7 @@ def test_everyone_clips_each_example_by_itself() -> None:
         assert distance(found, wanted) < 1e-4, name
 
 
-def test_everyone_adds_as_much_noise() -> None:
+def test_competitors_add_equal_noise() -> None:
     """nu C / B in each coordinate; Online's gradient has 1 % more, for its other query."""
     data = make_data(find_workload("bag_of_words"), SIZE)
     for name in PRIVATE:
@@ -148,7 +148,7 @@ def bench(tmp_path_factory) -> tuple[int, Path]:
 
 
 @pytest.mark.nightly
-def test_bench_measures_and_has_rows_for_what_it_skips(bench) -> None:
+def test_bench_measures_and_reports_skipped(bench) -> None:
     status, folder = bench
     assert status == 0
     with (folder / "cpu.csv").open(newline="") as file:
@@ -170,7 +170,7 @@ def test_bench_measures_and_has_rows_for_what_it_skips(bench) -> None:
     assert not any(float(skipped[column] or 0) for column in MEASURED)
 
 
-def test_a_worker_says_why_it_cannot(tmp_path, monkeypatch) -> None:
+def test_worker_reports_reason_for_failure(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)  # as if it were not installed
     monkeypatch.setattr(worker, "_use_threads", lambda threads: None)
     save_data(make_data(find_workload("bag_of_words"), 4), tmp_path)
@@ -200,7 +200,7 @@ def test_a_worker_says_why_it_cannot(tmp_path, monkeypatch) -> None:
         ("--read {csv}", "config.csv: not a table of benchmark results"),
     ],
 )
-def test_bad_values_are_refused_in_one_line(arguments, named, tmp_path, capsys) -> None:
+def test_bench_invalid_options_rejected(arguments, named, tmp_path, capsys) -> None:
     other = tmp_path / "config.csv"
     other.write_text("a,b\n1,2\n")
     status = main([*arguments.format(csv=other).split(), "--output", str(tmp_path / "out")])

@@ -42,13 +42,13 @@ def regrets(benchmark, rows) -> dict[str, tuple[float, int]]:
     return {name: (float(mean), int(cells)) for name, mean, _, cells, *_ in lines}
 
 
-def test_the_default_lost_least_where_it_was_chosen(benchmark, rows) -> None:
+def test_default_choice_has_lowest_regret(benchmark, rows) -> None:
     of_all = regrets(benchmark, rows)
     whole = {name: mean for name, (mean, cells) in of_all.items() if cells == 36}
     assert min(whole, key=whole.get) == CHOSEN
 
 
-def test_what_was_measured_is_what_is_used(benchmark) -> None:
+def test_recommended_equals_measured_candidate(benchmark) -> None:
     options = benchmark.CANDIDATES[CHOSEN](1000)
     rates = {options.pop("threshold_rate"), options.pop("learning_rate_rate")}
     assert rates == {2.5e-3}  # Online's own
@@ -56,7 +56,7 @@ def test_what_was_measured_is_what_is_used(benchmark) -> None:
     assert options == {"method": method, **variant, **RECOMMENDED.point, **RECOMMENDED.constants}
 
 
-def test_the_page_has_the_benchmarks_numbers(benchmark, rows) -> None:
+def test_page_numbers_match_benchmark(benchmark, rows) -> None:
     page = (REPO / "docs/user/choosing_a_method.md").read_text(encoding="utf-8")
     section = page.partition("## The default of `train_private`")[2].partition("\n## ")[0]
     of_all = regrets(benchmark, rows)
@@ -77,7 +77,7 @@ def test_the_page_has_the_benchmarks_numbers(benchmark, rows) -> None:
             assert numbers == pytest.approx([rival.gain, rival.low, rival.high], abs=0.051)
 
 
-def test_the_page_has_the_gain_of_each_length(rows) -> None:
+def test_page_gains_by_length_match_benchmark(rows) -> None:
     page = (REPO / "docs/user/choosing_a_method.md").read_text(encoding="utf-8")
     page = " ".join(page.replace("−", "-").split())  # a line may end anywhere in a sentence
     judged = rows["judge"][rows["judge"].epsilon == 3]

@@ -22,7 +22,7 @@ def a_row(name: str, runs: int, seconds: float, model: str = "cnn") -> Row:
     return row
 
 
-def test_estimate_takes_each_methods_fastest_r_and_no_guess() -> None:
+def test_device_hours_uses_fastest_run_count() -> None:
     methods = ["online", "fixed_threshold", "fixed_quantile", "adam_wosm"]
     rows = [a_row(name, runs, 3600 / runs) for name in methods for runs in (1, 8)]
     assert device_hours(rows, "cnn") == pytest.approx(6_040 * 1172 / 8)
@@ -55,7 +55,7 @@ class FakeChild:
         return 80.0
 
 
-def test_all_take_turns_until_their_time_is_up() -> None:
+def test_take_turns_interleaves_until_time_up() -> None:
     turns: list[str] = []
     lengths = {"fast": 0.25, "medium": 2.0, "slow": 100.0}
     children = [FakeChild(name, length, turns) for name, length in lengths.items()]
@@ -67,7 +67,7 @@ def test_all_take_turns_until_their_time_is_up() -> None:
     assert places[-1] > len(turns) / 2  # not all of its steps at the beginning
 
 
-def test_runs_share_a_step_and_its_memory_is_theirs_together() -> None:
+def test_fill_in_divides_step_by_runs() -> None:
     row = a_row("online", 8, 1.0)
     child = FakeChild("online", 1.0, [])
     child.seconds = [8.0, 16.0, 32.0]
@@ -86,14 +86,14 @@ def module(repo, monkeypatch):
     return step_times
 
 
-def test_the_interval_is_student_s_in_logarithms(module) -> None:
+def test_interval_matches_student_t(module) -> None:
     ratio, low, high = module.interval([math.log(1.0), math.log(1.2), math.log(1.44)])
     assert ratio == pytest.approx(1.2, rel=1e-3)
     half = 4.3027 * math.log(1.2) / math.sqrt(3)
     assert (low, high) == pytest.approx((ratio / math.exp(half), ratio * math.exp(half)), rel=1e-3)
 
 
-def test_a_row_is_what_the_report_reads(module, tmp_path, monkeypatch) -> None:
+def test_step_times_rows_readable_by_report(module, tmp_path, monkeypatch) -> None:
     usual = module.WORKLOADS["bag_of_words"]
     small = replace(usual, dataset="no_such_data", known_examples=700, tested=100)
     row = module.measure(small, threads=1, turns=3, seconds=0.05)

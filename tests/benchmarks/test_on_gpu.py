@@ -40,7 +40,7 @@ def on_gpu(repo, tmp_path_factory):
 
 
 @pytest.mark.nightly
-def test_rows_on_cpu_train_the_plan(on_gpu, tmp_path) -> None:
+def test_on_gpu_rows_train_plan(on_gpu, tmp_path) -> None:
     packed = on_gpu("--pack")
     assert packed.returncode == 0, packed.stderr
     assert "glyphs: " in packed.stdout
@@ -59,7 +59,7 @@ def test_rows_on_cpu_train_the_plan(on_gpu, tmp_path) -> None:
 
 
 @pytest.mark.nightly
-def test_measure_on_cpu_tests_times_profiles_and_trains(on_gpu, tmp_path) -> None:
+def test_on_gpu_measure_writes_all_outputs(on_gpu, tmp_path) -> None:
     assert on_gpu("--pack").returncode == 0
     out = tmp_path / "out"
     arguments = (
@@ -85,7 +85,7 @@ def test_measure_on_cpu_tests_times_profiles_and_trains(on_gpu, tmp_path) -> Non
     assert len([*out.iterdir()]) <= 8  # that come back
 
 
-def test_a_call_ends_within_its_seconds(tmp_path, on_gpu_module) -> None:
+def test_on_gpu_call_stops_after_limit(tmp_path, on_gpu_module) -> None:
     call = [sys.executable, "-c", "import time; print('began', flush=True); time.sleep(60)"]
     with open(tmp_path / "log", "w") as log:
         assert on_gpu_module._call(call, 2, log, dict(os.environ)) == "stopped after 2 s"
@@ -103,12 +103,12 @@ def on_gpu_module(repo, monkeypatch):
     ("spans", "length"),
     [([], 0), ([(0, 2), (1, 3)], 3), ([(5, 6), (0, 2)], 3), ([(0, 9), (1, 2), (3, 4)], 9)],
 )
-def test_busy_time_is_the_length_of_a_union(repo, monkeypatch, spans, length) -> None:
+def test_merged_length_equals_union(repo, monkeypatch, spans, length) -> None:
     monkeypatch.syspath_prepend(str(repo / "benchmarks"))
     assert importlib.import_module("profile_steps").merged_length(spans) == length
 
 
-def test_pack_of_changed_code_is_refused(on_gpu, tmp_path) -> None:
+def test_on_gpu_pack_changed_code_rejected(on_gpu, tmp_path) -> None:
     (on_gpu.clone / "src/oso_dp/changed.py").write_text("")
     refused = on_gpu("--pack", "--folder", str(tmp_path / "pack"))
     assert refused.returncode == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 REPO = Path(__file__).parents[2]
 
 
-def test_rows_of_a_case_have_times_and_reasons(tmp_path: Path) -> None:
+def test_practitioner_rows_have_times_or_reasons(tmp_path: Path) -> None:
     names = ["sgd", "opacus_hooks", "fixed_threshold", "online_seeded"]
     done = subprocess.run(
         [
@@ -33,7 +33,7 @@ def test_rows_of_a_case_have_times_and_reasons(tmp_path: Path) -> None:
     assert float(rows[0]["times_sgd"]) == 1.0
 
 
-def test_an_unknown_case_is_one_line() -> None:
+def test_practitioner_unknown_case_rejected() -> None:
     done = subprocess.run(
         [sys.executable, "benchmarks/practitioner", "mlpp"],
         cwd=REPO,

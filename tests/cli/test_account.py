@@ -24,7 +24,7 @@ def store(collected) -> Path:
     return collected / "store"
 
 
-def test_the_stored_ledgers_are_within_the_budget(store, oso) -> None:
+def test_account_trained_store_within_budget(store, oso) -> None:
     status, output, error = oso(
         "account", store, "--plan", "plan.json", "--output", "accounting.csv"
     )
@@ -36,7 +36,7 @@ def test_the_stored_ledgers_are_within_the_budget(store, oso) -> None:
     assert row["pld"] == pytest.approx(row["prv"], rel=0.02)
 
 
-def test_every_plan_that_is_named_counts(store, oso) -> None:
+def test_account_several_plans_all_checked(store, oso) -> None:
     plan = read_plan(Path("plan.json"))
     points = [run.point for run in plan.cohorts[0].runs]
     others = tuple(cohort.with_runs(points, [7]) for cohort in plan.cohorts)
@@ -52,7 +52,7 @@ def test_every_plan_that_is_named_counts(store, oso) -> None:
 
 
 @pytest.mark.parametrize(("spent", "said"), [(2.99996, "3.0000"), (3.00001, "3.0001")])
-def test_what_was_spent_is_never_said_to_be_less(spent, said, store, oso, monkeypatch) -> None:
+def test_account_printed_epsilon_rounded_up(spent, said, store, oso, monkeypatch) -> None:
     for module in ("analysis.accounts", "accounting.search_accounting.base"):
         monkeypatch.setattr(f"oso_dp.{module}.compute_epsilon", lambda *_: spent)
     status, output, _ = oso("account", store, "--plan", "plan.json")
@@ -72,7 +72,7 @@ def test_account_prints_delta_unrounded(odd, oso, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_what_is_collected_is_held_against_its_plan(named, collected, oso) -> None:
+def test_collect_row_differing_from_plan_rejected(named, collected, oso) -> None:
     path, store = Path("part/runs.parquet"), Path("new")
     write_table(path, "runs", pd.read_parquet(path).assign(**dict.fromkeys(OPTIONS), seed=3))
     plan = read_plan(Path("plan.json"))
@@ -101,7 +101,7 @@ def spoil(store, change) -> None:
     write_table(path, "runs", runs)
 
 
-def test_a_grid_above_its_budget_fails(store, oso) -> None:
+def test_account_grid_above_budget_fails(store, oso) -> None:
     def less_noise(ledger: Ledger) -> Ledger:
         steps = [
             (tuple(SumQuery(q.name, 0.9 * q.noise_multiplier) for q in queries), count)
@@ -120,7 +120,7 @@ def test_a_grid_above_its_budget_fails(store, oso) -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("command", ["account", "summary"])
-def test_whichever_grid_is_above_its_budget_is_named(command, at, tmp_path, oso) -> None:
+def test_account_summary_grid_above_budget_named(command, at, tmp_path, oso) -> None:
     store = Store()
     for place in range(3):
         less = {"noise_multiplier": 5.0} if place == at else {}
@@ -131,7 +131,7 @@ def test_whichever_grid_is_above_its_budget_is_named(command, at, tmp_path, oso)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_whichever_grid_is_unclear_is_named(at: int, tmp_path, oso) -> None:
+def test_account_unclear_run_count_rejected(at: int, tmp_path, oso) -> None:
     store = Store()
     for place in range(3):
         two = Search(PoissonSampling(1.0), 600, 2).noise_multiplier(3.0 + place, 1e-5)
@@ -142,7 +142,7 @@ def test_whichever_grid_is_unclear_is_named(at: int, tmp_path, oso) -> None:
     assert f"glyphs.online.k9.eps{3 + at}: its rows do not say how many runs" in error
 
 
-def test_every_data_set_that_is_not_public_has_its_statement(tmp_path, oso) -> None:
+def test_account_private_datasets_print_statements(tmp_path, oso) -> None:
     store = Store()
     own_data(store, 5, "visits")
     store.runs = [row for row in store.runs if row["dataset"] == "visits"]
@@ -157,7 +157,7 @@ def test_every_data_set_that_is_not_public_has_its_statement(tmp_path, oso) -> N
 
 
 @pytest.mark.parametrize("spoiled", [0.5, 0.9])
-def test_search_above_budget_is_not_collected(spoiled, tmp_path, oso) -> None:
+def test_collect_search_above_budget_rejected(spoiled, tmp_path, oso) -> None:
     parts = []
     for momentum in (0.5, 0.9):
         store = Store()

@@ -33,7 +33,7 @@ def price(oso, *arguments):
     return json.loads(output)
 
 
-def test_json_has_the_promised_keys(oso) -> None:
+def test_calibrate_json_has_documented_keys(oso) -> None:
     found = price(oso, "--epsilon", 3, *MNIST, "--runs", 81)
     assert found.pop("noise_multiplier") == pytest.approx(3.994, abs=0.001)
     assert found == {
@@ -47,7 +47,7 @@ def test_json_has_the_promised_keys(oso) -> None:
     }
 
 
-def test_a_price_by_rdp_loads_nothing_heavy() -> None:
+def test_calibrate_rdp_skips_heavy_imports() -> None:
     code = (
         "import sys; sys.argv = ['oso', 'calibrate', '--epsilon', '3', '--examples', '60000'];"
         "from oso_dp.cli import main\n"
@@ -88,7 +88,7 @@ def place(priced, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_from_a_plan_to_a_report(place, oso) -> None:
+def test_linear_scaling_plan_to_report_succeeds(place, oso) -> None:
     status, output, error = oso("plan", "--config", "study.yaml", "--output", "plan.json")
     assert status == 0, error
     assert "6 private runs in 3 cohorts" in output
@@ -130,7 +130,7 @@ def test_from_a_plan_to_a_report(place, oso) -> None:
     assert re.search(r"\| Online, linear scaling \| 2 \| 3 \|", accounts)
 
 
-def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
+def test_calibrate_linear_scaling_prints_trials(oso) -> None:
     status, output, error = oso("calibrate", "--epsilon", 3, *SIZE, *SCALED)
     assert status == 0, error
     assert output.splitlines() == [
@@ -142,7 +142,7 @@ def test_the_noise_of_the_final_run_and_of_the_trials(oso) -> None:
 
 
 @pytest.mark.parametrize(("delta", "accountant"), [(1e-8, "rdp"), (1e-3, "pld")])
-def test_trials_and_final_run_are_priced_alike(delta, accountant, oso) -> None:
+def test_calibrate_linear_scaling_matches_search(delta, accountant, oso) -> None:
     asked = ("--epsilon", 3, "--delta", delta, "--accountant", accountant, "--json")
     small = ("--examples", 6000, "--batch-size", 6000, "--epochs", 3, "--runs", 2)
     status, output, error = oso("calibrate", *small, *SCALED, *asked)
@@ -200,7 +200,7 @@ def asked(monkeypatch) -> list[tuple]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("other", OTHERS, ids=str)
-def test_the_search_that_is_named_is_asked_about(oso, asked, command, other) -> None:
+def test_calibrate_epsilon_options_reach_search(oso, asked, command, other) -> None:
     facts = USUAL | other
     status, said, error = oso(command, COMMANDS[command], *options(facts), "--json")
     assert status == 0, error
@@ -217,7 +217,7 @@ def test_the_search_that_is_named_is_asked_about(oso, asked, command, other) -> 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("ratio", [2.0, 30.0])
-def test_the_ratio_of_a_split_is_the_one_that_is_asked_for(oso, asked, command, ratio) -> None:
+def test_calibrate_epsilon_query_noise_ratio_applied(oso, asked, command, ratio) -> None:
     call = (command, COMMANDS[command], *options(USUAL), "--show-noise-split", "--json")
     found = json.loads(oso(*call, "--query-noise-ratio", ratio)[1])
     assert found["query_noise_multiplier"] == pytest.approx(ratio * found["noise_multiplier"])
@@ -246,7 +246,7 @@ def numbers(text: str) -> list[float]:
     ids=["composition", "stopping", "scaled"],
 )
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -> None:
+def test_print_answer_sentence_equals_json_numbers(capsys, more, accountant: str) -> None:
     entry = {"noise_multiplier": 1.75, "epsilon": 1.23, "delta": 3e-7, "runs": 7, "steps": 50}
     entry |= {
         "sampling_rate": 0.05125,
@@ -265,7 +265,7 @@ def test_a_sentence_has_the_numbers_of_its_json(capsys, more, accountant: str) -
     ]
 
 
-def test_a_sentence_says_no_promise_smaller_and_no_noise_less(capsys) -> None:
+def test_print_answer_epsilon_noise_rounded_up(capsys) -> None:
     trials = [{"epsilon": 0.12301, "noise_multiplier": 9.75001}]
     entry = {"noise_multiplier": 1.75001, "epsilon": 1.23401, "delta": 1.4e-5, "runs": 7}
     entry |= {"steps": 50, "sampling_rate": 512 / 60_000_000, "accountant": "rdp"}
@@ -282,7 +282,7 @@ def _text(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
+def test_print_study_rows_equal_grids(capsys) -> None:
     entries = [
         {
             "dataset": f"data{n}",
@@ -311,7 +311,7 @@ def test_a_studys_table_has_each_grid_in_its_own_line(capsys) -> None:
     assert last == "delta 3e-07, pld, composition"
 
 
-def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatch) -> None:
+def test_calibrate_study_options_reach_grids(oso, repo, monkeypatch) -> None:
     asked = []
 
     def grids(study, *facts):
@@ -337,7 +337,7 @@ def test_a_studys_grids_are_asked_about_as_the_options_say(oso, repo, monkeypatc
         assert asked.pop() == expected
 
 
-def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
+def test_calibrate_study_entries_equal_grids(repo, monkeypatch) -> None:
     study = load_config(repo / "config/ci/smoke.yaml")
     search = Search(PoissonSampling(0.1), 20, 7)
 
@@ -360,7 +360,7 @@ def test_a_studys_entry_is_its_grids(repo, monkeypatch) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("delta", [1.9e-4, 2.1e-4])
 @pytest.mark.parametrize("how", [[], ["--json"]], ids=["words", "json"])
-def test_a_delta_that_promises_nothing_is_said_to(oso, asked, command, delta, how) -> None:
+def test_calibrate_epsilon_large_delta_warns(oso, asked, command, delta, how) -> None:
     call = (command, COMMANDS[command], *options(USUAL | {"delta": delta}), *how)
     _, answer, beside = oso(*call)
     assert ("1 / 5000:" in beside) == (delta > 1 / 5000)

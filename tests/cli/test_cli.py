@@ -27,7 +27,7 @@ def train(oso, *other: object):
     return oso("train", "--plan", "plan.json", *where, *other)
 
 
-def test_from_plan_to_store(oso, study) -> None:
+def test_train_part_collected_into_store(oso, study) -> None:
     assert train(oso)[0] == 0
     status, output, _ = oso("collect", "part", "--store", "store")
     assert (status, output) == (0, "store: 2 runs, 12 evaluations\n")
@@ -41,7 +41,7 @@ def test_from_plan_to_store(oso, study) -> None:
     assert "page.html" in output
 
 
-def test_a_part_has_one_writer(oso, study) -> None:
+def test_train_locked_part_rejected(oso, study) -> None:
     (study / "part").mkdir()
     with FileLock(study / "part/.lock"):
         refused(train(oso), "--output: part; another job writes to it; wait for it")
@@ -50,7 +50,7 @@ def test_a_part_has_one_writer(oso, study) -> None:
     assert train(oso)[0] == 0
 
 
-def test_missing_store_is_refused_unless_allowed(oso, collected) -> None:
+def test_train_missing_store_rejected_unless_allowed(oso, collected) -> None:
     (collected / "empty").mkdir()
     for name in ("stroe", "empty"):
         refused(
@@ -80,14 +80,14 @@ def test_missing_store_is_refused_unless_allowed(oso, collected) -> None:
         (["train", "--output", "plan.json/part"], ["plan.json"]),
     ],
 )
-def test_train_refuses(oso, study, arguments, parts) -> None:
+def test_train_invalid_argument_rejected(oso, study, arguments, parts) -> None:
     before = (study / "plan.json").read_bytes()
     refused(train(oso, *arguments[1:]), *parts)
     assert (study / "plan.json").read_bytes() == before
     assert not (study / "part" / "runs.parquet").exists()
 
 
-def test_the_data_folder_from_the_environment(oso, tmp_path, monkeypatch) -> None:
+def test_data_environment_folder_used(oso, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("OSO_DATA_DIR", str(tmp_path / "elsewhere"))
     refused(oso("data", "mnist", "--output", tmp_path / "x.npz"), "elsewhere")
     refused(
@@ -96,7 +96,7 @@ def test_the_data_folder_from_the_environment(oso, tmp_path, monkeypatch) -> Non
     )
 
 
-def test_as_a_process() -> None:
+def test_oso_process_missing_config_rejected() -> None:
     code = "import sys, oso_dp.cli.commands; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_as_a_process() -> None:
 
 
 @pytest.mark.parametrize("there", ["reports/index.html", "reports/figures/mine.png"])
-def test_a_report_does_not_replace_what_it_did_not_write(oso, tmp_path, monkeypatch, there) -> None:
+def test_report_into_foreign_folder_rejected(oso, tmp_path, monkeypatch, there) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / there).parent.mkdir(parents=True)
     (tmp_path / there).write_text("mine")
@@ -142,7 +142,7 @@ def train_shard(oso, shard: int, cohort: str = COHORT):
     return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
 
 
-def test_each_shard_is_trained_by_its_number(oso, portions) -> None:
+def test_train_shard_number_selects_runs(oso, portions) -> None:
     plan, asked = portions
     for name in (COHORT, "glyphs.no_dp.k2.nonprivate"):
         runs = plan.cohort(name).runs
@@ -154,7 +154,7 @@ def test_each_shard_is_trained_by_its_number(oso, portions) -> None:
     refused(train_shard(oso, 2), "--shard: 2; must be 0 to 1 for glyphs.online.k2.eps3")
 
 
-def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> None:
+def test_train_part_of_other_shard_rejected(oso, portions) -> None:
     plan, asked = portions
     cohort = plan.cohort(COHORT)
     for shard, run in enumerate(cohort.runs):
@@ -168,7 +168,7 @@ def test_a_part_with_another_shards_runs_is_not_written_over(oso, portions) -> N
         assert f"has 1 runs that this job does not resume (the first is {other.run_id})" in error
 
 
-def test_a_store_whose_change_is_on_its_way_is_no_part(oso, portions) -> None:
+def test_train_output_pending_store_rejected(oso, portions) -> None:
     Path("part0/.pending").mkdir(parents=True)
     status, _, error = train_shard(oso, 0)
     assert (status, portions[1]) == (2, [])
@@ -192,14 +192,14 @@ def refuse(word: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_answer_is_json(oso, repo, monkeypatch, name) -> None:
+def test_calibrate_epsilon_json_parses(oso, repo, monkeypatch, name) -> None:
     monkeypatch.chdir(repo)
     status, output, error = oso(*EVERY[name], "--json")
     assert (status, error) == (0, "")
     assert json.loads(output, parse_constant=refuse)
 
 
-def test_what_is_not_finite_is_null(capsys) -> None:
+def test_json_text_nonfinite_becomes_null(capsys) -> None:
     text = json_text({"a": [math.nan, (math.inf, 1.5)], "b": -math.inf, "c": "NaN"})
     assert json.loads(text, parse_constant=refuse) == {
         "a": [None, [None, 1.5]],

@@ -60,7 +60,7 @@ def train(oso, cohort):
     return oso("train", "--plan", "plan.json", "--cohort", cohort, *where)
 
 
-def test_protected_data_are_prepared_for_their_owner_alone(oso, offer, place) -> None:
+def test_data_private_output_restricted_to_owner(oso, offer, place) -> None:
     assert prepare(oso)[0] == 0
     assert stat.S_IMODE((place / "data.npz").stat().st_mode) == 0o600
     assert oso("data", "glyphs", "--output", "glyphs.npz")[0] == 0
@@ -69,7 +69,7 @@ def test_protected_data_are_prepared_for_their_owner_alone(oso, offer, place) ->
     assert modes[0] == modes[1]
 
 
-def test_from_ten_lines_to_the_report(oso, place) -> None:
+def test_user_dataset_plan_to_report_succeeds(oso, place) -> None:
     assert len(STUDY.splitlines()) <= 13
     said = planned(oso)
     assert "patients, version 1: (8, 1e-05)-differential privacy" in said
@@ -114,14 +114,14 @@ def test_from_ten_lines_to_the_report(oso, place) -> None:
         ),
     ],
 )
-def test_untrainable_data_set_is_not_prepared(offer, oso, place, declared, message) -> None:
+def test_data_untrainable_dataset_rejected(offer, oso, place, declared, message) -> None:
     offer(**declared)
     refused(prepare(oso), message)
     assert not (place / "data.npz").exists()
 
 
 @pytest.mark.parametrize("declared", [{"version": "'2'"}, {"examples": "50"}, {"public": "True"}])
-def test_data_set_changed_since_plan_is_refused(offer, oso, place, declared) -> None:
+def test_train_dataset_changed_since_plan_rejected(offer, oso, place, declared) -> None:
     planned(oso)
     assert prepare(oso)[0] == 0
     offer(**declared)
@@ -129,7 +129,7 @@ def test_data_set_changed_since_plan_is_refused(offer, oso, place, declared) -> 
     assert not (place / "parts").exists() or not list(place.rglob("runs.parquet"))
 
 
-def test_a_finished_job_is_not_trained_again(oso, place) -> None:
+def test_train_finished_job_not_repeated(oso, place) -> None:
     """Nor are the runs whose rows are there without the job's own record."""
     planned(oso)
     assert prepare(oso)[0] == 0
@@ -143,7 +143,7 @@ def test_a_finished_job_is_not_trained_again(oso, place) -> None:
     assert (runs.parent / "evaluations.parquet").read_bytes() == before
 
 
-def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, oso, place) -> None:
+def test_train_random_frozen_weights_rejected(offer, oso, place) -> None:
     layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
     offer(model=f"lambda: {layers}")
     planned(oso)
@@ -151,7 +151,7 @@ def test_weights_that_are_not_trained_have_to_be_the_same_in_every_run(offer, os
     refused(train(oso, NAMES[0]), "0.weight is not trained and differs between calls")
 
 
-def test_probes_look_at_public_data_only(oso, place) -> None:
+def test_diagnose_private_dataset_rejected(oso, place) -> None:
     planned(oso)
     assert prepare(oso)[0] == 0
     for command in ("cosine", "signs"):
@@ -162,7 +162,7 @@ def test_probes_look_at_public_data_only(oso, place) -> None:
         )
 
 
-def test_nothing_is_trained_where_another_study_of_the_data_lies(oso, place) -> None:
+def test_train_store_of_other_study_rejected(oso, place) -> None:
     planned(oso)
     (place / "study.yaml").write_text(STUDY.replace("[0, 1]", "[0, 1, 2]"))
     assert oso("plan", "--config", "study.yaml", "--output", "other.json")[0] == 0
@@ -185,7 +185,7 @@ OWNED = """lambda: oso_dp.Arrays(
 )"""
 
 
-def test_a_study_protects_the_users_of_private_data(offer, oso, place) -> None:
+def test_user_level_study_states_protected_users(offer, oso, place) -> None:
     offer(users="30", examples="1000", load=OWNED.format(1))
     (place / "study.yaml").write_text(USERS)
     promise = planned(oso)
@@ -209,7 +209,7 @@ def test_a_study_protects_the_users_of_private_data(offer, oso, place) -> None:
     assert "one user: all rows of the training data with one id" in page
 
 
-def test_users_that_are_declared_must_be_there(offer, oso, place) -> None:
+def test_data_mismatched_users_rejected(offer, oso, place) -> None:
     (place / "study.yaml").write_text(USERS)
     refused(oso("plan", "--config", "study.yaml"), "unit: user; patients does not say whose the")
     offer(users="31", load=OWNED.format(1))

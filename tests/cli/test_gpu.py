@@ -24,7 +24,7 @@ with acquire_first({names!r}, Path(sys.argv[1])) as index:
 """
 
 
-def test_jobs_side_by_side_take_one_each_and_a_third_waits(tmp_path, capsys) -> None:
+def test_acquire_first_all_taken_waits(tmp_path, capsys) -> None:
     with acquire_first(NAMES, tmp_path) as first, acquire_first(NAMES, tmp_path) as second:
         assert {first, second} == {0, 1}
         got: list[int] = []
@@ -42,7 +42,7 @@ def test_jobs_side_by_side_take_one_each_and_a_third_waits(tmp_path, capsys) -> 
     assert capsys.readouterr().err == "waiting for one of 2 GPUs\n"
 
 
-def test_a_killed_job_leaves_its_gpu(tmp_path) -> None:
+def test_acquire_first_killed_job_frees_gpu(tmp_path) -> None:
     command = [sys.executable, "-c", JOB.format(names=NAMES), str(tmp_path)]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in NAMES]
     held = [int(job.stdout.readline()) for job in jobs]
@@ -65,11 +65,13 @@ def test_a_killed_job_leaves_its_gpu(tmp_path) -> None:
         ("", {}),
     ],
 )
-def test_a_scheduler_s_choice_is_kept(chosen: str | None, expected: dict[str, str]) -> None:
+def test_visible_devices_scheduler_choice_kept(
+    chosen: str | None, expected: dict[str, str]
+) -> None:
     assert visible_devices(NAMES, chosen) == expected
 
 
-def test_a_job_sees_its_own_gpu_alone(monkeypatch, tmp_path) -> None:
+def test_reserve_gpu_job_sees_one_gpu(monkeypatch, tmp_path) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\nprintf 'GPU-a\\nGPU-b\\n'\n")
     tool.chmod(0o755)
@@ -84,7 +86,7 @@ def test_a_job_sees_its_own_gpu_alone(monkeypatch, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_without_a_gpu_nothing_is_taken(monkeypatch, tmp_path, device: str) -> None:
+def test_reserve_gpu_absent_has_no_effect(monkeypatch, tmp_path, device: str) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

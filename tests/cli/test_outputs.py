@@ -69,7 +69,7 @@ def contents(folder) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("command", [PLAN, PRICES, ACCOUNT, AUDIT, COSINE, DATA])
-def test_a_file_of_another_kind_is_not_written_over(oso, folder, command) -> None:
+def test_output_of_other_kind_rejected(oso, folder, command) -> None:
     before = contents(folder)
     for output in OTHERS:
         status, _, error = oso(*command, output)
@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_not_written_over(oso, folder, command) -> Non
 
 
 @pytest.mark.parametrize("command", [ACCOUNT, COSINE])
-def test_neither_is_the_plan_that_is_read(oso, folder, command) -> None:
+def test_output_equal_to_plan_rejected(oso, folder, command) -> None:
     before = contents(folder)
     for output in ("plan.json", "soft.json", "./folder/../plan.json"):
         assert "another file" in oso(*command, output)[2]
@@ -90,13 +90,13 @@ def test_neither_is_the_plan_that_is_read(oso, folder, command) -> None:
 
 
 @pytest.mark.parametrize("command", OURS)
-def test_an_older_file_of_the_kind_is(oso, folder, command) -> None:
+def test_output_of_same_kind_accepted(oso, folder, command) -> None:
     for text in ("", OURS[command]):
         (folder / "old").write_text(text)
         assert "another file" not in oso(*command, "old")[2]
 
 
-def test_a_data_set_is_not_written_over_anothers_file(oso, folder) -> None:
+def test_data_output_of_other_dataset_rejected(oso, folder) -> None:
     assert "exists and is not a data file of oso for mnist" in oso(*DATA, "glyphs.npz")[2]
     arrays, _ = load_arrays(folder / "glyphs.npz")
     save_arrays(folder / "mnist.npz", arrays, {"dataset": "mnist"})
@@ -107,7 +107,7 @@ def test_a_data_set_is_not_written_over_anothers_file(oso, folder) -> None:
     assert "data_dir: raw; folder not found; must contain" in oso(*DATA, "mnist.npz")[2]
 
 
-def test_a_part_is_not_trained_over_others_runs(oso, folder) -> None:
+def test_train_output_with_other_runs_rejected(oso, folder) -> None:
     given = ("--plan", "plan.json", "--data", "glyphs.npz", "--output", "part", "--cohort")
     assert oso("train", *given, "glyphs.no_dp.k2.nonprivate")[0] == 0
     before = contents(folder / "part")

@@ -80,7 +80,7 @@ def started(code: str | list[str], **more) -> subprocess.Popen:
         (signal.SIGINT, "oso_dp.reporting.page", "build", "build_report", ["report", "results"]),
     ],
 )
-def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name, arguments) -> None:
+def test_main_signal_named_on_exit(repo, number, module, owner, name, arguments) -> None:
     code = AT_WORK.format(module=module, owner=owner, name=name, arguments=arguments)
     with started(code, cwd=repo) as process:
         try:
@@ -96,7 +96,7 @@ def test_a_command_says_which_signal_ended_it(repo, number, module, owner, name,
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
-def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
+def test_audit_signal_ends_workers(tmp_path, number) -> None:
     arguments = ["-m", "oso_dp", "audit", "--method", "online", "--method", "fixed_threshold"]
     with started([*arguments, "--runs", "200000", "--workers", "2"], cwd=tmp_path) as process:
         workers: set[int] = set()
@@ -122,7 +122,7 @@ def test_an_audit_leaves_no_process_behind(tmp_path, number) -> None:
     assert error == f"oso: stopped by {number.name}\n"
 
 
-def test_what_is_ignored_stays_so_and_all_is_as_before() -> None:
+def test_exit_on_signals_previous_handlers_kept() -> None:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of a job in a shell's background
@@ -140,7 +140,7 @@ def test_what_is_ignored_stays_so_and_all_is_as_before() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_for_the_end_of_a_step_and_the_next_does_not(number) -> None:
+def test_shutdown_monitor_signal_waits_for_step(number) -> None:
     before = signal.getsignal(number)
     leave = ShutdownMonitor()
     with leave.handle_signals():
@@ -155,7 +155,7 @@ def test_a_signal_waits_for_the_end_of_a_step_and_the_next_does_not(number) -> N
     assert signal.getsignal(number) is before
 
 
-def test_a_job_ends_once_nobody_leads_its_study(tmp_path, monkeypatch) -> None:
+def test_shutdown_monitor_study_ended_interrupts(tmp_path, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     leader = StudyLock(tmp_path)

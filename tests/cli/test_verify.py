@@ -30,14 +30,14 @@ def held(store: str) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()}
 
 
-def test_what_was_trained_here_is_equal_to_the_bit(oso, collected) -> None:
+def test_verify_unchanged_store_bit_identical(oso, collected) -> None:
     status, said, error = oso("verify", "store", *ALL)
     assert (status, error) == (0, "")
     assert said.count("glyphs.online.k2.eps3 seed 0: bit-identical") == 2
     assert said.endswith("2 of 2 rows, sampled with seed 0:\n  2 bit-identical\n")
 
 
-def test_a_number_that_was_changed_fails(oso, collected) -> None:
+def test_verify_changed_number_fails(oso, collected) -> None:
     change(collected / "store", "evaluations", "loss", lambda loss: np.nextafter(loss, 9))
     before = held("store")
     status, said, error = oso("verify", "--results", "store", *ALL)
@@ -47,7 +47,7 @@ def test_a_number_that_was_changed_fails(oso, collected) -> None:
     assert held("store") == before
 
 
-def test_other_code_may_change_last_digits(oso, collected, monkeypatch) -> None:
+def test_verify_other_code_within_tolerance_passes(oso, collected, monkeypatch) -> None:
     monkeypatch.setattr(job, "code_hash", lambda: "0" * 12)
     change(collected / "store", "evaluations", "loss", lambda loss: loss * (1 + 1e-6))
     status, said, _ = oso("verify", "store", *ALL)
@@ -59,7 +59,7 @@ def test_other_code_may_change_last_digits(oso, collected, monkeypatch) -> None:
     assert "2 BEYOND the tolerance" in said
 
 
-def test_what_cannot_be_verified_is_one_line(oso, collected) -> None:
+def test_verify_unusable_argument_rejected(oso, collected) -> None:
     for arguments, part in [
         (["store", "--data", "nowhere"], "--data: nowhere; no data files of these runs"),
         (["store", *ALL, "--dataset", "mnist"], "--dataset: mnist; has no run that can be"),
@@ -75,7 +75,7 @@ def stored(repo):
     return select_repeatable(read_results(repo / "results").runs)
 
 
-def test_sample_is_of_all_rows_by_seed(stored) -> None:
+def test_order_by_random_sample_follows_seed(stored) -> None:
     assert len(stored) > 1900
     first = [one.run.run_id for one in order_by_random_sample(stored, 1)]
     assert first == [one.run.run_id for one in order_by_random_sample(stored[::-1], 1)]
@@ -85,7 +85,7 @@ def test_sample_is_of_all_rows_by_seed(stored) -> None:
 
 
 @pytest.mark.nightly
-def test_a_stored_row_of_the_papers_data_comes_out_again(oso, repo, shared, tmp_path):
+def test_verify_ag_news_row_reproduced(oso, repo, shared, tmp_path):
     seed = int(job.code_hash(), 16)
     where = ["--data", tmp_path, "--data-dir", shared / "data", "--minutes", "0"]
     status, said, error = oso(

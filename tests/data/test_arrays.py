@@ -36,7 +36,7 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-def test_the_digest_tells_values_shapes_and_parts_apart():
+def test_arrays_changed_content_changes_digest():
     arrays = make()
     reshaped = {
         name: np.swapaxes(getattr(arrays, name), 2, 3).reshape(-1, 1, 4, 3) for name in NAMES[::2]
@@ -57,7 +57,7 @@ def test_the_digest_tells_values_shapes_and_parts_apart():
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 3), (7,)])
-def test_what_was_saved_is_loaded(tmp_path, shape):
+def test_save_arrays_loaded_unchanged(tmp_path, shape):
     path, arrays = tmp_path / "new" / "x.data", make(shape=shape)
     save_arrays(path, arrays, PROVENANCE)
     loaded, provenance = load_arrays(path)
@@ -66,7 +66,7 @@ def test_what_was_saved_is_loaded(tmp_path, shape):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_save_arrays_failure_keeps_old_file(tmp_path, monkeypatch):
     path = tmp_path / "x.npz"
     save_arrays(path, make(), PROVENANCE)
     before = path.read_bytes()
@@ -99,7 +99,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         ),
     ],
 )
-def test_wrong_shapes_and_types_are_refused_here_and_in_files(tmp_path, change, message):
+def test_arrays_wrong_shape_or_type_rejected(tmp_path, change, message):
     good = {name: getattr(make(), name) for name in NAMES}
     with pytest.raises(OsoError, match=message):
         dataclasses.replace(make(), **change)
@@ -110,14 +110,14 @@ def test_wrong_shapes_and_types_are_refused_here_and_in_files(tmp_path, change, 
 
 
 @pytest.mark.parametrize("provenance", ["[1]", "{", ""])
-def test_a_provenance_that_is_no_json_object_is_refused(tmp_path, provenance):
+def test_load_arrays_invalid_provenance_rejected(tmp_path, provenance):
     path = tmp_path / "x.npz"
     np.savez(path, **{name: getattr(make(), name) for name in NAMES}, provenance=provenance)
     with pytest.raises(OsoError, match=f"^{path}: damaged data file"):
         load_arrays(path)
 
 
-def test_another_file_is_refused_by_name_and_left_alone(tmp_path):
+def test_load_arrays_foreign_file_rejected(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     np.save(tmp_path / "array.npy", np.zeros(3))
     (tmp_path / "text").write_text("hello")
@@ -138,7 +138,7 @@ def saved(tmp_path_factory):
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_any_truncation_is_refused(saved, data):
+def test_load_arrays_truncated_file_rejected(saved, data):
     folder, content = saved
     path = folder / "cut.npz"
     path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
@@ -147,7 +147,7 @@ def test_any_truncation_is_refused(saved, data):
     assert "\n" not in str(caught.value)
 
 
-def test_heads_that_promise_less_than_there_is_are_refused(tmp_path):
+def test_load_arrays_understated_shape_rejected(tmp_path):
     path = tmp_path / "x.npz"
     save_arrays(path, make(train=2000, test=2000), {})  # more than is read ahead
     content = path.read_bytes()
@@ -159,7 +159,7 @@ def test_heads_that_promise_less_than_there_is_are_refused(tmp_path):
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_no_flipped_bit_changes_the_arrays_unseen(saved, data):
+def test_load_arrays_flipped_bit_not_misread(saved, data):
     folder, content = saved
     path, flipped = folder / "flipped.npz", bytearray(content)
     flipped[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -177,7 +177,7 @@ def test_no_flipped_bit_changes_the_arrays_unseen(saved, data):
         assert loaded[1] == PROVENANCE
 
 
-def test_too_little_memory_says_nothing_against_the_file(tmp_path, monkeypatch):
+def test_load_arrays_out_of_memory_reported(tmp_path, monkeypatch):
     path = tmp_path / "data.npz"
     save_arrays(path, make(), {})
 
@@ -200,7 +200,7 @@ def rewritten(path: Path, provenance: dict | None = None, **changed) -> Path:
 
 
 @pytest.mark.parametrize("name", ["train_targets", "test_targets", "train_inputs", "test_inputs"])
-def test_load_arrays_other_order_is_refused(name, tmp_path) -> None:
+def test_load_arrays_digest_mismatch_rejected(name, tmp_path) -> None:
     path = tmp_path / "x.npz"
     arrays = make(train=9, test=9)
     save_arrays(path, arrays, PROVENANCE)
@@ -223,7 +223,7 @@ def test_load_arrays_without_digest_warns(tmp_path, caplog) -> None:
     assert "x.npz: no digest (written by an older version)" in record.getMessage()
 
 
-def test_a_file_that_was_prepared_otherwise_is_refused() -> None:
+def test_check_provenance_other_preparation_rejected() -> None:
     want = {"words": 15, "oov_words": "zeros"}
     check_provenance("x.npz", {"dataset": "ag_news", "preparation": want}, "ag_news", want)
     check_provenance("x.npz", {"dataset": "mnist"}, "mnist", {})
@@ -260,7 +260,7 @@ def set_first(array, value):
         ("train", lambda a: a[:-1], "training examples: 5999"),
     ],
 )
-def test_values_outside_the_catalogue_are_refused(name, change, says, glyphs, tmp_path) -> None:
+def test_load_prepared_catalogue_mismatch_rejected(name, change, says, glyphs, tmp_path) -> None:
     arrays, provenance = load_arrays(glyphs)
     both = {"both_inputs": ("train_inputs", "test_inputs")}
     names = both.get(name) or ([name] if "_" in name else [f"{name}_inputs", f"{name}_targets"])

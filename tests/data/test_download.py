@@ -48,7 +48,7 @@ def source_at(*mirrors, suffix=""):
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_bad_mirror_another_is_used(bad, tmp_path, caplog):
+def test_obtain_bad_mirror_uses_next(bad, tmp_path, caplog):
     with (
         serving(CONTENT, bad, server.sound) as mirrors,
         caplog.at_level(logging.INFO, "oso_dp.data"),
@@ -63,7 +63,7 @@ def test_bad_mirror_another_is_used(bad, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("bad", [server.status(404), server.wrong, server.silent_after_the_head])
-def test_bad_mirrors_alone_get_one_line(bad, tmp_path):
+def test_obtain_only_bad_mirrors_raises(bad, tmp_path):
     with serving(CONTENT, bad, bad) as mirrors, pytest.raises(OsoError) as caught:
         obtain(source_at(*mirrors.urls), None, tmp_path)
     message = str(caught.value)
@@ -79,7 +79,7 @@ REASONS = [(server.dripping, "too slow"), (server.endless, "longer"), (server.st
 
 
 @pytest.mark.parametrize(("bad", "says"), REASONS)
-def test_bad_mirror_reason_is_said(bad, says, tmp_path):
+def test_obtain_bad_mirror_reason_stated(bad, says, tmp_path):
     tracemalloc.start()
     try:
         with serving(CONTENT, bad) as mirrors, pytest.raises(OsoError, match=says):
@@ -94,7 +94,7 @@ def test_bad_mirror_reason_is_said(bad, says, tmp_path):
     [(gzip.compress(CONTENT), ".gz", "big.gz"), (CONTENT, ".gz", "big"), (CONTENT, "", "big")],
     ids=["packed", "unpacked on the way", "plain"],
 )
-def test_file_is_stored_as_it_came(served, suffix, stored, tmp_path, opened):
+def test_obtain_downloaded_file_stored_unchanged(served, suffix, stored, tmp_path, opened):
     with serving(served, server.sound) as mirrors:
         source = source_at(f"{mirrors.urls[0]}/", suffix=suffix)
         for _ in range(2):  # the second call downloads nothing
@@ -107,7 +107,7 @@ def test_file_is_stored_as_it_came(served, suffix, stored, tmp_path, opened):
     "served",
     [gzip.compress(bytes(1 << 26), 1), gzip.compress(b"") * 999, gzip.compress(CONTENT)[:-9]],
 )
-def test_spoiled_archive_is_not_stored(served, tmp_path):
+def test_obtain_damaged_archive_not_stored(served, tmp_path):
     with serving(served, server.sound) as mirrors:
         tracemalloc.start()
         try:
@@ -119,7 +119,7 @@ def test_spoiled_archive_is_not_stored(served, tmp_path):
     assert kept(tmp_path) == {}
 
 
-def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
+def test_obtain_full_disk_raises(tmp_path, monkeypatch):
     def full(self, count):
         raise OSError(28, "No space left on device")
 
@@ -132,7 +132,7 @@ def test_full_disk_is_no_mirrors_fault(tmp_path, monkeypatch):
     assert mirrors.asked == [0]
 
 
-def test_several_at_once_download_once(tmp_path, monkeypatch):
+def test_obtain_concurrent_calls_download_once(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 30.0)  # the machine may be busy
     with serving(CONTENT, server.slow) as mirrors:
         results = []
@@ -160,7 +160,7 @@ obtain(DatasetSource("some", (file,), (mirror,), ""), None, Path(cache))
 """
 
 
-def test_killed_download_starts_again(tmp_path):
+def test_obtain_killed_download_restarted(tmp_path):
     behaviours = iter([server.silent_in_the_middle, server.sound])
     with serving(CONTENT, lambda answer: next(behaviours)(answer)) as mirrors:
         given = [FILE.name, str(FILE.size), FILE.sha256, mirrors.urls[0], str(tmp_path)]

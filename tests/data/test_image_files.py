@@ -12,7 +12,7 @@ from oso_dp.data.idx import parse_idx
 from oso_dp.errors import OsoError
 
 
-def test_tiny_source_is_read_exactly(tiny, tmp_path):
+def test_mnist_build_reads_source_exactly(tiny, tmp_path):
     folder = tiny.write(tmp_path / "local")
     arrays, provenance = mnist.build(folder, tmp_path / "cache", tiny.source)
     raw = np.frombuffer(tiny.content["train_images"][16:], np.uint8).reshape(5, 1, 4, 3)
@@ -38,7 +38,7 @@ def test_tiny_source_is_read_exactly(tiny, tmp_path):
         ({"t10k_labels": np.zeros(3, np.uint8)}, "2 examples, test_targets: 3"),
     ],
 )
-def test_a_file_in_the_wrong_place_is_refused(make_tiny, tmp_path, changed, message):
+def test_mnist_build_mismatched_file_rejected(make_tiny, tmp_path, changed, message):
     tiny = make_tiny(**changed)
     with pytest.raises(OsoError, match=message):
         mnist.build(tiny.write(tmp_path), tmp_path / "cache", tiny.source)
@@ -52,7 +52,7 @@ OFFICIAL = {
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_official_files_give_the_known_arrays(name, shared, tmp_path, opened):
+def test_prepare_dataset_official_files_match_digest(name, shared, tmp_path, opened):
     output = tmp_path / f"{name}.npz"
     prepare_dataset(name, output, shared / "data")
     arrays, provenance = load_arrays(output)
@@ -73,7 +73,7 @@ ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0,
 
 
 @given(array=ARRAYS)
-def test_what_was_written_is_read(encode_idx, array):
+def test_parse_idx_encoded_array_read_back(encode_idx, array):
     read = parse_idx(encode_idx(array), "x")
     assert read.dtype == array.dtype
     assert read.dtype.isnative
@@ -81,7 +81,7 @@ def test_what_was_written_is_read(encode_idx, array):
 
 
 @given(array=ARRAYS, data=st.data())
-def test_any_truncation_is_refused_by_name(encode_idx, array, data):
+def test_parse_idx_truncated_file_rejected(encode_idx, array, data):
     content = encode_idx(array)
     keep = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(OsoError, match=r"some-file: (truncated|not an IDX)"):

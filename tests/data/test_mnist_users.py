@@ -45,7 +45,7 @@ def labels_of(folder, tmp_path) -> list[int]:
     return load_arrays(tmp_path / "dealt.npz")[0].train_targets.tolist()
 
 
-def test_a_data_file_keeps_the_users(folder, monkeypatch, tmp_path) -> None:
+def test_mnist_writers_users_kept_in_file(folder, monkeypatch, tmp_path) -> None:
     labels = labels_of(folder, tmp_path)
     write_table(folder, monkeypatch, labels, WRITERS)
     provenance = prepare_dataset("mnist_writers", tmp_path / "x.npz", folder)
@@ -58,7 +58,7 @@ def test_a_data_file_keeps_the_users(folder, monkeypatch, tmp_path) -> None:
     assert len({one.digest for one in (arrays, other, none)}) == 3
 
 
-def test_a_table_of_other_digits_is_refused(folder, monkeypatch, tmp_path) -> None:
+def test_mnist_writers_mismatched_table_rejected(folder, monkeypatch, tmp_path) -> None:
     labels = labels_of(folder, tmp_path)
     write_table(folder, monkeypatch, labels[::-1], WRITERS)
     with pytest.raises(OsoError, match="its labels are not MNIST's"):
@@ -72,20 +72,20 @@ def test_a_table_of_other_digits_is_refused(folder, monkeypatch, tmp_path) -> No
     assert not (tmp_path / "x.npz").exists()
 
 
-def test_the_users_of_a_study_must_be_there(folder, tmp_path) -> None:
+def test_load_prepared_other_dataset_rejected(folder, tmp_path) -> None:
     prepare_dataset("mnist_dealt", tmp_path / "x.npz", folder)
     with pytest.raises(OsoError, match="mnist_writers"):
         load_prepared(tmp_path / "x.npz", "mnist_writers", {})
 
 
 @pytest.mark.parametrize("users", [[1, 2], [1.0] * 5, [[1]] * 5])
-def test_arrays_have_one_whole_id_for_each_row(users) -> None:
+def test_arrays_invalid_user_ids_rejected(users) -> None:
     inputs, targets = np.zeros((5, 2), dtype=np.float32), np.zeros(5, dtype=np.int64)
     with pytest.raises(OsoError, match=r"train_users: .*; must be int64 \[5\], one id for each"):
         Arrays(inputs, targets, inputs, targets, np.array(users))
 
 
-def test_official_writers_are_539_people(shared, tmp_path) -> None:
+def test_mnist_writers_official_counts_match(shared, tmp_path) -> None:
     prepare_dataset("mnist_writers", tmp_path / "x.npz", shared / "data")
     arrays = load_prepared(tmp_path / "x.npz", "mnist_writers", {})
     (tmp_path / "x.npz").unlink()  # 220 MB
@@ -93,7 +93,7 @@ def test_official_writers_are_539_people(shared, tmp_path) -> None:
     assert (len(counts), counts.min(), counts.max(), np.median(counts)) == (539, 19, 131, 116)
 
 
-def test_dealt_users_have_ten_digits_each_of_no_class(shared, tmp_path) -> None:
+def test_mnist_dealt_users_have_ten_digits(shared, tmp_path) -> None:
     prepare_dataset("mnist_dealt", tmp_path / "x.npz", shared / "data")
     arrays = load_prepared(tmp_path / "x.npz", "mnist_dealt", {})
     (tmp_path / "x.npz").unlink()

@@ -14,7 +14,7 @@ from oso_dp.errors import OsoError
 KNOWN = {"data_version": "1"}
 
 
-def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
+def test_user_dataset_prepared_and_loaded(offer, tmp_path) -> None:
     offer()
     made = prepare_dataset("patients", tmp_path / "x.npz")
     assert made == {"dataset": "patients", "preparation": KNOWN}
@@ -40,7 +40,7 @@ def test_it_is_prepared_and_read_back(offer, tmp_path) -> None:
         ({"colour": "1"}, "cannot be loaded"),
     ],
 )
-def test_unfit_data_set_leaves_no_file(offer, tmp_path, changes, message) -> None:
+def test_user_dataset_wrong_declaration_rejected(offer, tmp_path, changes, message) -> None:
     offer(**changes)
     with pytest.raises(OsoError, match=message) as raised:
         prepare_dataset("patients", tmp_path / "x.npz")
@@ -48,13 +48,13 @@ def test_unfit_data_set_leaves_no_file(offer, tmp_path, changes, message) -> Non
     assert not (tmp_path / "x.npz").exists()
 
 
-def test_another_version_than_planned_is_refused(offer, tmp_path) -> None:
+def test_user_dataset_other_version_rejected(offer, tmp_path) -> None:
     offer(version="'2'")
     with pytest.raises(OsoError, match="version '1' required, but '2' is installed"):
         prepare_dataset("patients", tmp_path / "x.npz", data_version="1")
 
 
-def test_a_file_of_an_earlier_version_is_not_read(offer, tmp_path) -> None:
+def test_user_dataset_older_file_rejected(offer, tmp_path) -> None:
     offer()
     prepare_dataset("patients", tmp_path / "x.npz")
     offer(version="'2'")
@@ -62,7 +62,7 @@ def test_a_file_of_an_earlier_version_is_not_read(offer, tmp_path) -> None:
         load_prepared(tmp_path / "x.npz", "patients", {"data_version": "2"})
 
 
-def test_names_that_stand_for_something_else_are_refused(offer, tmp_path) -> None:
+def test_make_dataset_info_invalid_name_rejected(offer, tmp_path) -> None:
     offer("mnist")
     with pytest.raises(OsoError, match="built in"):
         make_dataset_info("mnist", "own")
@@ -76,7 +76,7 @@ def test_names_that_stand_for_something_else_are_refused(offer, tmp_path) -> Non
         make_dataset_info("patients", "own")
 
 
-def test_one_name_that_two_packages_offer_is_refused(offer, monkeypatch) -> None:
+def test_make_dataset_info_ambiguous_name_rejected(offer, monkeypatch) -> None:
     first = offer()
     offer()
     monkeypatch.setattr(sys, "path", [str(first), *sys.path])
@@ -84,7 +84,7 @@ def test_one_name_that_two_packages_offer_is_refused(offer, monkeypatch) -> None
         make_dataset_info("patients", "own")
 
 
-def test_arrays_are_stored_as_they_were_given(offer, tmp_path) -> None:
+def test_user_dataset_arrays_stored_unscaled(offer, tmp_path) -> None:
     """No scaling, no clipping to [0, 1]: what is computed of protected data would be a release."""
     offer(load="lambda: arrays(x=1000 * x)")
     prepare_dataset("patients", tmp_path / "x.npz")

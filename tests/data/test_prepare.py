@@ -14,13 +14,13 @@ from oso_dp.errors import OsoError
 from .conftest import contents
 
 
-def test_every_data_set_can_be_both_planned_and_made():
+def test_datasets_entries_have_builders():
     for name, info in DATASETS.items():
         assert info.name == name
         assert callable(import_module(f"oso_dp.data.{data.MODULES.get(name, name)}").build)
 
 
-def test_an_unknown_data_set_is_refused_with_the_allowed_ones(tmp_path):
+def test_prepare_dataset_unknown_name_rejected(tmp_path):
     for call in (dataset_info, lambda name: prepare_dataset(name, tmp_path / "new" / "x.npz")):
         with pytest.raises(
             OsoError, match=r"'imagenet'.* must be one of mnist, mnist_writers, .*ag_"
@@ -49,14 +49,16 @@ def tiny_mnist(tiny, monkeypatch, tmp_path):
         ({"classes": 9}, "largest target: 9; must be 8"),
     ],
 )
-def test_unplanned_arrays_are_not_written(tiny_mnist, monkeypatch, tmp_path, change, message):
+def test_prepare_dataset_unexpected_arrays_rejected(
+    tiny_mnist, monkeypatch, tmp_path, change, message
+):
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], **change))
     with pytest.raises(OsoError, match=message):
         prepare_dataset("mnist", tmp_path / "x.npz", tiny_mnist)
     assert not (tmp_path / "x.npz").exists()
 
 
-def test_a_failure_leaves_the_earlier_output(tiny_mnist, tmp_path):
+def test_prepare_dataset_failure_keeps_output(tiny_mnist, tmp_path):
     output = tmp_path / "x.npz"
     prepare_dataset("mnist", output, tiny_mnist)
     before = output.read_bytes()
@@ -66,7 +68,7 @@ def test_a_failure_leaves_the_earlier_output(tiny_mnist, tmp_path):
     assert output.read_bytes() == before
 
 
-def test_an_earlier_output_is_made_anew_but_no_other_file_is_overwritten(tiny_mnist, tmp_path):
+def test_prepare_dataset_overwrites_only_own_output(tiny_mnist, tmp_path):
     output = tmp_path / "x.npz"
     prepare_dataset("mnist", output, tiny_mnist)
     prepare_dataset("mnist", output, tiny_mnist)
@@ -78,7 +80,7 @@ def test_an_earlier_output_is_made_anew_but_no_other_file_is_overwritten(tiny_mn
     assert other.read_text() == "years of work"
 
 
-def test_a_closed_output_folder_is_named_before_any_work(tmp_path, monkeypatch):
+def test_prepare_dataset_unwritable_folder_rejected_early(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "import_module", lambda name: pytest.fail("work was begun"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OsoError, match=f"^{tmp_path / 'file'}: cannot create folder") as caught:
@@ -95,7 +97,7 @@ def snapshot(folder):
 
 @pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("subfolder", ["", "tiny"])
-def test_local_files_in_every_allowed_place(tiny, tmp_path, compressed, subfolder, opened):
+def test_obtain_local_files_found(tiny, tmp_path, compressed, subfolder, opened):
     folder = tiny.write(tmp_path / "local" / subfolder, compressed)
     before = snapshot(tmp_path)
     fetched = obtain(tiny.source, tmp_path / "local", tmp_path / "cache")
@@ -127,7 +129,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("place", ["data_dir", "cache"])
-def test_damaged_file_is_refused_and_kept(tiny, make_tiny, tmp_path, damage, place, opened):
+def test_obtain_damaged_file_rejected_and_kept(tiny, make_tiny, tmp_path, damage, place, opened):
     mirror = tiny.write(tmp_path / "mirror")  # sound, and not to be used instead
     source = make_tiny(mirrors=(f"http://127.0.0.1:1/{mirror}",)).source
     folder = tiny.write(tmp_path / place)
@@ -148,7 +150,7 @@ def test_damaged_file_is_refused_and_kept(tiny, make_tiny, tmp_path, damage, pla
     assert opened == []
 
 
-def test_missing_local_file_is_not_downloaded(tiny, make_tiny, tmp_path, opened):
+def test_obtain_missing_local_file_not_downloaded(tiny, make_tiny, tmp_path, opened):
     mirror = tiny.write(tmp_path / "mirror")
     folder = tiny.write(tmp_path / "local")
     (folder / "train_labels.gz").unlink()
@@ -159,7 +161,7 @@ def test_missing_local_file_is_not_downloaded(tiny, make_tiny, tmp_path, opened)
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_folder_without_the_files_is_named_with_what_it_is_to_hold(tiny, tmp_path, exists):
+def test_obtain_folder_without_files_rejected(tiny, tmp_path, exists):
     folder = tmp_path / "local"
     if exists:
         folder.mkdir()

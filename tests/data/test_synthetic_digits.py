@@ -18,7 +18,7 @@ def prepared(tmp_path_factory):
     return path, *load_arrays(path)
 
 
-def test_the_same_bytes_each_time(prepared, tmp_path):
+def test_glyphs_prepared_twice_byte_identical(prepared, tmp_path):
     prepare_dataset("glyphs", tmp_path / "again.npz", tmp_path / "a data_dir is not looked at")
     assert (tmp_path / "again.npz").read_bytes() == prepared[0].read_bytes()
 
@@ -32,7 +32,7 @@ INK = [
 ]
 
 
-def test_the_glyphs_are_those_that_stored_results_are_of(prepared):
+def test_glyphs_images_match_pinned_values(prepared):
     levels = np.rint(255 * prepared[1].test_inputs[:, 0])
     assert levels[:20, 0, 0].tolist() == CORNERS
     ink = levels[: len(INK), 6, 4:10]
@@ -40,18 +40,18 @@ def test_the_glyphs_are_those_that_stored_results_are_of(prepared):
     assert prepared[1].test_targets[:12].tolist() == [5, 5, 1, 5, 5, 9, 4, 8, 1, 4, 0, 7]
 
 
-def test_no_example_occurs_twice_in_or_across_the_parts(prepared):
+def test_glyphs_examples_all_distinct(prepared):
     _, arrays, _ = prepared
     both = np.concatenate([arrays.train_inputs, arrays.test_inputs])
     assert len({image.tobytes() for image in both}) == 7000
 
 
-def test_a_missing_font_is_named(tmp_path):
+def test_render_digits_missing_font_rejected(tmp_path):
     with pytest.raises(OsoError, match=rf"^{tmp_path}/DejaVuSans\.ttf: cannot read font"):
         synthetic_digits.render_digits(tmp_path)
 
 
-def test_both_parts_are_drawn_alike_from_all_fonts(monkeypatch):
+def test_glyphs_parts_drawn_from_same_fonts(monkeypatch):
     digits, seen = np.zeros((len(synthetic_digits.FONTS), 10, 2, 2), np.float32), []
 
     def draw(given, examples, rng):

@@ -44,7 +44,7 @@ def numbers(inputs: np.ndarray) -> list[list[int]]:
     return split[..., 0].astype(int).tolist()
 
 
-def test_each_text_is_the_vectors_of_its_first_words(tiny):
+def test_ag_news_text_becomes_word_vectors(tiny):
     folder, source = tiny
     arrays, _ = ag_news.build(folder, folder, words=3, vocabulary="subset", source=source)
     assert numbers(arrays.train_inputs) == [[1, 2, 3], [0, 0, 0]]
@@ -56,7 +56,7 @@ def test_each_text_is_the_vectors_of_its_first_words(tiny):
 @pytest.mark.parametrize(
     ("oov_words", "first"), [("zeros", [1, 2, 3, 0, 4]), ("skipped", [1, 2, 3, 4, 1])]
 )
-def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, oov_words, first):
+def test_ag_news_oov_words_option_applied(tiny, oov_words, first):
     folder, source = tiny
     arrays, provenance = ag_news.build(folder, folder, 5, oov_words, "subset", source)
     assert numbers(arrays.train_inputs) == [first, [0] * 5]
@@ -65,7 +65,7 @@ def test_a_word_without_a_vector_keeps_its_place_or_not(tiny, oov_words, first):
     assert not provenance["vectors"]["complete"]
 
 
-def test_a_bad_line_is_named_before_the_checksum_speaks(tiny):
+def test_ag_news_bad_line_precedes_checksum(tiny):
     folder, source = tiny
     (folder / "train.csv").write_bytes(TRAIN + b'"7","a","b"\n')
     with pytest.raises(OsoError, match=rf"^{folder}/train\.csv: line 3: class '7'"):
@@ -83,7 +83,7 @@ def partial(shared, tmp_path_factory):
     path.unlink()  # 220 MB
 
 
-def test_the_part_is_prepared(partial):
+def test_ag_news_partial_official_arrays_match(partial):
     arrays, provenance = partial
     assert arrays.train_inputs.shape == (66_994, 750)
     assert np.bincount(arrays.train_targets).tolist() == [17155, 16352, 16326, 17161]
@@ -100,7 +100,7 @@ def test_the_part_is_prepared(partial):
     assert (nearest == arrays.test_targets).mean() > 0.5
 
 
-def test_the_part_never_passes_for_the_whole(shared, tmp_path):
+def test_ag_news_subset_as_whole_rejected(shared, tmp_path):
     assert DATASETS["ag_news_partial"].title == "AG News subset (n = 66,994)"
     with pytest.raises(OsoError, match=r"train\.csv\.gz: missing"):
         prepare_dataset("ag_news", tmp_path / "x.npz", shared / "data")
@@ -111,7 +111,7 @@ def test_the_part_never_passes_for_the_whole(shared, tmp_path):
         prepare_dataset("ag_news", tmp_path / "x.npz", tmp_path)
 
 
-def test_the_part_is_never_downloaded(tmp_path, opened):
+def test_ag_news_partial_never_downloaded(tmp_path, opened):
     with pytest.raises(OsoError, match=r"cannot download train_partial.* .no mirror.*data_dir"):
         prepare_dataset("ag_news_partial", tmp_path / "x.npz")
     with pytest.raises(OsoError, match=r"^data_dir: .*add train_partial\.csv\.gz.*without .gz"):
@@ -127,7 +127,7 @@ def test_the_part_is_never_downloaded(tmp_path, opened):
         ("mnist", {"words": 15}, "'mnist': words, oov_words and vocabulary are for text only"),
     ],
 )
-def test_a_way_of_preparing_that_there_is_not_is_refused(tmp_path, dataset, options, message):
+def test_prepare_dataset_invalid_option_rejected(tmp_path, dataset, options, message):
     with pytest.raises(OsoError, match=message):
         prepare_dataset(dataset, tmp_path / "x.npz", tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
@@ -137,20 +137,20 @@ GOOD = '"3","Oil at $46","Prices \\soar, ""again"""\n"1","","Peace\nin two lines
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-def test_rows_are_read_exactly():
+def test_parse_news_rows_read_exactly():
     texts, classes = parse_news(GOOD.encode(), "x")
     assert texts == ['Oil at $46 Prices \\soar, "again"', " Peace\nin two lines"]
     assert classes.tolist() == [2, 0]
 
 
-def test_a_word_may_have_letters_and_digits_and_nothing_else():
+def test_split_words_keeps_letters_and_digits():
     assert split_words("MP3s: don't, 1st-rate &lt;b&gt; #39;s q3_x") == [
         *("mp3s", "don", "t", "1st", "rate", "lt", "b", "gt", "39", "s", "q3", "x")
     ]
 
 
 @given(rows=st.lists(st.tuples(st.sampled_from("1234"), TEXTS, TEXTS.map(lambda t: t + "a"))))
-def test_what_was_written_is_read(rows):
+def test_parse_news_written_rows_read_back(rows):
     written = io.StringIO(newline="")
     csv.writer(written, quoting=csv.QUOTE_ALL).writerows(rows)
     texts, classes = parse_news(written.getvalue().encode(), "x")
@@ -170,7 +170,7 @@ def test_what_was_written_is_read(rows):
     ],
 )
 @pytest.mark.parametrize("before", ["", GOOD])
-def test_a_bad_row_is_named_with_the_line_where_it_starts(row, message, before):
+def test_parse_news_bad_row_line_named(row, message, before):
     content = f'{before}{row}\n"1","a","b"\n'.encode()
     line = before.count("\n") + 1
     with pytest.raises(OsoError) as caught:
@@ -200,7 +200,7 @@ def archive(path, name="glove.6B.50d.txt", content=TEXT):
     return path
 
 
-def test_each_word_finds_its_numbers_and_row_0_is_zero():
+def test_parse_vectors_words_read_exactly():
     read = parse_vectors(TEXT, "x")
     assert read.values.dtype == np.float32
     assert read.index == {"the": 1, "46": 2, "oil": 3}
@@ -220,7 +220,7 @@ def test_each_word_finds_its_numbers_and_row_0_is_zero():
         (line(""), "missing word"),
     ],
 )
-def test_a_broken_line_is_named(bad, message):
+def test_parse_vectors_bad_line_named(bad, message):
     content = TEXT + bad.encode() + b"\n" + line("last").encode()
     with pytest.raises(OsoError) as caught:
         parse_vectors(content, "glove.txt")
@@ -230,7 +230,7 @@ def test_a_broken_line_is_named(bad, message):
 
 @pytest.mark.parametrize("folder", ["", "glove"])
 @pytest.mark.parametrize("form", ["txt", "txt.gz", "zip", "subset.txt", "subset.txt.gz"])
-def test_every_form_in_every_place(official, tmp_path, form, folder, opened):
+def test_load_vectors_supported_formats_read(official, tmp_path, form, folder, opened):
     (tmp_path / folder).mkdir(exist_ok=True)
     path = tmp_path / folder / (f"glove.6B.50d.{form}" if form != "zip" else "glove.6B.zip")
     if form == "zip":
@@ -250,14 +250,14 @@ def test_every_form_in_every_place(official, tmp_path, form, folder, opened):
 
 
 @pytest.mark.parametrize("vocabulary", ["subset", "complete"])
-def test_a_vocabulary_is_never_replaced_by_the_other(official, tmp_path, vocabulary):
+def test_load_vectors_other_vocabulary_rejected(official, tmp_path, vocabulary):
     other = {"subset": "glove.6B.50d.txt", "complete": "glove.6B.50d.subset.txt"}[vocabulary]
     (tmp_path / other).write_bytes(TEXT)
     with pytest.raises(OsoError, match=rf"no word vectors \({vocabulary} vocabulary\)"):
         load_vectors(tmp_path, tmp_path, vocabulary)
 
 
-def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
+def test_load_vectors_truncated_file_rejected(official, tmp_path):
     cut = TEXT[: TEXT.rindex(b"oil")]
     for path in (tmp_path / "glove.6B.50d.txt", archive(tmp_path / "glove.6B.zip", content=cut)):
         if path.suffix == ".txt":
@@ -267,6 +267,6 @@ def test_a_part_must_not_pass_for_the_whole(official, tmp_path):
         path.unlink()
 
 
-def test_a_folder_without_vectors_is_named_with_what_it_is_to_hold(tmp_path):
+def test_load_vectors_empty_folder_rejected(tmp_path):
     with pytest.raises(OsoError, match=rf"^data_dir: {tmp_path}; no word vectors .*glove\.6B\.zip"):
         load_vectors(tmp_path, tmp_path)

@@ -51,7 +51,7 @@ def start(learning_rate=0.1):
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
-def test_an_autoencoder_is_probed_with_its_own_loss_and_targets(loss):
+def test_probe_autoencoder_sum_matches_autograd(loss):
     images = np.random.default_rng(2).random((12, 1, 28, 28), dtype=np.float32)
     labels = np.zeros(12, dtype=np.int64)
     arrays = Arrays(images, labels, images[:2], labels[:2])
@@ -68,7 +68,7 @@ def test_an_autoencoder_is_probed_with_its_own_loss_and_targets(loss):
     assert torch.allclose(found.float(), true, rtol=1e-3, atol=1e-5 * pixels)
 
 
-def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
+def test_measure_similarities_without_clipping_equals_one(arrays):
     rows = measure_similarities(task(), start(), arrays, (1, 2), (TINY, HUGE), realisations=3)
     assert [(row.step, row.threshold) for row in rows] == [
         *((1, TINY), (1, HUGE), (2, TINY), (2, HUGE))
@@ -86,7 +86,7 @@ def test_without_clip_and_noise_the_batch_hides_nothing(arrays):
         assert row.data_std > 1e-4
 
 
-def test_the_data_are_looked_at_anew_at_each_step(arrays):
+def test_measure_similarities_full_batch_equals_data(arrays):
     moving = start(learning_rate=1.0)
     rows = measure_similarities(task(batch_size=EXAMPLES), moving, arrays, (1, 4, 9), (HUGE,), 2)
     for row in rows:
@@ -94,9 +94,7 @@ def test_the_data_are_looked_at_anew_at_each_step(arrays):
 
 
 @pytest.mark.parametrize("at_once", [7, 25, 59, 60, 61])
-def test_a_sum_is_over_all_its_examples_however_many_are_taken_at_once(
-    arrays, at_once, monkeypatch
-):
+def test_probe_sum_independent_of_chunks(arrays, at_once, monkeypatch):
     probe, batch = Probe(task(), start(), arrays, 1), torch.arange(EXAMPLES)
     parameters = initial_parameters(task(), 0)
     alone = sum(probe._sum(parameters, one) for one in batch.split(1))
@@ -105,7 +103,7 @@ def test_a_sum_is_over_all_its_examples_however_many_are_taken_at_once(
 
 
 @pytest.mark.parametrize("realisations", [1, 2, 5])
-def test_deviations_are_over_one_less_than_the_realisations(arrays, realisations, monkeypatch):
+def test_measure_similarities_uses_sample_std(arrays, realisations, monkeypatch):
     seen, true = [], module.cosine_between
     monkeypatch.setattr(
         module, "cosine_between", lambda one, other: seen.append(true(one, other)) or seen[-1]
@@ -120,7 +118,7 @@ def test_deviations_are_over_one_less_than_the_realisations(arrays, realisations
         assert std == pytest.approx(expected, nan_ok=True)
 
 
-def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
+def test_measure_similarities_releases_draw_fresh_noise(arrays, monkeypatch):
     used = []
     fill = Seeded.fill
 
@@ -134,7 +132,7 @@ def test_each_release_has_noise_of_its_own(arrays, monkeypatch):
     assert len(set(used)) == len(used)
 
 
-def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
+def test_measure_similarities_probes_before_step(arrays, monkeypatch):
     """theta_t is what the gradient of step t was taken at: at t = 1 the initial weights."""
     at = []
     compare = Probe.compare
@@ -158,12 +156,12 @@ def test_the_run_is_looked_at_before_its_step(arrays, monkeypatch):
     assert torch.equal(at[1][1], states[3])
 
 
-def test_a_run_that_diverges_is_named(arrays):
+def test_measure_similarities_diverged_run_raises(arrays):
     with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
         measure_similarities(task(1.0), start(math.inf), arrays, (2,), (1.0,), realisations=1)
 
 
-def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monkeypatch):
+def test_cosine_command_writes_probe_and_provenance(planned, tmp_path, monkeypatch):
     asked = []
     row = Similarity(1, 0.7, 0.1, 0.2, 20, 0.5, 0.01, 0.4, 0.02)
     monkeypatch.setattr(
@@ -189,13 +187,13 @@ def test_the_command_writes_what_was_probed_and_by_what(planned, tmp_path, monke
         ("glyphs.no_dp.k2.nonprivate", [1], "not private"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(planned, tmp_path, cohort, steps, message):
+def test_cosine_command_invalid_request_rejected(planned, tmp_path, cohort, steps, message):
     with pytest.raises(OsoError, match=message):
         cosine(planned[0], cohort, planned[1], tmp_path / "x.csv", steps=steps)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
-def test_noise_that_costs_more_than_the_budget_is_not_looked_at(planned, tmp_path, share) -> None:
+def test_read_inputs_noise_over_budget_raises(planned, tmp_path, share) -> None:
     plan, data = planned
     name = "glyphs.online.k2.eps3"
     made = read_plan(plan)
@@ -212,7 +210,7 @@ def test_noise_that_costs_more_than_the_budget_is_not_looked_at(planned, tmp_pat
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_the_network_that_is_probed_is_the_one_that_trains(flag: bool) -> None:
+def test_probe_follows_final_activation(flag: bool) -> None:
     inputs = np.random.default_rng(0).random((40, 1, 14, 14), dtype=np.float32)
     targets = np.arange(40) % 10
     method = find_method("fixed_threshold")
@@ -239,7 +237,7 @@ COHORT = SimpleNamespace(
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])
-def test_cosines_keep_six_digits(scale: float, tmp_path) -> None:
+def test_write_similarities_keeps_six_digits(scale: float, tmp_path) -> None:
     draw = np.random.default_rng(0)
     rows = [
         Similarity(step, 0.837244, c, 0.101267, 20, *(scale * draw.random(4)))
@@ -254,7 +252,7 @@ def test_cosines_keep_six_digits(scale: float, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [2.71828, 0.123456789, 3.0, None])
-def test_a_budget_is_not_rounded_as_a_measured_number_is(epsilon, tmp_path) -> None:
+def test_write_signs_epsilon_not_rounded(epsilon, tmp_path) -> None:
     for run, budget in (("a", 9.0), ("b", epsilon)):
         cohort = SimpleNamespace(**{**vars(COHORT), "epsilon": budget})
         run = SimpleNamespace(**{**vars(RUN), "run_id": run})

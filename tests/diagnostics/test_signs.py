@@ -48,7 +48,7 @@ def start(learning_rate=0.3, threshold=0.1) -> Run:
     return Run("r", 0, learning_rate, threshold, None)
 
 
-def test_what_is_written_down_is_what_moved_c_and_rho(arrays) -> None:
+def test_measure_signs_match_adapted_values(arrays) -> None:
     rows = list(measure_signs(task(), start(), arrays, 9))
     assert [row.step for row in rows] == list(range(2, 10))
     for row, after in pairwise(rows):
@@ -59,7 +59,7 @@ def test_what_is_written_down_is_what_moved_c_and_rho(arrays) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_looking_changes_nothing(precision: str, arrays) -> None:
+def test_measure_signs_leaves_training_unchanged(precision: str, arrays) -> None:
     seen = []
     told = replace(task(), precision=precision)
     train(
@@ -72,14 +72,14 @@ def test_looking_changes_nothing(precision: str, arrays) -> None:
     assert [(row.threshold, row.learning_rate) for row in rows] == seen[1:]
 
 
-def test_with_hardly_any_noise_both_are_the_same(arrays) -> None:
+def test_measure_signs_tiny_noise_equals_true(arrays) -> None:
     for row in measure_signs(task(1e-6), start(), arrays, 6):
         assert row.direction == pytest.approx(row.true_direction, abs=1e-3)
         assert row.gradient == pytest.approx(row.true_gradient, abs=1e-3)
         assert abs(row.gradient_z) > 100
 
 
-def test_noise_is_in_what_is_released_and_in_nothing_else(arrays) -> None:
+def test_measure_signs_noise_in_released_only(arrays) -> None:
     still = start(learning_rate=1e-12)
     rows = list(measure_signs(task(1e3, EXAMPLES), still, arrays, 6))
     for row in rows:
@@ -90,7 +90,7 @@ def test_noise_is_in_what_is_released_and_in_nothing_else(arrays) -> None:
     assert math.isnan(rows[0].true_two_apart)
 
 
-def test_each_number_is_of_the_steps_that_it_names() -> None:
+def test_compare_uses_successive_releases() -> None:
     draw = torch.Generator().manual_seed(1)
 
     def pair() -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,12 +120,12 @@ def test_each_number_is_of_the_steps_that_it_names() -> None:
         assert float(a @ b / products.std()) == pytest.approx(z, rel=0.03)
 
 
-def test_a_method_without_these_sums_is_refused(arrays) -> None:
+def test_measure_signs_other_method_rejected(arrays) -> None:
     with pytest.raises(OsoError, match="method: fixed_threshold; must be online"):
         next(measure_signs(task(name="fixed_threshold"), start(), arrays, 2))
 
 
-def test_a_run_that_diverges_is_named(arrays) -> None:
+def test_measure_signs_diverged_run_raises(arrays) -> None:
     with pytest.raises(OsoError, match="run r: diverged at step 1 of 2"):
         next(measure_signs(task(), start(math.inf), arrays, 2))
 
@@ -147,7 +147,7 @@ def asked(monkeypatch) -> list:
     return calls
 
 
-def test_the_command_adds_a_run_to_its_file(planned, tmp_path, asked, monkeypatch) -> None:
+def test_signs_command_adds_or_replaces_run(planned, tmp_path, asked, monkeypatch) -> None:
     plan, data = planned
     runs = read_plan(plan).cohort(COHORT).runs
     # Digits that pandas would read as a number.

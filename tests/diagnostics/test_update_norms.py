@@ -33,7 +33,7 @@ def owned(arrays) -> Arrays:
     return replace(arrays, train_users=np.arange(200) // 5)
 
 
-def test_what_is_measured_does_not_change_what_is_trained(owned, make_task, make_run) -> None:
+def test_measure_update_norms_leaves_training_unchanged(owned, make_task, make_run) -> None:
     task = make_task("fixed_quantile", noise_multiplier=0.5, local=LOCAL)
     run = make_run(c=0.1)
     rows = [row for row in measure_update_norms(task, run, owned, 4) if row.layer == WHOLE]
@@ -45,7 +45,7 @@ def test_what_is_measured_does_not_change_what_is_trained(owned, make_task, make
     assert all(row.q10 < row.q30 < row.q50 < row.q70 < row.q90 for row in rows)
 
 
-def test_norms_of_fedsgd_are_those_of_mean_gradients(owned, make_task, make_run) -> None:
+def test_measure_update_norms_fedsgd_equals_gradients(owned, make_task, make_run) -> None:
     task = make_task("fixed_threshold", local=LocalTraining())
     first, *others = [row for row in measure_update_norms(task, make_run(), owned, 50)]
     model, norms = make_model(task, 0), []
@@ -79,7 +79,7 @@ class Bare(nn.Linear):
         return super().forward(images.flatten(1))
 
 
-def test_a_model_without_layers_inside_is_named_too(owned, make_task, make_run) -> None:
+def test_measure_update_norms_layerless_model_named(owned, make_task, make_run) -> None:
     """An empty name would be a missing one in the table."""
     task = make_task("fixed_threshold", local=LocalTraining(), network=Bare)
     whole, root = measure_update_norms(task, make_run(), owned, 50)
@@ -87,7 +87,7 @@ def test_a_model_without_layers_inside_is_named_too(owned, make_task, make_run) 
     assert whole.mean == root.mean > 0
 
 
-def test_examples_have_no_updates(arrays, make_task, make_run) -> None:
+def test_measure_update_norms_examples_rejected(arrays, make_task, make_run) -> None:
     with pytest.raises(OsoError, match="unit: example; must be user"):
         list(measure_update_norms(make_task("online"), make_run(), arrays, 1))
 
@@ -105,7 +105,7 @@ def plan(tmp_path, monkeypatch) -> Path:
     return tmp_path / "plan.json"
 
 
-def test_the_command_adds_runs_to_its_table_and_figures_show_them(plan, tmp_path) -> None:
+def test_updates_command_appends_runs_to_table(plan, tmp_path) -> None:
     where = {"plan": plan, "data": tmp_path / "data.npz", "output": tmp_path / "norms.csv"}
     for method in ("online", "fixed_quantile"):
         command(cohort=f"mnist_writers.{method}.k2.eps8", **where, every=9, threads=1)
@@ -128,7 +128,7 @@ def test_the_command_adds_runs_to_its_table_and_figures_show_them(plan, tmp_path
 NAME = "mnist_writers.fixed_quantile.k2.eps8"
 
 
-def test_another_unit_or_point_is_refused(plan) -> None:
+def test_read_inputs_unit_or_point_rejected(plan) -> None:
     with pytest.raises(OsoError, match="unit: user; must be example, whose gradients or updates"):
         read_inputs(plan, NAME, plan)
     chosen, _, _ = read_inputs(plan, NAME, plan, unit="user")

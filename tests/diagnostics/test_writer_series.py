@@ -23,7 +23,7 @@ from oso_dp.training.job import run_job
 from oso_dp.training.loop import train
 
 
-def test_the_series_are_those_of_qmnist(shared) -> None:
+def test_writer_series_match_qmnist(shared) -> None:
     file = shared / "data/qmnist/qmnist-test-labels-idx2-int.gz"
     table = parse_idx(gzip.decompress(file.read_bytes()), str(file))
     hsf = table[:10000, 1]  # the series of MNIST's test digits
@@ -42,7 +42,7 @@ def digits() -> Arrays:
     return Arrays(inputs, targets, test, np.resize(targets, 10000), np.arange(1078) // 2)
 
 
-def test_the_series_together_are_the_test_set(digits, make_task, make_run) -> None:
+def test_measure_series_average_equals_test_accuracy(digits, make_task, make_run) -> None:
     task = replace(make_task("fixed_threshold"), model="softmax_regression", metric="accuracy")
     rows = {row.series: row.accuracy for row in measure_series(task, make_run(), digits)}
     (outcome,) = train(task, [make_run()], digits)
@@ -73,7 +73,7 @@ def stored(digits, tmp_path, monkeypatch) -> ResultSet:
     return found
 
 
-def test_the_command_measures_the_best_points_once(stored, tmp_path, capsys) -> None:
+def test_series_command_measures_best_points_once(stored, tmp_path, capsys) -> None:
     output, data = tmp_path / "series.csv", tmp_path / "mnist_writers.npz"
     command(data=data, output=output)
     table = read_writer_series(output)

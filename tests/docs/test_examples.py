@@ -32,7 +32,7 @@ def page(repo) -> str:
     return (repo / "docs/user/train_your_model.md").read_text(encoding="utf-8")
 
 
-def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, capsys) -> None:
+def test_train_your_model_snippets_run(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     snippet, optimizer, search = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(snippet.strip().splitlines()) <= 16
@@ -54,7 +54,7 @@ def test_its_lines_run_and_what_they_say_is_true(page, tmp_path, monkeypatch, ca
     assert 2.99 < made.best.epsilon <= 3
 
 
-def test_every_argument_is_there_with_its_default(page) -> None:
+def test_train_your_model_arguments_match_signature(page) -> None:
     train, search = (
         inspect.signature(made).parameters for made in (oso_dp.train_private, oso_dp.search_private)
     )
@@ -71,7 +71,7 @@ def test_every_argument_is_there_with_its_default(page) -> None:
         assert row == str(default)
 
 
-def test_users_are_protected_as_the_page_says(repo, capsys) -> None:
+def test_user_level_snippet_protects_users(repo, capsys) -> None:
     page = (repo / "docs/user/user_level.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
     names: dict = {}
@@ -84,7 +84,7 @@ def test_users_are_protected_as_the_page_says(repo, capsys) -> None:
     assert (outputs == names["targets"]).float().mean() > 0.9
 
 
-def test_teachers_votes_give_private_labels(repo, capsys) -> None:
+def test_pate_snippet_gives_stated_epsilon(repo, capsys) -> None:
     page = (repo / "docs/user/pate.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
     names: dict = {}
@@ -125,7 +125,7 @@ assert [run.statement.method for run in runs] == ["pasted", "auto_s"]
 """
 
 
-def test_pasted_file_is_a_method(text, tmp_path) -> None:
+def test_add_a_method_snippet_trains(text, tmp_path) -> None:
     (block,) = FENCED.finditer(text)
     named = block["lines"].replace('"auto_s"', '"pasted"').replace('"AUTO-S"', '"Pasted"')
     (tmp_path / "pasted.py").write_text(named)
@@ -134,12 +134,12 @@ def test_pasted_file_is_a_method(text, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_table_has_every_private_query(text) -> None:
+def test_add_a_method_lists_queries(text) -> None:
     for query in set(QUERIES) - {PlainGradient}:
         assert f"| `{query.__name__}` |" in text
 
 
-def test_named_files_exist(repo, text) -> None:
+def test_add_a_method_named_files_exist(repo, text) -> None:
     assert "auto_s" in load_config(repo / "config/extensions/other_methods.yaml").methods
     for name in re.findall(r"`((?:src|tests|config|workflow)/[\w./-]+)`", text):
         assert (repo / name).exists(), name
@@ -184,7 +184,7 @@ def _stand_in() -> ModuleType:
     return module
 
 
-def test_its_files_are_those_of_the_example(dataset_page, repo) -> None:
+def test_your_dataset_files_equal_example(dataset_page, repo) -> None:
     folder = repo / "examples/breast_cancer"
     names = {"toml": "pyproject.toml", "python": "oso_breast_cancer.py", "yaml": "study.yaml"}
     for language, name in names.items():
@@ -192,7 +192,7 @@ def test_its_files_are_those_of_the_example(dataset_page, repo) -> None:
         assert block == (folder / name).read_text(encoding="utf-8")
 
 
-def test_every_argument_of_a_data_set_is_there(dataset_page) -> None:
+def test_your_dataset_arguments_match_signature(dataset_page) -> None:
     parameters = inspect.signature(oso_dp.UserDataset).parameters
     rows = dict(re.findall(r"^\| `(\w+)` \| .* \| ?`?(.*?)`? ?\|$", dataset_page, re.M))
     assert rows.keys() == parameters.keys()
@@ -201,7 +201,7 @@ def test_every_argument_of_a_data_set_is_there(dataset_page) -> None:
         assert rows[name] == ("" if required else str(parameter.default))
 
 
-def test_example_is_a_study_with_one_epsilon(example, dataset_page, tmp_path) -> None:
+def test_your_dataset_example_has_one_epsilon(example, dataset_page, tmp_path) -> None:
     check_user_model("breast_cancer")
     prepare_dataset("breast_cancer", tmp_path / "data.npz")
     plan = make_plan(load_config(example / "study.yaml"))

@@ -99,7 +99,7 @@ def same(said: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("number", "budgets", "digits"), [("08", "3 | 5 | 7 | 9", 1), ("09", "1 | 2 | 3 | 4", 2)]
 )
-def test_values_beside_the_papers(number, budgets, digits, findings, table) -> None:
+def test_findings_values_match_report(number, budgets, digits, findings, table) -> None:
     cells = table(f"tables/table_{number}")
     for title, *values in rows_below(findings, f"| method | epsilon {budgets} |"):
         for epsilon, said in zip(budgets.split(" | "), values, strict=True):
@@ -115,7 +115,7 @@ def test_values_beside_the_papers(number, budgets, digits, findings, table) -> N
 
 
 @pytest.mark.parametrize("rule", ["at_paper_", "at_paper_last_"])
-def test_leads_on_mnist(rule: str, findings, table) -> None:
+def test_findings_mnist_leads_match_report(rule: str, findings, table) -> None:
     moved = float(re.search(r"last step the\s+leads differ by at most (\d\.\d+)", findings)[1])
     rows = rows_below(findings, f"| k | Online's lead over | {BUDGETS}")
     for k, rival, *leads in rows:
@@ -137,7 +137,7 @@ def mnist(points: pd.DataFrame, **known: object) -> float:
     return 100 * of(points, dataset="mnist", variant="", **known)["mean"]
 
 
-def test_noise_explains_a_part_of_the_leads(findings, stored) -> None:
+def test_findings_noise_comparison_matches_results(findings, stored) -> None:
     every = grid_points(stored.values)
     grid = mnist(stored.points, method="online", k=9, epsilon=3.0, learning_rate=1.0)
     trials = every[(every["dataset"] == "mnist") & (every["search_accounting"] == "linear_scaling")]
@@ -159,7 +159,7 @@ def test_noise_explains_a_part_of_the_leads(findings, stored) -> None:
     assert re.findall(r"\d\d\.\d", said) == [f"{value:.1f}" for value in values]
 
 
-def test_errors_on_fashion_mnist_are_multiples(findings, table) -> None:
+def test_findings_fashion_mnist_ratios_match_report(findings, table) -> None:
     """By epsilon: the average hides that the order turns round."""
     cells, seen = table("tables/table_09"), 0
     for rival, *ratios in rows_below(findings, "| rival | epsilon 1 | 2 | 3 | 4 |"):
@@ -174,7 +174,7 @@ def test_errors_on_fashion_mnist_are_multiples(findings, table) -> None:
     assert seen == 11
 
 
-def test_leads_from_a_wrong_start(findings, stored) -> None:
+def test_findings_frozen_online_leads_match_results(findings, stored) -> None:
     rules = {"best step": stored.points, "last step": stored.last_points}
     head = f"| from rho_0 | at the | over Online with | {BUDGETS}"
     for rho, rule, control, *cells in rows_below(findings, head):
@@ -186,7 +186,7 @@ def test_leads_from_a_wrong_start(findings, stored) -> None:
             same(said, gap(sample(one, scale=100), sample(other, scale=100)))
 
 
-def test_mnist_from_wrong_starts(findings, stored) -> None:
+def test_findings_mnist_wrong_starts_match_results(findings, stored) -> None:
     rhos = {"a hundredth of the best": 0.01, "ten times the best": 10.0}
     for rho, step, *said in rows_below(findings, "| rho_0 | step | Online |"):
         points = stored.points if step == "best" else stored.last_points
@@ -195,7 +195,7 @@ def test_mnist_from_wrong_starts(findings, stored) -> None:
         assert said == [f"{value:.1f}" for value in values]
 
 
-def test_the_lead_to_explain_on_the_subset(findings, stored) -> None:
+def test_findings_subset_lead_matches_results(findings, stored) -> None:
     cells = stored.best[(stored.best["dataset"] == "ag_news_partial") & (stored.best["k"] == 5)]
     sides = [
         average_over_grids([sample(row, scale=100) for _, row in rows.iterrows()])
@@ -207,7 +207,7 @@ def test_the_lead_to_explain_on_the_subset(findings, stored) -> None:
     assert gap(*sides) in findings
 
 
-def test_shares_of_signs(findings, stored) -> None:
+def test_findings_sign_shares_match_results(findings, stored) -> None:
     runs = stored.runs[stored.runs["method"] == "online"]
     runs = runs[
         (runs["search_accounting"] == "composition") & runs["dataset"].isin(DATASETS.values())
@@ -232,7 +232,7 @@ def test_shares_of_signs(findings, stored) -> None:
     assert f"are {spread[0]} (MNIST) and {spread[1]} (subset) standard deviations" in findings
 
 
-def test_grids_of_the_subset(findings, table) -> None:
+def test_findings_subset_grids_match_report(findings, table) -> None:
     ks = {k: table(f"tables/ag_news_partial_k{k}") for k in (5, 9)}
     rows = rows_below(findings, f"| method | grid points | {BUDGETS} noise")
     for (title, points, *said, noise), k in zip(rows, [*ks] * 4, strict=True):
@@ -251,7 +251,7 @@ def test_grids_of_the_subset(findings, table) -> None:
             same(lead, gap(one, other))
 
 
-def test_momentum_stands_beside_the_cells(findings, table) -> None:
+def test_findings_momentum_cells_match_report(findings, table) -> None:
     """Its last column; the others are of stores that nothing is added to."""
     tables = {("MNIST", "9"): "08", ("MNIST", "5"): "11", ("Fashion-MNIST", "9"): "09"}
     rows = rows_below(findings, "| cell | method | the paper |")
@@ -267,7 +267,7 @@ def test_momentum_stands_beside_the_cells(findings, table) -> None:
     assert len(rows) == 7
 
 
-def test_untuned_runs_on_mnist(extensions, table, stored) -> None:
+def test_extensions_untuned_runs_match_results(extensions, table, stored) -> None:
     """Bold is ahead of Online's search, as far as it has run."""
     (head,) = re.findall(r"^\| epsilon \| method \| rho = .*$", extensions, re.M)
     rates = [float(rate) for rate in re.findall(r"\d+(?:\.\d+)?", head)]
@@ -297,7 +297,7 @@ def test_untuned_runs_on_mnist(extensions, table, stored) -> None:
         assert k == 5 or max(ends) < search[0]
 
 
-def test_random_stopping_on_mnist(extensions, table) -> None:
+def test_extensions_random_stopping_matches_report(extensions, table) -> None:
     cells = table("tables/search_outcome")
     for epsilon in (3.0, 9.0):
         stopped, whole = (
@@ -313,7 +313,7 @@ def test_random_stopping_on_mnist(extensions, table) -> None:
         assert re.search(rf"over draws is .*{stopped['luck']:.2f}.* points", said)
 
 
-def test_linear_scaling_on_mnist(extensions, table, repo: Path) -> None:
+def test_extensions_linear_scaling_matches_results(extensions, table, repo: Path) -> None:
     for epsilon, noise, composed in rows_below(extensions, "| MNIST, epsilon |"):
         known = {"dataset": "mnist", "epsilon": float(epsilon)}
         row = of(table("tables/linear_scaling"), method="online", **known)

@@ -11,7 +11,7 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_executed_whole_and_in_order(path: Path) -> None:
+def test_notebooks_executed_in_order(path: Path) -> None:
     book = json.loads(path.read_text(encoding="utf-8"))
     cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
@@ -22,7 +22,7 @@ def test_a_notebook_is_executed_whole_and_in_order(path: Path) -> None:
     assert re.search(r"(?:^|[\s(])/\w+/", text) is None  # a path of one machine
 
 
-def test_each_notebook_is_linked_from_a_page(repo: Path) -> None:
+def test_notebooks_linked_from_pages(repo: Path) -> None:
     assert NOTEBOOKS
     pages = [page.read_text(encoding="utf-8") for page in (repo / "docs").rglob("*.md")]
     for path in NOTEBOOKS:

@@ -27,7 +27,7 @@ ROW = re.compile(r"^\| (\d) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d
         *(pytest.param(*row, marks=pytest.mark.nightly) for row in [(3, 9), (9, 9), (9, 81)]),
     ],
 )
-def test_the_classical_conversion_asks_for_more_noise(epsilon, runs, repo) -> None:
+def test_ambiguities_classical_conversion_noise_matches(epsilon, runs, repo) -> None:
     def spent(nu: float) -> float:
         accountant = make_accountant("rdp", MNIST)
         accountant.compose(composed_event({(MNIST, nu): STEPS * runs}))
@@ -48,7 +48,7 @@ def test_the_classical_conversion_asks_for_more_noise(epsilon, runs, repo) -> No
         *(pytest.param(shape, marks=pytest.mark.nightly) for shape in ("geometric", "poisson")),
     ],
 )
-def test_what_each_way_to_stop_asks_for(repo, column) -> None:
+def test_extensions_stopping_noise_matches(repo, column) -> None:
     page = (repo / "docs/reproduction/extensions.md").read_text(encoding="utf-8")
     assert f"| {column} |" in page.replace("Poisson |", "poisson |")
     place = 2 + ["composition", "logarithmic", "geometric", "poisson"].index(column)
@@ -62,14 +62,14 @@ def test_what_each_way_to_stop_asks_for(repo, column) -> None:
         assert row[place] == f"{search.noise_multiplier(float(row[0]), DELTA):.3f}"
 
 
-def test_the_length_of_a_gradient_by_noise_alone(repo) -> None:
+def test_extensions_gradient_length_matches(repo) -> None:
     page = (repo / "docs/reproduction/extensions.md").read_text(encoding="utf-8")
     size = sum(p.numel() for p in build_model("cnn").parameters())
     sigma = Search(MNIST, STEPS, 1).noise_multiplier(3.0, DELTA) / 512  # nu C / B, with C = 1
     assert f"squared length is {size * sigma**2:.2f} by noise alone" in page
 
 
-def test_the_sizes_of_the_report(repo) -> None:
+def test_artifact_report_sizes_match(repo) -> None:
     """To a megabyte: a report grows with the results."""
     page = (repo / "docs/reproduction/artifact.md").read_text(encoding="utf-8")
     said = re.search(r"the report (\d+) MB \(its page (\d+) MB\)", page)

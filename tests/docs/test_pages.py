@@ -38,7 +38,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"\s", "-", text) for text in plain}
 
 
-def test_links_lead_somewhere(repo: Path) -> None:
+def test_pages_links_resolve(repo: Path) -> None:
     astray, followed = [], 0
     for page in pages(repo):
         for link in LINK.finditer(page.read_text(encoding="utf-8")):
@@ -54,7 +54,7 @@ ROW = re.compile(r"^\| (.+) \| `([\w/]+)\.py` \| `([\w.]+)` \|$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", ["equations_to_code", "architecture"])
-def test_tables_name_existing_functions(page: str, repo: Path) -> None:
+def test_internals_tables_name_existing_functions(page: str, repo: Path) -> None:
     rows = ROW.findall((repo / f"docs/internals/{page}.md").read_text(encoding="utf-8"))
     assert len(rows) > 20
     for _, file, name in rows:
@@ -69,7 +69,7 @@ def test_internals_name_existing_files(repo: Path) -> None:
             assert any((root / file).exists() for root in roots), f"{page.name}: {file}"
 
 
-def test_equations_of_the_algorithm_are_listed(repo: Path) -> None:
+def test_equations_to_code_lists_algorithm(repo: Path) -> None:
     text = (repo / "docs/internals/equations_to_code.md").read_text(encoding="utf-8")
     for number in (3, 4, 11, 13, 16, 17, 18, 19, 20, 21):
         assert f"({number})" in text, number
@@ -88,7 +88,7 @@ def blocks(page: Path) -> list[str]:
     return [block["lines"] for block in found if block["language"] == "python"]
 
 
-def test_every_block_runs(repo: Path, tmp_path: Path, monkeypatch) -> None:
+def test_pages_python_blocks_run(repo: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     there = set()
     for page in pages(repo):
@@ -103,7 +103,7 @@ def test_every_block_runs(repo: Path, tmp_path: Path, monkeypatch) -> None:
         assert name in (repo / test).read_text(encoding="utf-8")
 
 
-def test_the_quick_start_is_a_dozen_lines(repo: Path) -> None:
+def test_quickstart_snippet_within_twelve_lines(repo: Path) -> None:
     (lines,) = blocks(repo / "docs/user/quickstart.md")
     assert len([line for line in lines.splitlines() if line.strip()]) <= 12
 
@@ -135,7 +135,7 @@ def test_troubleshooting_quotes_messages_of_code(repo: Path, templates) -> None:
     assert [row for row in rows if row not in templates] == []
 
 
-def test_every_exit_status_is_there(repo: Path) -> None:
+def test_troubleshooting_lists_exit_codes(repo: Path) -> None:
     text = (repo / "docs/user/troubleshooting.md").read_text()
     listed = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     known = {
@@ -163,7 +163,7 @@ def command_options(group: Any, prefix: str = "") -> Iterator[tuple[str, set[str
         yield prefix + name, {option for one in command.params for option in one.opts}
 
 
-def test_oso_commands_exist_with_options(texts) -> None:
+def test_pages_oso_commands_exist(texts) -> None:
     known = dict(command_options(typer.main.get_command(app)))
     unknown, named = [], set()
     for page, text in texts.items():
@@ -181,14 +181,14 @@ def test_oso_commands_exist_with_options(texts) -> None:
     assert {"calibrate", "plan", "report", "audit"} <= named
 
 
-def test_make_targets_exist(repo: Path, texts) -> None:
+def test_pages_make_targets_exist(repo: Path, texts) -> None:
     targets = set(re.findall(r"^([a-z-]+):.*?## ", (repo / "Makefile").read_text(), re.M))
     named = [(page, line.split()[0]) for page in texts for line in commands(texts[page], "make")]
     assert [(page, target) for page, target in named if target not in targets] == []
     assert len(named) > 20
 
 
-def test_files_of_commands_exist(repo: Path, texts) -> None:
+def test_pages_files_of_commands_exist(repo: Path, texts) -> None:
     missing = []
     for page, text in texts.items():
         for program in ("snakemake", "python", "oso", "pytest", "PYTHONPATH=src python"):
@@ -201,7 +201,7 @@ def test_files_of_commands_exist(repo: Path, texts) -> None:
     assert missing == []
 
 
-def test_quick_commands_run(texts, repo: Path, monkeypatch) -> None:
+def test_pages_quick_commands_run(texts, repo: Path, monkeypatch) -> None:
     monkeypatch.chdir(repo)
     lines = {line for text in texts.values() for line in commands(text, "oso")}
     whole = [line for line in sorted(lines) if line.startswith(QUICK) and "--examples" in line]
@@ -234,7 +234,7 @@ def kept(folder: Path) -> dict[str, dict[str, object]]:
     return json.loads((folder / "runs.json").read_text())
 
 
-def test_each_row_is_made_of_its_runs(folder: Path, script: ModuleType, repo: Path) -> None:
+def test_validation_rows_match_published_runs(folder: Path, script: ModuleType, repo: Path) -> None:
     accuracies: dict[str, list[float]] = {}
     for row in csv.DictReader((folder / "runs.csv").read_text().splitlines()):
         accuracies.setdefault(row["run"], []).append(100 * float(row["accuracy"]))
@@ -254,7 +254,7 @@ def test_each_row_is_made_of_its_runs(folder: Path, script: ModuleType, repo: Pa
     assert [row.rsplit("|", 2)[0] + "|" for row in rows] == expected
 
 
-def test_each_run_has_the_published_settings(
+def test_published_runs_settings_match(
     script: ModuleType, kept: dict[str, dict[str, object]]
 ) -> None:
     assert set(kept) == set(script.RUNS)
@@ -278,7 +278,7 @@ def site(repo: Path, tmp_path_factory) -> Path:
     return folder
 
 
-def test_every_page_and_link_is_reachable(site: Path) -> None:
+def test_site_pages_and_links_reachable(site: Path) -> None:
     texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     anchors = {page: set(re.findall(r'\sid="([^"]+)"', text)) for page, text in texts.items()}
     broken, reached = [], {site / "index.html", site / "404.html"}
@@ -296,7 +296,7 @@ def test_every_page_and_link_is_reachable(site: Path) -> None:
     assert texts.keys() - reached == set()
 
 
-def test_every_public_name_has_an_entry(site: Path) -> None:
+def test_site_public_names_have_entries(site: Path) -> None:
     library = (site / "api/library.html").read_text(encoding="utf-8")
     for name in oso_dp.__all__:
         assert f'id="oso_dp.{name}"' in library, name
@@ -305,14 +305,14 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
         assert f'id="oso_dp.opacus.{name}"' in drop_in, name
 
 
-def test_docstring_arguments_become_parameter_tables(site: Path) -> None:
+def test_site_arguments_become_parameter_tables(site: Path) -> None:
     page = (site / "api/library.html").read_text(encoding="utf-8")
     entry = page.partition('id="oso_dp.train_private"')[2].partition('id="oso_dp.PrivateModel"')[0]
     rows = re.findall(r"<tr class=\"doc-section-item\">.*?<code>(\w+)</code>", entry, re.S)
     assert {"model", "loss", "data", "epsilon", "delta", "microbatch_size"} <= set(rows)
 
 
-def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+def test_site_fetches_no_external_files(site: Path) -> None:
     fetched = re.compile(r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*"')
     for page in site.rglob("*.html"):
         assert fetched.findall(page.read_text(encoding="utf-8")) == [], page.name

@@ -31,7 +31,7 @@ def lines(page: str, columns: int) -> list[list[str]]:
     return [row for row in rows if row[0] in NAMES]
 
 
-def test_students_and_gradient_methods_are_the_best_of_the_rows(page, study) -> None:
+def test_pate_best_approaches_match_results(page, study) -> None:
     compared = compare_students(study)
     is_student = compared["approach"].str.startswith("PATE")
     stated = lines(page, 6)
@@ -47,7 +47,7 @@ def test_students_and_gradient_methods_are_the_best_of_the_rows(page, study) -> 
             assert accuracy == f"{mean:.1f} ± {std:.1f}"
 
 
-def test_leads_over_the_best_student_on_mnist(page, study) -> None:
+def test_pate_mnist_leads_match_results(page, study) -> None:
     compared = compare_students(study)
     compared = compared[compared["dataset"] == "mnist"]
     is_student = compared["approach"].str.startswith("PATE")
@@ -60,7 +60,7 @@ def test_leads_over_the_best_student_on_mnist(page, study) -> None:
     assert (lead["AdamWOSM"] < 0).all()
 
 
-def test_epsilons_are_the_means_over_seeds(page, study) -> None:
+def test_pate_epsilons_match_seed_means(page, study) -> None:
     table = summarize_epsilons(study.pate).set_index(["dataset", "aggregator", "epsilon"])
     stated = lines(page, 7)
     assert len(stated) == 6
@@ -71,7 +71,7 @@ def test_epsilons_are_the_means_over_seeds(page, study) -> None:
         assert numbers[3] == f"{100 * row['label_accuracy']:.1f}"
 
 
-def test_verdicts_are_those_of_the_rows(page, study) -> None:
+def test_pate_verdicts_match_results(page, study) -> None:
     judged = judge_pate_claims(study)
     stated = re.findall(r"^\| (A[0-9]) \|[^|]*\|([^|]*)\|([^|]*)\|$", page, re.MULTILINE)
     assert {name for name, *_ in stated} == set(judged["claim"])
@@ -82,7 +82,7 @@ def test_verdicts_are_those_of_the_rows(page, study) -> None:
         assert set(rows["verdict"]) == {verdict.strip()}
 
 
-def test_its_size_is_stated(page, study) -> None:
+def test_pate_study_size_matches_results(page, study) -> None:
     assert f"{len(study.pate)} students" in page
     hours = study.runs["wall_seconds"].sum() / 3600
     assert f"{len(study.runs)} runs" in page

@@ -35,7 +35,7 @@ COLUMNS += [("tanh_cnn", epsilon) for epsilon in (2.0, 8.0)]
 SEEDS = {"softmax_regression": 5, "tanh_cnn": 3}
 
 
-def test_accuracies_are_those_of_the_best_points(page, users) -> None:
+def test_user_level_accuracies_match_best_points(page, users) -> None:
     best = users.best.set_index(["model", "method", "epsilon"])
     seen = 0
     for name, method in METHODS.items():
@@ -55,7 +55,7 @@ def test_accuracies_are_those_of_the_best_points(page, users) -> None:
     ]
 
 
-def test_verdicts_are_those_of_the_rule(page, users) -> None:
+def test_user_level_verdicts_match_claims(page, users) -> None:
     data = judge_claims(users)
     verdicts = data[data["claim"].str.startswith("U")].set_index("claim")["verdict_best"]
     stated = dict(re.findall(r"^\| (U[0-9]) \|[^|]*\| ([a-z ]+?) \|", page, re.MULTILINE))
@@ -64,7 +64,7 @@ def test_verdicts_are_those_of_the_rule(page, users) -> None:
     assert len(stated) == 6
 
 
-def test_numbers_of_the_evidence_are_stated(page, users) -> None:
+def test_user_level_evidence_matches_claims(page, users) -> None:
     data = judge_claims(users).set_index("claim")
     for claim, words in (("U1", "points below"), ("U4", "% more noise"), ("U6", "points below")):
         row = data.loc[claim]
@@ -76,7 +76,7 @@ def test_numbers_of_the_evidence_are_stated(page, users) -> None:
             assert f"[{row['low']:+.1f}, {row['high']:+.1f}]" in line
 
 
-def test_online_at_the_paper_s_rates_is_beside_a_fixed_threshold(repo, page) -> None:
+def test_user_level_u7_matches_results(repo, page) -> None:
     """U7, from a store of its own: rates of adaptation are no part of a cell."""
     best = read_result_set(repo / "results/ambiguities/users_paper_rates").best
     assert (best["seeds"] == 5).all()
@@ -99,13 +99,13 @@ def test_online_at_the_paper_s_rates_is_beside_a_fixed_threshold(repo, page) -> 
     assert f"at most {100 * math.expm1(100 * 2.5e-3):.0f} %" in line
 
 
-def test_both_leads_of_online_are_stated(page, users) -> None:
+def test_user_level_online_leads_match_claims(page, users) -> None:
     data = judge_claims(users).set_index("claim")
     leads = re.findall(r"over \w+ \+([0-9.]+) points", data.loc["U2", "evidence"])
     assert f"{' and '.join(leads)} points above" in page
 
 
-def test_the_size_of_the_study_is_stated(page, users) -> None:
+def test_user_level_study_size_matches_results(page, users) -> None:
     text = " ".join(page.split())
     for model, words in (("softmax_regression", "linear runs"), ("tanh_cnn", "runs of the CNN")):
         runs = users.runs[users.runs["model"] == model]
@@ -113,7 +113,7 @@ def test_the_size_of_the_study_is_stated(page, users) -> None:
         assert f"{len(runs):,} {words} took {hours:.1f} core-hours" in text
 
 
-def test_smaller_local_steps_have_a_smaller_best_threshold(page, users) -> None:
+def test_user_level_best_threshold_ratio_matches(page, users) -> None:
     points = users.points[users.points["method"] == "fixed_threshold"]
     points = points[(points["epsilon"] == 8) & (points["model"] == "softmax_regression")]
     best = points.loc[points.groupby(["local", "learning_rate"])["mean"].idxmax()]
@@ -130,9 +130,7 @@ def test_smaller_local_steps_have_a_smaller_best_threshold(page, users) -> None:
     ("model", "before", "lowest"),
     [("softmax_regression", "Linear model: ", 1.0), ("tanh_cnn", "CNN: ", 2.0)],
 )
-def test_accuracies_by_who_wrote_the_digits_are_those_of_the_table(
-    page, users, model, before, lowest
-) -> None:
+def test_user_level_writer_accuracies_match_results(page, users, model, before, lowest) -> None:
     rows, runs = series_of_best(users), users.best_runs
     rows = rows[rows["model"] == model]
     assert {*rows["run_id"]} == {*runs[runs["model"] == model]["run_id"]}  # each best point, whole

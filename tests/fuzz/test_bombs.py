@@ -59,7 +59,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", sorted(READERS))
 @pytest.mark.parametrize("number", range(len(DEEP)))
-def test_nested_without_end(reader, number, tmp_path):
+def test_readers_deep_nesting_rejected(reader, number, tmp_path):
     with pytest.raises(OsoError):
         READERS[reader](DEEP[number], tmp_path)
 
@@ -148,7 +148,7 @@ except OsoError as error:
 
 
 @pytest.mark.parametrize("bomb", sorted(BOMBS))
-def test_bombs(bomb, tmp_path):
+def test_readers_memory_bombs_rejected(bomb, tmp_path):
     reader, name, content = BOMBS[bomb]()
     (tmp_path / name).write_bytes(content)
     child = CHILD.format(reader=reader, memory=MEMORY)
@@ -186,7 +186,7 @@ def unharmed(place: Path) -> bool:
 @pytest.mark.parametrize(
     "key", ["name", "cohort", "dataset", "method", "search_accounting", "model"]
 )
-def test_a_plan_with_right_digests_names_no_other_place(key, place) -> None:
+def test_read_plan_outside_path_rejected(key, place) -> None:
     config = parse_config(read_yaml(STUDY.decode(), "x"), "x")
     path = place / "plan.json"
     write_plan(
@@ -211,7 +211,7 @@ def test_a_plan_with_right_digests_names_no_other_place(key, place) -> None:
     assert unharmed(place)
 
 
-def test_an_archives_other_members_are_written_nowhere(place) -> None:
+def test_load_vectors_archive_members_not_extracted(place) -> None:
     with zipfile.ZipFile(place / "glove.6B.zip", "w") as archive:
         for name in (*filter(None, LEADING_OUT), "../glove.6B.50d.txt"):
             archive.writestr(name, TEXT)
@@ -226,7 +226,7 @@ def test_an_archives_other_members_are_written_nowhere(place) -> None:
 
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
-def test_a_damaged_archive_of_any_method_is_one_line(method, place) -> None:
+def test_load_vectors_damaged_archive_rejected(method, place) -> None:
     path = place / "glove.6B.zip"
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("glove.6B.50d.txt", TEXT * 50)

@@ -42,7 +42,7 @@ def taken(path):
 
 @inputs(short=60, long=6_000)
 @given(data=st.data())
-def test_any_change_of_its_bytes(valid, place, data):
+def test_load_checkpoint_changed_bytes_not_misread(valid, place, data):
     path = place / "a.pt"
     path.write_bytes(data.draw(spoiled(valid)))
     content = read_or_refused(taken, path)
@@ -56,7 +56,7 @@ class Evil:
         return Path.touch, (Path("was-run"),)
 
 
-def test_nothing_in_it_is_run(tmp_path, monkeypatch):
+def test_load_checkpoint_pickled_code_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.pt"
     save_checkpoint(path, "f", {"state": Evil()})
@@ -67,7 +67,7 @@ def test_nothing_in_it_is_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_checkpoint_of_each_method_is_resumed(
+def test_train_method_checkpoints_resumed(
     name, arrays, make_task, make_run, tmp_path, caplog
 ) -> None:
     job = make_task(name, steps=2, evaluate_every=2), [make_run(c=0.1)], arrays

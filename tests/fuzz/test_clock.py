@@ -23,7 +23,7 @@ def jumping(monkeypatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
 
 
-def test_job_ignores_the_wall_clock(
+def test_train_jumping_clock_has_no_effect(
     arrays, make_task, make_run, tmp_path, jumping, monkeypatch
 ) -> None:
     monkeypatch.setattr(loop, "CHECKPOINT_TIME_FRACTION", float("inf"))
@@ -52,7 +52,7 @@ def test_job_ignores_the_wall_clock(
 
 
 @pytest.mark.parametrize("age", [-DAY, 0, HOUR, DAY])
-def test_no_lock_is_too_old_or_too_new(age, tmp_path, jumping) -> None:
+def test_study_lock_age_has_no_effect(age, tmp_path, jumping) -> None:
     leader = StudyLock(tmp_path)
     leader.acquire()
     at = time.time() - age

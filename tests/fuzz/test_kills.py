@@ -88,7 +88,7 @@ def kept(output: Path) -> list[Path]:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"] if LONG else ["float32"])
 @pytest.mark.parametrize("kind", STARTS if LONG else ["job"])
-def test_a_kill_at_any_moment_changes_no_number(kind, precision, place, tmp_path) -> None:
+def test_train_killed_anytime_resumes_identically(kind, precision, place, tmp_path) -> None:
     config = study(precision)
     write_plan(make_plan_with_noise(config, {COHORT: 2.0}), place / "plan.json")
     runs, evaluations, seconds = finish(kind, place, tmp_path / "whole")

@@ -54,7 +54,7 @@ def store(tmp_path_factory) -> Path:
     return folder
 
 
-def test_any_change_of_bytes(store, tmp_path):
+def test_read_results_damage_never_crashes(store, tmp_path):
     seed = random.randrange(2**32) if LONG else 0
     command = [sys.executable, "-W", "error", "-m", "tests.fuzz.test_parquet"]
     command += [str(store), str(tmp_path), str(INPUTS), str(seed)]
@@ -87,7 +87,7 @@ def read_all(store: Path, folder: Path, inputs: int, seed: int) -> None:
     print(inputs, "read")
 
 
-def test_a_file_of_very_many_rows_is_refused_unread(store, monkeypatch):
+def test_read_table_too_many_rows_rejected(store, monkeypatch):
     monkeypatch.setattr(read, "MAX_ROWS", 1)
     monkeypatch.setattr(read.pq, "read_table", lambda *given, **how: pytest.fail("it was read"))
     with pytest.raises(OsoError, match=rf"^{store}/runs.parquet: 2 rows; must be <= 1"):

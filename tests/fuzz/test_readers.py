@@ -56,7 +56,7 @@ IDX = [
 
 @inputs(short=100, long=20_000)
 @given(content=st.one_of(spoiled(*IDX), st.binary(max_size=40)))
-def test_idx(content):
+def test_parse_idx_damage_never_crashes(content):
     array = read_or_refused(parse_idx, content, "some-file")
     assert array is None or array.nbytes <= len(content)
 
@@ -69,7 +69,7 @@ NEWS = [
 
 @inputs(short=100, long=15_000)
 @given(content=st.one_of(spoiled(*NEWS), st.text(alphabet='"1234,ab\n\r\0').map(str.encode)))
-def test_news(content):
+def test_parse_news_damage_never_crashes(content):
     read_or_refused(parse_news, content, "some-file")
 
 
@@ -81,7 +81,7 @@ GLOVE = [
 
 @inputs(short=100, long=15_000)
 @given(content=spoiled(*GLOVE))
-def test_word_vectors(content):
+def test_parse_vectors_damage_never_crashes(content):
     vectors = read_or_refused(parse_vectors, content, "some-file")
     assert vectors is None or np.isfinite(vectors.values).all()
 
@@ -101,7 +101,7 @@ def npz(place) -> bytes:
 
 @inputs(short=60, long=5_000)
 @given(data=st.data())
-def test_data_files(npz, place, data):
+def test_load_arrays_damage_never_crashes(npz, place, data):
     path = place / "b.npz"
     path.write_bytes(data.draw(spoiled(npz)))
     read_or_refused(load_arrays, path)
@@ -131,13 +131,13 @@ def configuration(text):
 
 @inputs(short=80, long=10_000)
 @given(content=st.one_of(spoiled(STUDY).map(lambda b: b.decode("latin-1")), YAML_TEXT, st.text()))
-def test_configurations(content):
+def test_parse_config_damaged_text_never_crashes(content):
     read_or_refused(configuration, content)
 
 
 @inputs(short=60, long=5_000)
 @given(value=st.one_of(spoiled_values(yaml.safe_load(STUDY)), JSON))
-def test_configurations_of_other_values(value):
+def test_parse_config_changed_values_never_crash(value):
     read_or_refused(parse_config, value, "some-file")
 
 
@@ -146,7 +146,7 @@ PRIORITIES = b'[[first]]\nplan = ["mini"]\nmethod = "online"\nseed = [0, 1]\neps
 
 @inputs(short=80, long=3_000)
 @given(content=spoiled(PRIORITIES))
-def test_priorities(content, place):
+def test_read_priorities_damage_never_crashes(content, place):
     path = place / "priorities.toml"
     path.write_bytes(content)
     read_or_refused(read_priorities, path, [])
@@ -161,7 +161,7 @@ LEDGER = Ledger(
 
 @inputs(short=100, long=12_000)
 @given(content=st.one_of(spoiled(LEDGER.encode()).map(lambda b: b.decode("latin-1")), st.text()))
-def test_ledgers(content):
+def test_ledger_damaged_text_never_crashes(content):
     ledger = read_or_refused(Ledger.from_json, content)
     if ledger is not None:
         assert all(nu >= 0 and count > 0 for nu, count in ledger.releases())
@@ -170,7 +170,7 @@ def test_ledgers(content):
 
 @inputs(short=100, long=6_000)
 @given(value=spoiled_values(json.loads(LEDGER)))
-def test_ledgers_of_other_values(value):
+def test_ledger_changed_values_never_crash(value):
     ledger = read_or_refused(Ledger.from_json, json.dumps(value))
     if ledger is not None:
         ledger.event()
@@ -186,7 +186,7 @@ MADE = {
 
 @inputs(short=60, long=2_000)
 @given(value=spoiled_values(MADE))
-def test_data_files_that_say_other_things(value, place):
+def test_load_arrays_changed_provenance_never_crashes(value, place):
     inputs, targets = np.zeros((2, 1, 2, 2), np.float32), np.array([0, 1])
     save_arrays(place / "c.npz", Arrays(inputs, targets, inputs, targets), value)
     made = read_or_refused(load_arrays, place / "c.npz")
@@ -210,7 +210,7 @@ def plan(place) -> bytes:
 
 @inputs(short=60, long=5_000)
 @given(data=st.data())
-def test_plans(plan, place, data):
+def test_read_plan_damaged_text_never_crashes(plan, place, data):
     path = place / "other.json"
     path.write_bytes(data.draw(spoiled(plan)))
     read_or_refused(read_plan, path)
@@ -221,7 +221,7 @@ def test_plans(plan, place, data):
 
 @inputs(short=60, long=4_000)
 @given(data=st.data())
-def test_plans_of_other_values(plan, place, data):
+def test_read_plan_changed_values_never_crash(plan, place, data):
     path = place / "other.json"
     path.write_text(json.dumps(data.draw(spoiled_values(json.loads(plan)))))
     read_or_refused(read_plan, path)
@@ -236,7 +236,7 @@ BUDGET = [
 
 @inputs(short=100, long=5_000)
 @given(value=st.one_of(spoiled_values(BUDGET), JSON))
-def test_budgets(value, place):
+def test_read_budgets_changed_values_never_crash(value, place):
     path = place / "budget.json"
     path.write_text(json.dumps(value))
     read_or_refused(read_budgets, path)
@@ -247,7 +247,7 @@ FACTS = {"ag_news": {"known_words": {"test": 0.97}, "vectors": {"words": 3}}}
 
 @inputs(short=100, long=4_000)
 @given(value=st.one_of(spoiled_values(FACTS), JSON), content=spoiled(json.dumps(FACTS).encode()))
-def test_facts_of_texts(value, content, place):
+def test_read_vocabulary_coverage_damage_never_crashes(value, content, place):
     (place / "vocabulary_coverage.json").write_bytes(content)
     read_or_refused(read_vocabulary_coverage, place)
     (place / "vocabulary_coverage.json").write_text(json.dumps(value))
@@ -266,7 +266,7 @@ TABLES = {
 
 @inputs(short=100, long=12_000)
 @given(data=st.data(), kind=st.sampled_from(sorted(TABLES)))
-def test_tables(place, data, kind):
+def test_csv_readers_damage_never_crashes(place, data, kind):
     read, columns, row = TABLES[kind]
     lines = [",".join(columns), *(row.format(i=i) for i in range(3))]
     path = place / f"{kind}.csv"
@@ -275,7 +275,7 @@ def test_tables(place, data, kind):
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
-def test_the_tables_that_are_spoiled_are_valid(place, kind):
+def test_csv_readers_sound_tables_read(place, kind):
     read, columns, row = TABLES[kind]
     path = place / f"{kind}.csv"
     path.write_text("\n".join([",".join(columns), *(row.format(i=i) for i in range(3))]))

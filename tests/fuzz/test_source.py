@@ -49,7 +49,7 @@ def sources(repo: Path) -> list[Path]:
     return [*paths, *(repo / "scripts").rglob("*.py")]
 
 
-def test_nothing_that_is_read_can_be_run(repo):
+def test_sources_unsafe_calls_absent(repo):
     lines = [f"{path.name}:{line}" for path in sources(repo) for line in offences(path.read_text())]
     assert lines == []
 
@@ -67,10 +67,10 @@ def test_nothing_that_is_read_can_be_run(repo):
         "path.stat().st_mtime",
     ],
 )
-def test_each_of_these_would_be_seen(text):
+def test_offences_unsafe_call_found(text):
     assert len(offences(text)) == 1
 
 
-def test_no_rule_of_the_workflow_believes_the_clock(repo):
+def test_workflow_rules_wall_clock_unused(repo):
     for path in (repo / "Snakefile", *(repo / "workflow/rules").glob("*.smk")):
         assert not re.search(r"\btime\.time\b|st_mtime\b|datetime", path.read_text()), path

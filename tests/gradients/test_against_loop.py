@@ -126,7 +126,7 @@ def oracle(engine, flat, inputs, targets) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
+def test_engine_gradients_match_torch_func(name: str) -> None:
     engine, flat, inputs, targets = prepare(name)
     gradients = oracle(engine, flat, inputs, targets)
     mine = OneRun(engine, flat, inputs, targets)
@@ -139,7 +139,7 @@ def test_norms_and_sums_agree_with_torch_func(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_runs_together_are_as_each_alone(name: str) -> None:
+def test_engine_runs_together_match_alone(name: str) -> None:
     """Each run has its own parameters, batch and weights; none may reach another's."""
     engine, flat, inputs, targets = prepare(name, batch=6)
     inputs, targets = inputs.unflatten(0, (3, 2)), targets.unflatten(0, (3, 2))
@@ -164,7 +164,7 @@ def test_runs_together_are_as_each_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cnn", "autoencoder", "odd convolution"])
-def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_chunked_norms_match_torch_func(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CHUNK_BYTES, "cpu", 1)  # one example at a time
     engine, flat, inputs, targets = prepare(name)
     gradients = oracle(engine, flat, inputs, targets)
@@ -174,7 +174,7 @@ def test_batches_larger_than_a_chunk(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", ["cnn", "own layer"])
-def test_an_empty_batch_sums_to_zero(name: str) -> None:
+def test_engine_empty_batch_sums_zero(name: str) -> None:
     engine, flat, inputs, targets = prepare(name)
     empty = OneRun(engine, flat, inputs[:0], targets[:0])
     assert empty.norms().shape == (0,)
@@ -191,7 +191,7 @@ class OwnParameterAndChild(nn.Module):
         return self.layer(x) * self.scale
 
 
-def test_a_layer_with_parameters_may_hold_another() -> None:
+def test_engine_nested_layers_match_torch_func() -> None:
     engine = GradientEngine(OwnParameterAndChild().double(), cross_entropy)
     flat, inputs = torch.randn(engine.size).double(), torch.rand(4, 3).double()
     targets = torch.tensor([0, 1, 2, 0])
@@ -203,7 +203,7 @@ def test_a_layer_with_parameters_may_hold_another() -> None:
     )
 
 
-def test_a_layer_that_holds_another_is_refused_where_runs_are_together() -> None:
+def test_engine_nested_layers_several_runs_rejected() -> None:
     """The one inside would see a single run's examples and take them for all runs'."""
     engine = GradientEngine(OwnParameterAndChild(), cross_entropy)
     both = engine(
@@ -215,7 +215,7 @@ def test_a_layer_that_holds_another_is_refused_where_runs_are_together() -> None
 
 @pytest.mark.parametrize("large", [1.0, 1e12, 4e17])
 @pytest.mark.parametrize("small", [1e-18, 1e-22, 1e-30])
-def test_norms_hold_where_squares_do_not(large: float, small: float) -> None:
+def test_linear_gradients_extreme_factors_measured(large: float, small: float) -> None:
     """Output gradients whose squares leave float32's range, their product with inputs does not."""
     inputs = torch.full((2, 3), large)
     output_gradients = torch.full((2, 5), small)
@@ -225,7 +225,7 @@ def test_norms_hold_where_squares_do_not(large: float, small: float) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
-def test_an_example_with_a_huge_factor_counts_for_nothing(inputs: float, outputs: float) -> None:
+def test_linear_gradients_huge_factor_dropped(inputs: float, outputs: float) -> None:
     """Its product is harmless, but a weighted factor may be rounded to anything, or to infinity."""
     rule = LinearGradients(
         nn.Linear(3, 5, bias=False), torch.full((1, 3), inputs), torch.full((1, 5), outputs)
@@ -233,7 +233,7 @@ def test_an_example_with_a_huge_factor_counts_for_nothing(inputs: float, outputs
     assert rule.norms().tolist() == [math.inf]
 
 
-def test_norms_of_long_rows_are_not_too_small() -> None:
+def test_row_norms_long_row_accurate() -> None:
     """A float32 sum of ten million squares loses 1 %, and the example would exceed the clip."""
     assert row_norms(torch.full((1, 10_000_000), 0.1)).item() == pytest.approx(
         0.1 * math.sqrt(1e7), rel=5e-5
@@ -242,7 +242,7 @@ def test_norms_of_long_rows_are_not_too_small() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [0, 1, 7, 2**14, 2**14 + 3])
-def test_norms_hold_where_squares_leave_float32(length: int, dtype: torch.dtype) -> None:
+def test_row_norms_extreme_squares_accurate(length: int, dtype: torch.dtype) -> None:
     """Of one sign among zeros: tiny, huge or not finite numbers; and rows of zeros alone."""
     numbers = [0.0, -0.0, 1e-30, -1e-30, 1e-13, -1e-44, 1.0, -1e25, math.inf, -math.inf, math.nan]
     rows = torch.zeros(2 * len(numbers), length, dtype=dtype)
@@ -255,7 +255,7 @@ def test_norms_hold_where_squares_leave_float32(length: int, dtype: torch.dtype)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [1, 100, 2**13, 2**13 + 1, 2**14])
-def test_norms_hold_at_every_size_of_number(length: int, dtype: torch.dtype) -> None:
+def test_row_norms_all_magnitudes_accurate(length: int, dtype: torch.dtype) -> None:
     """From the smallest to the largest, in short rows and in long ones, whose norms are larger."""
     sizes = 10.0 ** torch.arange(-44, 38, 0.5, dtype=torch.float64)
     numbers = sizes.to(dtype)[:, None]
@@ -265,7 +265,7 @@ def test_norms_hold_at_every_size_of_number(length: int, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("length", [2**12, 2**13, 2**13 + 2**12, 2**14, 2**15 + 5])
-def test_a_long_gradient_of_equal_numbers_is_clipped_to_the_threshold(length: int) -> None:
+def test_materialized_gradients_equal_numbers_clipped(length: int) -> None:
     """Each addition to its squares is rounded the same way; within what privacy.md promises."""
     numbers = torch.linspace(1.0, 2.0, 300)[:, None].expand(-1, length).contiguous()
     rule = MaterializedGradients({"weight": numbers})
@@ -276,7 +276,7 @@ def test_a_long_gradient_of_equal_numbers_is_clipped_to_the_threshold(length: in
 
 
 @pytest.mark.parametrize("bytes_each", [1, 1000, 2**15 + 1, 70_000, 150_000, 10**6, 10**7])
-def test_what_is_laid_out_at_a_time_divides_a_chunk(bytes_each: int) -> None:
+def test_chunks_parts_equally_sized(bytes_each: int) -> None:
     """Of the 64 examples of a chunk: in a part of another size one may be rounded otherwise."""
     parts = list(chunks(torch.zeros(64, 1), bytes_each))
     places = [range(64)[part] for part in parts]
@@ -284,7 +284,7 @@ def test_what_is_laid_out_at_a_time_divides_a_chunk(bytes_each: int) -> None:
     assert len({len(part) for part in places}) == 1
 
 
-def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
+def test_engine_overlong_gradient_dropped() -> None:
     """Summed before the noise, it would make the answer infinite, and the run stop."""
     engine = GradientEngine(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
     inputs = torch.rand(2, 3)
@@ -294,6 +294,6 @@ def test_a_gradient_too_large_to_add_up_counts_for_nothing() -> None:
     assert mine.weighted_sums(torch.tensor([[1.0, 0.0]])).abs().max() == 0
 
 
-def test_the_host_waits_for_every_device_but_itself() -> None:
+def test_is_async_device_cpu_excluded() -> None:
     assert not is_async_device(torch.zeros(1))
     assert is_async_device(torch.zeros(1, device="meta"))

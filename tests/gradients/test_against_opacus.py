@@ -94,7 +94,7 @@ def opacus(problem: Problem, run: int, batch: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_without_noise_is_that_of_opacus(name: str) -> None:
+def test_fixed_threshold_noiseless_step_matches_opacus(name: str) -> None:
     problem = Problem(name)
     batches, gradients, parameters = ours(problem)
     sizes = set()

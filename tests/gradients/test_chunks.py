@@ -19,7 +19,7 @@ SIZE, BATCH = 4, 10  # two chunks and a half
 
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_sums_over_chunks_are_those_of_each_example(name, runs, monkeypatch) -> None:
+def test_engine_chunks_match_single_examples(name, runs, monkeypatch) -> None:
     monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs, views=1: SIZE)
     given = prepare(name, runs=runs, batch=BATCH)
     mine, right = given.engine(*given[1:]), alone(given)
@@ -31,9 +31,7 @@ def test_sums_over_chunks_are_those_of_each_example(name, runs, monkeypatch) -> 
 
 @pytest.mark.parametrize("at", [(0, 0), (1, 5), (2, 9)])
 @pytest.mark.parametrize("name", CASES)
-def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
-    name, at, monkeypatch
-) -> None:
+def test_engine_nonfinite_example_dropped_across_chunks(name, at, monkeypatch) -> None:
     """In bfloat16, whose last chunk is filled up, too."""
     monkeypatch.setitem(CHUNK_SIZE, "cpu", SIZE)
     given = prepare(name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless)
@@ -54,7 +52,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_chunk(
 @pytest.mark.nightly  # a property of the processor's library, too
 @pytest.mark.parametrize("width", [16, 32, 144, 560])
 @pytest.mark.parametrize("name", [*CASES, "small_cnn"])
-def test_an_examples_gradient_does_not_depend_on_its_place(name, width) -> None:
+def test_engine_example_place_has_no_effect(name, width) -> None:
     """To the last bit, in a microbatch that is full, wherever its chunks end."""
     if name == "small_cnn":
         engine = GradientEngine(build_model(name), cross_entropy)
@@ -75,7 +73,7 @@ SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
 @pytest.mark.parametrize("at", [(0, 3), (1, 1), (2, 0)])
 @pytest.mark.parametrize("name", SHAPES)
-def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, poison) -> None:
+def test_engine_nonfinite_example_dropped_across_runs(name, at, poison) -> None:
     """Wherever it stands among three runs' examples; nobody's sum carries its NaN on."""
     torch.manual_seed(0)
     engine = GradientEngine(build_model(name), cross_entropy)
@@ -100,7 +98,7 @@ def test_an_example_that_is_not_finite_counts_for_nothing_in_any_run(name, at, p
 
 
 @pytest.mark.parametrize("runs", [1, 2, 7])
-def test_many_examples_that_are_not_finite_leave_the_others_alone(runs: int) -> None:
+def test_engine_many_nonfinite_examples_dropped(runs: int) -> None:
     torch.manual_seed(1)
     engine = GradientEngine(
         nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), cross_entropy
@@ -117,7 +115,7 @@ def test_many_examples_that_are_not_finite_leave_the_others_alone(runs: int) -> 
 
 @pytest.mark.parametrize("runs", [1, 3, 9])
 @pytest.mark.parametrize("at", [0, 63, 64, 99])
-def test_a_tiny_gradient_is_measured_wherever_it_stands(runs: int, at: int) -> None:
+def test_linear_gradients_tiny_gradient_measured(runs: int, at: int) -> None:
     """Where float32 squares underflow; as zero, it would pass a small threshold unclipped."""
     inputs, errors = torch.ones(runs, 100, 4), torch.ones(runs, 100, 3)
     errors[:, at] = 1e-30

@@ -47,7 +47,7 @@ def alone(engine: GradientEngine, flat: Tensor, inputs, targets: Tensor) -> Tens
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_norms_and_sums_are_those_of_each_example_alone(name: str) -> None:
+def test_engine_gradients_match_single_examples(name: str) -> None:
     engine, flats, inputs, targets = prepare(name, torch.float64)
     assert engine.is_whole_model == MODELS[name].is_whole_model
     mine, right = (
@@ -66,13 +66,13 @@ def test_norms_and_sums_are_those_of_each_example_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_contribution_exceeds_the_sensitivity(name: str) -> None:
+def test_engine_contribution_within_sensitivity(name: str) -> None:
     engine, flats, inputs, targets = prepare(name, torch.float32, runs=3, batch=3)
     check_contributions(engine(flats, inputs, targets), 3)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_example_with_views_has_the_mean_of_their_gradients(name: str) -> None:
+def test_engine_views_gradients_averaged(name: str) -> None:
     views = 3
     engine, flats, inputs, targets = prepare(name, torch.float64, batch=BATCH * views)
     by_view = map_tensors(lambda one: one.unflatten(1, (BATCH, views)), inputs)
@@ -96,7 +96,7 @@ def test_an_example_with_views_has_the_mean_of_their_gradients(name: str) -> Non
         "a table used outside its layer",
     ],
 )
-def test_chunks_and_runs_are_as_each_example_alone(name: str, monkeypatch) -> None:
+def test_engine_chunks_runs_match_alone(name: str, monkeypatch) -> None:
     """Each run has its own parameters, and each chunk its own part of every input."""
     engine, flats, inputs, targets = prepare(name, torch.float64, runs=2)
     monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs, views=1: 2)
@@ -109,7 +109,7 @@ def test_chunks_and_runs_are_as_each_example_alone(name: str, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("name", ["tied language model", "places without a batch", "gru"])
-def test_a_bad_example_adds_nothing_in_any_part(name: str) -> None:
+def test_engine_absent_example_dropped(name: str) -> None:
     engine, flats, inputs, targets = prepare(name, torch.float64)
     absent = torch.tensor([[False, True, False, False, False]])
     mine = engine(flats, inputs, targets, absent)
@@ -171,7 +171,7 @@ def made_random(name: str, dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("name", DROPPING)
-def test_each_example_has_a_mask_of_its_own_from_the_seed(name: str) -> None:
+def test_engine_seed_determines_random_masks(name: str) -> None:
     """The masks of the sums are those of the losses, whatever was drawn outside before."""
     engine, flat, inputs, targets = made_random(name, torch.float64)
     assert engine.traits.draws_random
@@ -193,7 +193,7 @@ def test_each_example_has_a_mask_of_its_own_from_the_seed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DROPPING)
-def test_scores_are_those_of_the_model_in_eval_mode(name: str) -> None:
+def test_engine_outputs_match_eval_mode(name: str) -> None:
     engine, flat, inputs, _ = made_random(name, torch.float64)
     model = copy.deepcopy(engine.model).eval()
     nn.utils.vector_to_parameters(flat, model.parameters())
@@ -236,7 +236,7 @@ class TimeFirst(nn.Module):
 
 
 @pytest.mark.parametrize("layer", [Mixing(1.0), Mixing(1e-6), DropInside(4, 4), TimeFirst()])
-def test_what_is_random_and_wrong_is_refused(layer: nn.Module) -> None:
+def test_check_model_unsupported_randomness_rejected(layer: nn.Module) -> None:
     net = Net(
         lambda n, x: n.last(n.layer(n.a(x)).mean(1)), a=nn.Linear(4, 4), layer=layer, last=head()
     )
@@ -245,7 +245,7 @@ def test_what_is_random_and_wrong_is_refused(layer: nn.Module) -> None:
         check_model(engine, torch.rand(engine.size), rows(0), torch.zeros(0, dtype=torch.int64))
 
 
-def test_numbers_that_do_not_come_from_torch_are_refused() -> None:
+def test_check_model_foreign_randomness_rejected() -> None:
     import random
 
     net = Net(lambda n, x: n.last(x.mean(1) * random.random()), last=head())
@@ -255,7 +255,7 @@ def test_numbers_that_do_not_come_from_torch_are_refused() -> None:
 
 
 @pytest.mark.parametrize("batch", [6, 5, 3, 2])
-def test_places_stay_shared_where_there_are_as_many_as_examples(batch: int) -> None:
+def test_engine_shared_places_match_alone(batch: int) -> None:
     """A batch of six words each in six examples has no row of its own for one."""
     engine, flats, inputs, targets = prepare("places without a batch", torch.float64, batch=batch)
     right = alone(engine, flats[0], select(inputs, 0), targets[0])
@@ -274,7 +274,7 @@ class Skipping(nn.Module):
         return self.last((places + self.table(words)).tanh().mean(1))
 
 
-def test_a_call_of_each_example_is_not_taken_for_a_shared_one() -> None:
+def test_engine_example_call_not_shared() -> None:
     """The first call of the table sees places or words, as the values of a batch have it."""
     engine = GradientEngine(Skipping().double(), nn.CrossEntropyLoss(reduction="none"))
     flat = torch.randn(engine.size, dtype=torch.float64)
@@ -285,7 +285,7 @@ def test_a_call_of_each_example_is_not_taken_for_a_shared_one() -> None:
     torch.testing.assert_close(mine.norms()[0], alone(engine, flat, given, targets).norm(dim=1))
 
 
-def test_traits_are_found_for_what_shows_them() -> None:
+def test_find_traits_everyday_models_recognised() -> None:
     def traits(name: str):
         case = MODELS[name]
         engine = GradientEngine(case.build(), case.loss)
@@ -297,13 +297,13 @@ def test_traits_are_found_for_what_shows_them() -> None:
         assert traits(plain) == Traits()
 
 
-def test_words_of_an_example_are_not_shared() -> None:
+def test_find_traits_example_words_unshared() -> None:
     engine, *_ = prepare("an embedding called twice", torch.float64)
     assert not engine.traits.shared_rows
     assert words(0).shape == (0, 6)
 
 
-def test_a_recording_engine_may_take_the_whole_model() -> None:
+def test_recording_engine_takes_whole_model() -> None:
     engine = RecordingEngine(GradientEngine(head(), nn.CrossEntropyLoss(reduction="none")))
     engine.take_whole_model()
     assert engine.is_whole_model

@@ -45,7 +45,7 @@ class Unmixed(nn.Module):
         (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(inplace=True)), "in place"),
     ],
 )
-def test_models_whose_gradients_would_be_wrong_are_refused(model, message) -> None:
+def test_engine_unsupported_model_rejected(model, message) -> None:
     def norms() -> torch.Tensor:
         engine = GradientEngine(model, cross_entropy)
         check_independence(engine, torch.rand(engine.size), torch.zeros(0, 3), LABELS)
@@ -63,7 +63,7 @@ class OwnNorm(nn.BatchNorm1d):
 
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("kind", [OwnNorm, nn.SyncBatchNorm, nn.BatchNorm2d, nn.BatchNorm3d])
-def test_what_is_made_of_batch_norm_is_refused_by_name(kind, affine) -> None:
+def test_check_layer_batchnorm_kinds_rejected(kind, affine) -> None:
     norm = kind(3, affine=affine, track_running_stats=False)
     with pytest.raises(OsoError, match=f"layer '1' is a {kind.__name__}, which mixes examples"):
         GradientEngine(nn.Sequential(nn.Linear(3, 3), norm), cross_entropy)
@@ -80,7 +80,7 @@ class Tokens(nn.Module):
         return self.layer(x.reshape(-1, 3)).reshape(len(x), -1, 3).sum(dim=1)
 
 
-def test_an_example_spread_over_several_rows_is_refused() -> None:
+def test_engine_spread_example_rejected() -> None:
     """Each row would be clipped by itself, and the example contribute four times the threshold."""
     engine = GradientEngine(Tokens(), cross_entropy)
     with pytest.raises(OsoError, match=r"one row each \(layer 'layer'\)"):
@@ -89,7 +89,7 @@ def test_an_example_spread_over_several_rows_is_refused() -> None:
         ).norms()
 
 
-def test_a_layer_has_one_norm_for_each_example(monkeypatch) -> None:
+def test_engine_surplus_norms_rejected(monkeypatch) -> None:
     """Also where a layer is called with a row for each, and its rule takes each for several."""
     monkeypatch.setattr(LinearGradients, "norms", lambda self: row_norms(self.inputs.view(10, -1)))
     engine = GradientEngine(nn.Sequential(nn.Linear(4, 3)), cross_entropy)
@@ -100,7 +100,7 @@ def test_a_layer_has_one_norm_for_each_example(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
+def test_engine_reduced_loss_rejected(reduction: str) -> None:
     """A mean's gradients are B times too small for the clip: all would pass it."""
     loss = partial(nn.functional.cross_entropy, reduction=reduction)
     engine = GradientEngine(nn.Sequential(nn.Linear(3, 3)), loss)
@@ -111,7 +111,7 @@ def test_a_loss_that_is_not_per_example_is_refused(reduction: str) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 1e-6])
-def test_a_little_mixing_is_refused_like_much(share: float) -> None:
+def test_check_independence_slight_mixing_rejected(share: float) -> None:
     """One example with huge inputs would move the others' gradients by much."""
 
     class Little(nn.Module):
@@ -184,7 +184,7 @@ def attention() -> nn.Module:
         (nn.GRU(4, 4), "GRU with batch_first=False"),
     ],
 )
-def test_options_are_refused(layer, message) -> None:
+def test_check_layer_unsupported_option_rejected(layer, message) -> None:
     with pytest.raises(OsoError, match=message):
         GradientEngine(nn.Sequential(layer), cross_entropy)
 
@@ -205,7 +205,7 @@ def test_options_are_refused(layer, message) -> None:
         ),
     ],
 )
-def test_calls_are_refused(model, message) -> None:
+def test_engine_unsupported_call_rejected(model, message) -> None:
     """Among them places without a batch, whose gradient is that of all examples together."""
     engine = GradientEngine(model, cross_entropy)
     with pytest.raises(OsoError, match=message):
@@ -213,7 +213,7 @@ def test_calls_are_refused(model, message) -> None:
 
 
 @pytest.mark.parametrize("batch", [6, 3, 7])
-def test_places_without_a_batch_are_refused_where_there_are_as_many_as_examples(batch) -> None:
+def test_check_independence_unbatched_places_rejected(batch) -> None:
     places = nn.Embedding(batch, 4)
     engine = GradientEngine(
         Calling(places, lambda at, x: x + at(torch.arange(batch))), cross_entropy
@@ -223,7 +223,7 @@ def test_places_without_a_batch_are_refused_where_there_are_as_many_as_examples(
         check_independence(engine, flat, torch.zeros(0, batch, 4), torch.zeros(0).long())
 
 
-def test_a_mask_that_all_examples_share_is_none_of_theirs() -> None:
+def test_check_independence_shared_mask_accepted() -> None:
     """As many rows as there are examples, and still not one for each."""
     mask = torch.full((3, 3), -1e9).triu(1)
     model = Calling(attention(), lambda a, x: a(x, x, x, attn_mask=mask, need_weights=False)[0])
@@ -249,7 +249,7 @@ def inside(layer: nn.Module, depth: int) -> nn.Module:
         (lambda: nn.GRU(4, 4), "is a GRU with batch_first=False"),
     ],
 )
-def test_option_refused_at_any_depth(layer, said: str, depth: int, frozen: bool) -> None:
+def test_check_layer_nested_option_rejected(layer, said: str, depth: int, frozen: bool) -> None:
     made = inside(layer().requires_grad_(not frozen), depth)
     name = ".".join(["1", *["block.0"] * depth])
     with pytest.raises(OsoError, match=f"layer '{name}' {said}".replace(".", r"\.")):
@@ -268,6 +268,6 @@ class Two(nn.Module):
         return self.attention2(x, x, x)[0].mean(dim=1)
 
 
-def test_a_layer_whose_name_begins_like_that_of_one_taken_whole_is_another() -> None:
+def test_engine_common_name_prefix_kept() -> None:
     engine = GradientEngine(Two(), nn.CrossEntropyLoss(reduction="none"))
     assert list(engine.layers) == ["attention", "attention_out", "attention2"]

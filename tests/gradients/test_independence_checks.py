@@ -89,7 +89,7 @@ def check(model: nn.Module, shape, loss=cross_entropy, targets=LABELS, **other) 
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_model_whose_rows_are_not_its_examples_is_taken_whole(
+def test_check_model_reordered_rows_taken_whole(
     name, arrays, make_task, make_run, monkeypatch
 ) -> None:
     """Batches of 20 are padded to 24 rows: no rule of a layer is right for them."""
@@ -99,9 +99,7 @@ def test_a_model_whose_rows_are_not_its_examples_is_taken_whole(
     trained.take_step()
 
 
-def test_a_backward_pass_that_mixes_is_not_trained(
-    arrays, make_task, make_run, monkeypatch
-) -> None:
+def test_check_model_mixing_backward_rejected(arrays, make_task, make_run, monkeypatch) -> None:
     monkeypatch.setattr("oso_dp.training.task.build_model", lambda *_: Leaking())
     with pytest.raises(OsoError, match=r"^model: "):
         train(make_task("fixed_threshold"), [make_run()], arrays)
@@ -120,7 +118,7 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-3, 1.0, 1e5])
-def test_outputs_that_depend_on_the_batch_are_seen_at_any_scale(scale: float) -> None:
+def test_check_independence_mixing_any_scale_rejected(scale: float) -> None:
     check(Scaled(scale, 0.0), (6,), squared_error, torch.zeros(0, 3))
     with pytest.raises(OsoError, match="its output for an example"):
         check(Scaled(scale, 1e-8), (6,), squared_error, torch.zeros(0, 3))
@@ -139,7 +137,7 @@ class Saturating(nn.Module):
 
 
 @pytest.mark.parametrize("usual", [50.0, 500.0])
-def test_one_example_that_is_far_larger_may_move_no_other_output(usual: float) -> None:
+def test_check_independence_large_neighbour_mixing_rejected(usual: float) -> None:
     """No example that is like the others shows it."""
     with pytest.raises(OsoError, match="its output for an example"):
         check(Saturating(usual), (6,), squared_error, torch.zeros(0, 3))
@@ -156,7 +154,7 @@ class Seldom(nn.Module):
         return self.layer(x) + (torch.rand(()) < 0.5).to(x)
 
 
-def test_what_is_random_in_one_pass_of_two_is_hardly_ever_taken() -> None:
+def test_check_outputs_occasional_noise_mostly_rejected() -> None:
     """Five passes are alike in one model of sixteen, three in one of four."""
     torch.manual_seed(0)
     engine, taken = GradientEngine(Seldom(), squared_error), 0
@@ -170,7 +168,7 @@ def test_what_is_random_in_one_pass_of_two_is_hardly_ever_taken() -> None:
     assert taken / 400 < 0.13  # 5.5 deviations
 
 
-def test_layers_of_zeros_hide_nothing() -> None:
+def test_check_independence_zero_layer_mixing_rejected() -> None:
     """Where the last layer starts at zero, no gradient reaches the ones before it."""
     last = nn.Linear(CLASSES, CLASSES)
     nn.init.zeros_(last.weight)
@@ -180,7 +178,7 @@ def test_layers_of_zeros_hide_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_studys_models_pass(name: str, dtype: torch.dtype) -> None:
+def test_check_independence_study_models_accepted(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     shape = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "linear": (4096,)}.get(name)
     shape = shape or ((1, 14, 14) if name == "small_cnn" else (1, 28, 28))
@@ -205,7 +203,7 @@ class Tokens(nn.Module):
         return self.last(seen.roll(self.roll, 0)).roll(-self.roll, 0)
 
 
-def test_examples_may_be_whole_numbers() -> None:
+def test_check_independence_integer_inputs_checked() -> None:
     """Within 0 and 1: more of them may be more than the model has words or classes for."""
     engine = GradientEngine(Tokens(0), cross_entropy)
     words = torch.zeros(0, 6, dtype=torch.int64)
@@ -239,7 +237,7 @@ class Spoilt:
 
 @pytest.mark.parametrize("what", ["norms", "layer_norms", "weighted_sums"])
 @pytest.mark.parametrize(("dtype", "by"), [(torch.double, 1e-6), (torch.float, 0.1)])
-def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
+def test_check_independence_beyond_tolerance_rejected(what, dtype, by) -> None:
     engine = GradientEngine(nn.Linear(6, 3), cross_entropy)
     flat, inputs = torch.randn(engine.size).to(dtype), torch.zeros(0, 6)
     check_independence(engine, flat, inputs, LABELS)
@@ -247,7 +245,7 @@ def test_the_usual_tolerances_are_those_of_the_type(what, dtype, by) -> None:
         check_independence(Spoilt(engine, what, by), flat, inputs, LABELS)
 
 
-def test_real_examples_are_not_looked_at() -> None:
+def test_check_independence_real_values_ignored() -> None:
     """To stop because of one would tell of it."""
     engine = GradientEngine(nn.Linear(6, 3), cross_entropy)
     flat = torch.randn(engine.size, dtype=torch.double)
@@ -255,7 +253,7 @@ def test_real_examples_are_not_looked_at() -> None:
     check_independence(engine, flat, nothing, torch.full((4,), -1))
 
 
-def test_torchs_random_numbers_are_left_alone() -> None:
+def test_check_independence_random_state_kept() -> None:
     """A start that drew from the global generator would change what is drawn after it."""
     model = nn.Linear(6, 3)
     torch.manual_seed(7)
@@ -266,7 +264,7 @@ def test_torchs_random_numbers_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(("by", "refused"), [(0.5, True), (0.01, False)])
-def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused) -> None:
+def test_check_outputs_near_zero_tolerance_scaled(by, refused) -> None:
     """An output near zero may differ by rounding of that size, not by rounding of the largest."""
     within = independence_checks.Tolerance(1e-4, 1e-2)
 
@@ -288,7 +286,7 @@ def test_outputs_are_compared_on_the_scale_of_a_tenth_of_the_largest(by, refused
 
 
 @pytest.mark.parametrize("size", [3, 7])
-def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
+def test_check_independence_size_dependent_loss_rejected(size: int) -> None:
     """Its gradient need not: whoever asks for losses would be told of the others."""
 
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -303,7 +301,7 @@ def test_a_loss_that_changes_with_the_batchs_size_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3])
-def test_a_model_that_starts_at_one_number_hides_nothing(value: float) -> None:
+def test_check_independence_equal_parameters_mixing_rejected(value: float) -> None:
     """Parameters that are all equal have no spread by which they could be moved."""
     engine = GradientEngine(Scaled(1.0, 0.5), squared_error)
     flat = torch.full((engine.size,), value, dtype=torch.double)
@@ -334,7 +332,7 @@ def engine(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Te
 
 @pytest.mark.parametrize("target", range(SIX))
 @pytest.mark.parametrize("float32", [False, True])
-def test_a_loss_that_mixes_at_one_target_is_refused(target: int, float32: bool) -> None:
+def test_check_model_one_target_mixing_rejected(target: int, float32: bool) -> None:
     """Also of a model that nothing but float32 fits."""
     constant = torch.ones(SIX)  # float32
 
@@ -350,7 +348,7 @@ def test_a_loss_that_mixes_at_one_target_is_refused(target: int, float32: bool) 
 
 
 @pytest.mark.parametrize("target", [0, 57, 500, 999])
-def test_of_many_classes_each_is_tried(target: int) -> None:
+def test_check_model_many_classes_mixing_rejected(target: int) -> None:
     """Where neither the losses nor their sum shows it."""
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -363,7 +361,7 @@ def test_of_many_classes_each_is_tried(target: int) -> None:
         check_model(made, torch.randn(made.size), INPUTS, LABELS, 1000)
 
 
-def test_targets_of_many_numbers_are_tried() -> None:
+def test_check_model_sequence_targets_checked() -> None:
     """Of a sequence's places each has a class, and their losses are averaged."""
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:

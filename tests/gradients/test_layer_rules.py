@@ -49,16 +49,14 @@ TYPES = {torch.float64: 1e-9, torch.float32: 2e-4}
         (nn.MultiheadAttention(4, 2, batch_first=True), (4, 5, 4), FunctionalGradients),
     ],
 )
-def test_each_layer_has_its_rule(layer, shape, rule) -> None:
+def test_find_rule_expected_rule_chosen(layer, shape, rule) -> None:
     assert find_rule(layer, torch.zeros(shape)) is rule
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("runs", "length", "chunk"), [(1, 1, None), (3, 7, None), (3, 7, 1)])
 @pytest.mark.parametrize("name", CASES)
-def test_norms_and_sums_are_those_of_each_example_alone(
-    name, runs, length, chunk, dtype, monkeypatch
-) -> None:
+def test_engine_layers_match_single_examples(name, runs, length, chunk, dtype, monkeypatch) -> None:
     if chunk is not None:
         monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
     given = prepare(name, dtype, runs, length=length)
@@ -76,7 +74,7 @@ def test_norms_and_sums_are_those_of_each_example_alone(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_training_may_begin(name) -> None:
+def test_check_independence_layer_cases_accepted(name) -> None:
     given = prepare(name)
     check_independence(given.engine, given.flats[0], given.inputs[0][:0], given.targets[0][:0])
 
@@ -88,13 +86,13 @@ def endless(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
-def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
+def test_engine_contribution_within_sensitivity(name, precision) -> None:
     given = prepare(name, torch.float32, runs=3, batch=3, precision=precision)
     check_contributions(given.engine(*given[1:]), 3)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
+def test_engine_bfloat16_gradient_batch_independent(name) -> None:
     """To the bit, where it is kept; a sum of factors is rounded, as any float32 sum is."""
     engine, flats, inputs, targets = prepare(name, torch.float32, precision="bfloat16")
 
@@ -129,7 +127,7 @@ FORMS = [by_kernels, by_gram]
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_both_ways_to_measure_a_sequence_give_its_norm(form, bias: bool, dtype) -> None:
+def test_sequence_factors_norms_match_exact(form, bias: bool, dtype) -> None:
     """Of several chunks, and in float32 whatever the switches say."""
     layer = nn.Linear(120, 130, bias=bias)
     inputs, errors = torch.randn(150, 70, 120).to(dtype), torch.randn(150, 70, 130).to(dtype)
@@ -149,7 +147,7 @@ def test_both_ways_to_measure_a_sequence_give_its_norm(form, bias: bool, dtype) 
     ("shape", "size", "kernels"),
     [((4, 16, 300), 300, False), ((4, 64, 300), 300, True), ((4, 2, 20, 300), 300, True)],
 )
-def test_the_cheaper_way_is_chosen_by_the_layer_and_the_length(shape, size, kernels) -> None:
+def test_sequence_factors_cheaper_form_chosen(shape, size, kernels) -> None:
     made = SequenceFactors(nn.Linear(300, size), torch.zeros(shape), torch.zeros(*shape[:-1], size))
     assert made.forms_kernels == kernels
 
@@ -158,7 +156,7 @@ def test_the_cheaper_way_is_chosen_by_the_layer_and_the_length(shape, size, kern
 @pytest.mark.parametrize("rule", [SequenceKernels, *FORMS])
 @pytest.mark.parametrize("left", [1e-3, 1e-7, 0.0])
 @pytest.mark.parametrize(("examples", "length", "width"), [(20, 9, 6), (300, 3, 1)])
-def test_rows_that_cancel_contribute_no_more_than_the_clip(
+def test_sequence_factors_cancelling_rows_clipped(
     examples, length, width, left, rule, bias
 ) -> None:
     """What is left of them may be rounding alone: as a norm of zero it would pass unclipped."""
@@ -178,7 +176,7 @@ def test_rows_that_cancel_contribute_no_more_than_the_clip(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
-def test_a_row_with_a_huge_factor_drops_its_example(inputs: float, outputs: float, form) -> None:
+def test_sequence_factors_huge_factor_dropped(inputs: float, outputs: float, form) -> None:
     given = torch.ones(2, 3, 4), torch.ones(2, 3, 5)
     given[0][1, 2], given[1][1, 2] = inputs, outputs
     norms = form(nn.Linear(4, 5, bias=False), *given).norms()
@@ -186,13 +184,13 @@ def test_a_row_with_a_huge_factor_drops_its_example(inputs: float, outputs: floa
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_tiny_sequence_is_measured(form) -> None:
+def test_sequence_factors_tiny_sequence_measured(form) -> None:
     given = torch.full((2, 3, 4), 1e-25), torch.full((2, 3, 5), 1e-9)
     norms = form(nn.Linear(4, 5, bias=False), *given).norms()
     assert norms.tolist() == pytest.approx([3e-34 * math.sqrt(20)] * 2, rel=1e-5, abs=0.0)
 
 
-def test_a_word_that_stands_twice_adds_up_before_its_norm() -> None:
+def test_embedding_gradients_repeated_word_summed() -> None:
     layer, words = nn.Embedding(WORDS, 2), torch.tensor([[3, 1, 3], [0, 1, 2], [4, 4, 4]])
     errors = torch.tensor([[[3.0, 0.0], [0.0, 8.0], [3.0, 0.0]]]).expand(3, -1, -1)
     rule = EmbeddingGradients(layer, words, errors)
@@ -202,7 +200,7 @@ def test_a_word_that_stands_twice_adds_up_before_its_norm() -> None:
     assert sums[1].tolist() == [[3, 0], [0, 8], [3, 0], [0, 0], [12, 16]]
 
 
-def test_an_embedding_never_lays_out_a_table_per_example() -> None:
+def test_embedding_gradients_large_table_fits() -> None:
     """Ten thousand examples of a million words would not fit."""
     words = torch.randint(1_000_000, (10_000, 2))
     rule = EmbeddingGradients(nn.Embedding(1_000_000, 1), words, torch.ones(10_000, 2, 1))
@@ -214,7 +212,7 @@ def test_an_embedding_never_lays_out_a_table_per_example() -> None:
 @pytest.mark.parametrize(
     "layer", [lambda eps: nn.LayerNorm(4, eps=eps), lambda eps: nn.GroupNorm(2, 4, eps=eps)]
 )
-def test_normalisation_has_its_layers_own_stabiliser(layer, eps: float) -> None:
+def test_find_rule_normalisation_eps_kept(layer, eps: float) -> None:
     torch.manual_seed(0)
     one, inputs, errors = layer(eps), 0.3 * torch.randn(5, 4), torch.randn(5, 4)
     rule = find_rule(one, inputs)(one, inputs, errors)
@@ -230,7 +228,7 @@ EXAMPLES = 6
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 40])
-def test_every_parameter_of_a_layer_is_measured_dropped_and_summed(count: int) -> None:
+def test_materialized_gradients_all_parameters_summed(count: int) -> None:
     """A recurrent layer has four for each of its own layers and directions."""
     torch.manual_seed(0)
     parts = {f"part {k}": torch.randn(EXAMPLES, 3, dtype=torch.double) for k in range(count)}
@@ -246,7 +244,7 @@ def test_every_parameter_of_a_layer_is_measured_dropped_and_summed(count: int) -
 
 
 @pytest.mark.parametrize("count", [2, 17, 70])
-def test_every_layer_of_a_model_is_measured(count: int) -> None:
+def test_engine_all_layers_measured(count: int) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(2, 2) for _ in range(count)]
     engine = GradientEngine(nn.Sequential(*layers).double(), cross_entropy)
@@ -287,7 +285,7 @@ SUBCLASSES = {
 
 
 @pytest.mark.parametrize("name", SUBCLASSES)
-def test_a_subclass_has_the_gradient_of_what_it_computes(name: str) -> None:
+def test_engine_subclass_gradient_matches_alone(name: str) -> None:
     torch.manual_seed(2)
     layer, shape = SUBCLASSES[name]
     words = isinstance(layer, nn.Embedding)
@@ -335,7 +333,7 @@ OPTIONS = [
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
-def test_a_convolution_may_be_another_across_than_down(kind, options, bias) -> None:
+def test_conv_gradients_asymmetric_options_match_alone(kind, options, bias) -> None:
     torch.manual_seed(0)
     for channels in CHANNELS:
         check(kind(*channels, **options, bias=bias), torch.randn(2, channels[0], 8, 9))
@@ -343,7 +341,7 @@ def test_a_convolution_may_be_another_across_than_down(kind, options, bias) -> N
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
-def test_a_convolution_over_time_may_have_all_options(kind, bias) -> None:
+def test_conv_gradients_1d_options_match_alone(kind, bias) -> None:
     torch.manual_seed(0)
     over_time = [(1, 1, 0, 1), (3, 1, 2, 2), (3, 2, 0, 1), (2, 3, 2, 3), (3, 2, 1, 2)]
     for channels, (size, stride, padding, dilation) in product(CHANNELS, over_time):
@@ -353,7 +351,7 @@ def test_a_convolution_over_time_may_have_all_options(kind, bias) -> None:
 
 @pytest.mark.parametrize("options", [{"output_padding": 1}, {"output_padding": 2, "padding": 1}])
 @pytest.mark.parametrize("kind", [nn.ConvTranspose1d, nn.ConvTranspose2d])
-def test_what_a_transposed_convolution_adds_at_the_end_counts(kind, options) -> None:
+def test_conv_gradients_output_padding_counted(kind, options) -> None:
     torch.manual_seed(0)
     places = (7,) if kind is nn.ConvTranspose1d else (7, 5)
     check(kind(2, 3, 3, 3, **options), torch.randn(3, 2, *places))
@@ -363,20 +361,20 @@ def test_what_a_transposed_convolution_adds_at_the_end_counts(kind, options) -> 
 @pytest.mark.parametrize(
     ("shape", "of"), [((5,), (5,)), ((4, 5), (5,)), ((4, 5), (4, 5)), ((3, 4, 5), (4, 5))]
 )
-def test_layer_norm_is_over_as_many_dimensions_as_it_has(shape, of, bias) -> None:
+def test_layer_norm_gradients_dimensions_match_alone(shape, of, bias) -> None:
     torch.manual_seed(0)
     check(nn.LayerNorm(of, bias=bias), torch.randn(3, *shape))
 
 
 @pytest.mark.parametrize("places", [(), (4,), (4, 3), (2, 3, 2)])
 @pytest.mark.parametrize("groups", [1, 2, 3])
-def test_group_norm_has_any_number_of_places_and_groups(groups, places) -> None:
+def test_group_norm_gradients_shapes_match_alone(groups, places) -> None:
     torch.manual_seed(0)
     check(nn.GroupNorm(groups, 6), torch.randn(3, 6, *places))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 50])
-def test_plain_sums_are_of_those_present_however_a_batch_is_cut(size, monkeypatch) -> None:
+def test_engine_chunked_plain_sums_skip_absent(size, monkeypatch) -> None:
     monkeypatch.setattr(GradientEngine, "chunk_size", lambda self, inputs, views=1: size)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()

@@ -46,7 +46,7 @@ def apart_weights(runs: int, share: float) -> Tensor:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_each_sum_is_of_its_own_examples(values, share: float) -> None:
+def test_linear_gradients_disjoint_sums_match(values, share: float) -> None:
     weights = apart_weights(len(values[0]), share)
     assert linear.are_disjoint(weights)
     sums = rule_of(values).weighted_sums(weights)
@@ -54,7 +54,7 @@ def test_each_sum_is_of_its_own_examples(values, share: float) -> None:
         torch.testing.assert_close(sums[name].double(), exact, rtol=1e-4, atol=1e-4)
 
 
-def test_chunks_add_up(values) -> None:
+def test_linear_gradients_chunks_add_up(values) -> None:
     weights = apart_weights(len(values[0]), 0.5)
     places = [slice(0, 16), slice(16, 32), slice(32, EXAMPLES)]
     onto = None
@@ -65,7 +65,7 @@ def test_chunks_add_up(values) -> None:
         torch.testing.assert_close(onto[name].double(), exact, rtol=1e-4, atol=1e-4)
 
 
-def test_a_shared_example_is_in_both_sums(values) -> None:
+def test_linear_gradients_overlapping_sums_match(values) -> None:
     weights = apart_weights(len(values[0]), 0.5)
     weights[0, :, 5] = 0.3
     assert not linear.are_disjoint(weights)
@@ -74,7 +74,7 @@ def test_a_shared_example_is_in_both_sums(values) -> None:
         torch.testing.assert_close(sums[name].double(), exact, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_not_finite_and_has_no_weight_stays_out(values) -> None:
+def test_linear_gradients_nonfinite_example_dropped(values) -> None:
     weights = apart_weights(len(values[0]), 0.5)
     weights[:, :, 3] = 0.0
     clean = rule_of(values).weighted_sums(weights)
@@ -92,7 +92,7 @@ ROUNDING = 2.0**-24  # of a float32 number, relatively
 
 
 @pytest.mark.parametrize("length", [*TERMS, 10**6])
-def test_what_nothing_is_left_of_is_as_long_as_rounding_may_leave(length: int) -> None:
+def test_norm_upper_bound_includes_sum_rounding(length: int) -> None:
     terms = torch.tensor([1e-20, 0.3, 1.0, 1e9], dtype=torch.float64)
     norms = norm_upper_bound(torch.zeros(4, dtype=torch.float64), terms, length, 1, torch.float32)
     assert (norms >= (length + 1) * ROUNDING * terms).all()
@@ -102,7 +102,7 @@ def test_what_nothing_is_left_of_is_as_long_as_rounding_may_leave(length: int) -
 
 @pytest.mark.parametrize("widths", [2, 10**9])
 @pytest.mark.parametrize("length", [*TERMS, 10**6])
-def test_what_measuring_may_be_off_by_is_added(length: int, widths: int) -> None:
+def test_norm_upper_bound_includes_measuring_error(length: int, widths: int) -> None:
     """T^2 products of float64 sums: squares may come out too small by so many roundings."""
     terms = torch.tensor([1e-9, 1.0, 1e9], dtype=torch.float64)
     for squares in (0 * terms, terms**2):
@@ -113,7 +113,7 @@ def test_what_measuring_may_be_off_by_is_added(length: int, widths: int) -> None
 
 @pytest.mark.parametrize("length", TERMS[1:])
 @pytest.mark.parametrize("forms_kernels", [True, False])
-def test_a_sequence_whose_places_cancel_is_as_long_as_rounding_may_leave(
+def test_sequence_factors_cancelling_norm_includes_rounding(
     length: int, forms_kernels: bool
 ) -> None:
     inputs, errors = torch.ones(3, length, 1), torch.ones(3, length, 1)

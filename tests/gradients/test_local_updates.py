@@ -96,7 +96,7 @@ LOCAL = {
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
-def test_an_update_is_what_plain_sgd_changes(name, local) -> None:
+def test_train_locally_matches_plain_sgd(name, local) -> None:
     case = Case(name)
     chosen = [4, 1, 0, 3, 2, 5]
     updates = case.updates(chosen, local)
@@ -107,7 +107,7 @@ def test_an_update_is_what_plain_sgd_changes(name, local) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("local", [LOCAL["FedSGD"], LOCAL["FedAvg"]], ids=["FedSGD", "FedAvg"])
-def test_an_update_does_not_depend_on_the_other_users(name, local) -> None:
+def test_train_locally_other_users_ignored(name, local) -> None:
     """But for the last bits, which a product rounds by the user's place."""
     case = Case(name)
     together = case.updates([*range(len(SIZES))], local)
@@ -125,7 +125,7 @@ def held(*rows: list[float]) -> LocalUpdates:
     return LocalUpdates(engine, torch.tensor(rows))
 
 
-def test_updates_are_measured_and_added_up_as_they_are() -> None:
+def test_local_updates_measured_and_summed() -> None:
     updates = held([3.0, 4.0, 0.0, 12.0], [0.0, 0.0, 0.0, 0.0])
     assert updates.norms().tolist() == [[13.0, 0.0]]
     norms = updates.layer_norms()
@@ -141,7 +141,7 @@ def test_updates_are_measured_and_added_up_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), LARGEST_NORM * 2])
-def test_an_update_that_cannot_be_added_up_adds_nothing(value) -> None:
+def test_local_updates_unusable_update_dropped(value) -> None:
     updates = held([1.0, 2.0, 3.0, 4.0], [0.0, value, 0.0, 1.0])
     assert updates.norms()[0, 1] == torch.inf
     assert all(norms[0, 1] == torch.inf for norms in updates.layer_norms().values())
@@ -149,7 +149,7 @@ def test_an_update_that_cannot_be_added_up_adds_nothing(value) -> None:
     assert sums.tolist() == [[[1.0, 2.0, 3.0, 4.0]]]
 
 
-def test_a_row_without_a_finite_gradient_adds_nothing_to_its_user() -> None:
+def test_train_locally_nonfinite_row_dropped() -> None:
     case = Case("linear")
     local = LOCAL["FedSGD"]
     many = int(np.argmax([len(case.users.rows_of(user)) for user in range(len(SIZES))]))
@@ -167,7 +167,7 @@ def test_a_row_without_a_finite_gradient_adds_nothing_to_its_user() -> None:
 
 
 @pytest.mark.parametrize("local", [LOCAL["FedSGD"], LOCAL["FedAvg"]], ids=["FedSGD", "FedAvg"])
-def test_a_user_without_a_usable_row_adds_nothing_to_any_sum(local) -> None:
+def test_local_updates_unusable_user_dropped(local) -> None:
     case = Case("two layers")
     case.inputs[case.users.rows_of(2)] = torch.nan
     updates = case.updates([0, 2, 1], local)
@@ -176,7 +176,7 @@ def test_a_user_without_a_usable_row_adds_nothing_to_any_sum(local) -> None:
     assert torch.equal(held.plain_sums(torch.tensor([[False, True, False]]))[0], 0 * case.flat)
 
 
-def test_small_updates_are_not_measured_as_zero() -> None:
+def test_local_updates_tiny_update_measured() -> None:
     """Squares of float32 vanish; such an update would not be clipped."""
     updates = held([1e-25, 0.0, 0.0, 0.0])
     assert updates.norms().item() == pytest.approx(1e-25, rel=1e-6, abs=0)

@@ -82,19 +82,19 @@ def deep(layers: int, unit) -> list[nn.Module]:
         (lambda: nn.Linear(6, 3), lambda outputs, y: cross_entropy(outputs.float(), y)),
     ],
 )
-def test_what_is_float32_alone_passes(model, loss) -> None:
+def test_check_model_float32_only_accepted(model, loss) -> None:
     for seed in range(2):
         torch.manual_seed(seed)
         check(model(), loss)
 
 
-def test_one_hot_words_pass() -> None:
+def test_check_model_one_hot_accepted() -> None:
     check(Hot(nn.Linear(20, 3)), shape=(4,), whole=True)
 
 
 @pytest.mark.parametrize("unit", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize("layers", [1, 3, 10])
-def test_rounding_stays_far_below_the_narrow_tolerance(layers, unit, monkeypatch) -> None:
+def test_check_model_rounding_within_narrow_tolerance(layers, unit, monkeypatch) -> None:
     """A tenth of it holds for five networks, each asked once: several draws are for kinks."""
     tenth = independence_checks.Tolerance(*(part / 10 for part in independence_checks.NARROW))
     monkeypatch.setattr(independence_checks, "NARROW", tenth)
@@ -130,7 +130,7 @@ class Backward(torch.autograd.Function):
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("share", [1.0, 1e-3])
 @pytest.mark.parametrize("layers", [1, 10])
-def test_what_mixes_in_float32_is_refused(layers, share, shown) -> None:
+def test_check_model_float32_mixing_rejected(layers, share, shown) -> None:
     """Also a tenth of what the tolerance for one draw would let pass."""
     made = deep(layers, nn.Tanh)
     with pytest.raises(OsoError, match=r"^model: "):
@@ -150,7 +150,7 @@ class Sorted(nn.Module):
         return self.last(hidden[order])[order.argsort()]
 
 
-def test_another_order_in_float32_is_taken_whole() -> None:
+def test_check_model_float32_reordering_taken_whole() -> None:
     assert check(Sorted()).is_whole_model
 
 
@@ -161,12 +161,12 @@ def test_another_order_in_float32_is_taken_whole() -> None:
         lambda losses: losses + 1e-3 * losses.mean(),
     ],
 )
-def test_a_float32_loss_that_mixes_is_refused(mixing) -> None:
+def test_check_model_float32_loss_mixing_rejected(mixing) -> None:
     with pytest.raises(OsoError, match="loss: an example's loss differs between a batch of 7"):
         check(nn.Linear(6, 3), lambda outputs, targets: mixing(weighted(outputs, targets)))
 
 
-def test_a_class_of_weights_is_tried_in_float64() -> None:
+def test_check_model_module_loss_mixing_rejected() -> None:
     """A loss that is a module goes along, and a mixture of 1e-6 is seen."""
 
     class Leaning(nn.CrossEntropyLoss):
@@ -180,18 +180,18 @@ def test_a_class_of_weights_is_tried_in_float64() -> None:
     assert loss.weight.dtype is torch.float32
 
 
-def test_what_fails_in_any_type_is_one_line() -> None:
+def test_check_model_failing_loss_rejected() -> None:
     with pytest.raises(OsoError, match="model, loss: fail on made-up examples: element 0") as error:
         check(nn.Linear(6, 3), lambda outputs, y: cross_entropy(outputs, y).detach())
     assert "\n" not in str(error.value)
 
 
-def test_a_loss_that_is_no_number_is_said() -> None:
+def test_check_model_nan_loss_rejected() -> None:
     with pytest.raises(OsoError, match="loss: NaN or infinite"):
         check(nn.Linear(6, 3), lambda outputs, y: cross_entropy(outputs, y) * torch.nan)
 
 
-def test_each_draw_has_to_hold(monkeypatch) -> None:
+def test_check_model_failed_draw_rejected(monkeypatch) -> None:
     """One that a model happens to pass is not enough."""
 
     def in_the_last_one(*asked) -> None:
@@ -203,7 +203,7 @@ def test_each_draw_has_to_hold(monkeypatch) -> None:
         check(nn.Linear(6, 3), weighted)
 
 
-def test_each_draw_has_examples_of_its_own() -> None:
+def test_check_model_draws_differ() -> None:
     """A kink that spoils one, or a mixture that one misses, is not in all of them."""
     seen = set()
 

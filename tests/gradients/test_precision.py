@@ -40,7 +40,7 @@ def each_one(engine, flats, inputs, targets) -> torch.Tensor:
 
 @pytest.mark.parametrize("precision", HERE)
 @pytest.mark.parametrize("name", MODELS)
-def test_no_contribution_exceeds_the_sensitivity(name, precision) -> None:
+def test_engine_contribution_within_sensitivity(name, precision) -> None:
     engine, flats, inputs, targets = prepare(name, precision, batch=12, runs=3)
     check_contributions(engine(flats, inputs, targets), 12)
 
@@ -59,7 +59,7 @@ OF_LARGE = [65]
         for size in (OF_LARGE if (name, precision) == ("autoencoder", "bfloat16") else SIZES)
     ],
 )
-def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, precision) -> None:
+def test_engine_neighbouring_sums_within_sensitivity(name, size, precision) -> None:
     """Also where one example more makes one more chunk, and moves others to other places."""
     engine, flats, inputs, targets = prepare(name, precision, batch=size)
     flat, inputs, targets = flats[0], inputs[0], targets[0]
@@ -83,7 +83,7 @@ def test_sums_over_neighbours_differ_by_the_sensitivity_at_most(name, size, prec
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
+def test_engine_bfloat16_gradient_batch_independent(name) -> None:
     """To the bit. Of other company, rounding to eight bits would make other gradients, and a batch
     of 512 would move by far more than what was added to it."""
     engine, flats, inputs, targets = prepare(name, "bfloat16", batch=6)
@@ -97,7 +97,7 @@ def test_a_bfloat16_gradient_does_not_depend_on_its_company(name) -> None:
 
 @pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
 @pytest.mark.parametrize("name", ["small_cnn", "bag_of_words", "sequence", "own layer"])
-def test_a_low_gradient_does_not_depend_on_the_number_of_chunks(name, precision) -> None:
+def test_engine_low_precision_gradient_chunk_independent(name, precision) -> None:
     """All of one size, also without convolutions: a processor may round another size otherwise.
 
     On a host tf32 is float32; its chunks are those of a GPU.
@@ -110,7 +110,7 @@ def test_a_low_gradient_does_not_depend_on_the_number_of_chunks(name, precision)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_bfloat16_is_near_float32_and_is_not_it(name) -> None:
+def test_engine_bfloat16_differs_slightly_from_float32(name) -> None:
     engine, flats, inputs, targets = prepare(name, "bfloat16", batch=6, runs=2)
     low = each_one(engine, flats, inputs, targets)
     engine.precision = PRECISIONS["float32"]
@@ -122,7 +122,7 @@ def test_bfloat16_is_near_float32_and_is_not_it(name) -> None:
 
 
 @pytest.mark.parametrize("name", ["cnn", "bag_of_words", "autoencoder", "layer norm"])
-def test_sums_are_not_rounded_to_bfloat16(name) -> None:
+def test_engine_bfloat16_sums_unrounded(name) -> None:
     """A sum that was would move by more than C when one example is added. Nor are the weights."""
     engine, flats, inputs, targets = prepare(name, "bfloat16", batch=8)
     each = each_one(engine, flats, inputs, targets)[0].double()
@@ -140,7 +140,7 @@ class Upright(nn.Module):
         return x / x.norm(dim=1, keepdim=True)
 
 
-def test_what_fills_up_a_chunk_does_not_count() -> None:
+def test_engine_chunk_padding_ignored() -> None:
     model = nn.Sequential(Upright(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
     engine = GradientEngine(model, cross_entropy, PRECISIONS["bfloat16"])
     torch.manual_seed(0)
@@ -150,7 +150,7 @@ def test_what_fills_up_a_chunk_does_not_count() -> None:
     assert found.weighted_sums(torch.ones(1, 3)).any()
 
 
-def test_plain_sums_and_outputs_have_the_precision_too() -> None:
+def test_engine_plain_sums_outputs_use_bfloat16() -> None:
     engine, flats, inputs, targets = prepare("small_cnn", "bfloat16", batch=70)
     each = each_one(engine, flats, inputs, targets)
     plain = engine(flats, inputs, targets).plain_sums(torch.ones(1, 70).bool())
@@ -164,7 +164,7 @@ def test_plain_sums_and_outputs_have_the_precision_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["online", "fixed_quantile", "no_dp"])
-def test_bfloat16_runs_together_are_as_each_alone(name, arrays, make_task, make_run) -> None:
+def test_train_bfloat16_runs_match_alone(name, arrays, make_task, make_run) -> None:
     """Up to the order of summation, and what that does to a rounded number."""
     starts = [make_run(f"r{i}", i, 0.02) for i in range(3)]
     task = make_task(name, precision="bfloat16")
@@ -176,7 +176,7 @@ def test_bfloat16_runs_together_are_as_each_alone(name, arrays, make_task, make_
             assert a["loss"] == pytest.approx(b["loss"], rel=0.01)
 
 
-def test_sums_over_places_keep_more_digits_than_their_terms() -> None:
+def test_layer_gradients_place_sums_kept_float32() -> None:
     """A bias, and a word that stands often: of 300 numbers of 8 bits."""
     torch.manual_seed(0)
     inputs, errors = torch.randn(3, 300, 4).bfloat16(), torch.randn(3, 300, 2).bfloat16()

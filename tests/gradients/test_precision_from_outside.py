@@ -35,7 +35,7 @@ def loosen(legacy: str = "medium") -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_switches_are_set_for_products_and_for_sums(precision, monkeypatch) -> None:
+def test_precision_switches_follow_operation(precision, monkeypatch) -> None:
     """As a GPU would have them: TF32 for the products that it is meant for, never for the sums."""
     seen: dict[str, list[str]] = {}
 
@@ -74,7 +74,7 @@ def test_switches_are_set_for_products_and_for_sums(precision, monkeypatch) -> N
 
 
 @pytest.mark.parametrize("precision", HERE)
-def test_autocast_changes_nothing(precision, arrays, make_task, make_run) -> None:
+def test_train_autocast_has_no_effect(precision, arrays, make_task, make_run) -> None:
     task = make_task("online", precision=precision, steps=4)
     plain = train(task, [make_run()], arrays)[0].evaluations
     loosen()
@@ -84,7 +84,7 @@ def test_autocast_changes_nothing(precision, arrays, make_task, make_run) -> Non
 
 
 @pytest.mark.parametrize("legacy", ["medium", "high"])
-def test_the_older_switch_is_set_too(legacy: str) -> None:
+def test_float32_legacy_switch_set(legacy: str) -> None:
     """Whoever asks it afterwards must hear the same as from the newer ones."""
     loosen(legacy)
     with float32(CPU):
@@ -92,7 +92,7 @@ def test_the_older_switch_is_set_too(legacy: str) -> None:
         assert switches() == ["ieee"] * 6
 
 
-def test_autocast_is_left_as_it_was() -> None:
+def test_float32_autocast_restored() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         with float32(CPU):
             assert not torch.is_autocast_enabled("cpu")
@@ -111,24 +111,24 @@ def test_autocast_is_left_as_it_was() -> None:
         ("float32", "cuda", {"NVIDIA_TF32_OVERRIDE": "1"}, "NVIDIA_TF32_OVERRIDE: 1; changes"),
     ],
 )
-def test_what_would_not_be_true_is_refused(name, device, environment, message) -> None:
+def test_find_precision_unsupported_setting_rejected(name, device, environment, message) -> None:
     with pytest.raises(OsoError, match=message):
         find_precision(name, torch.device(device), environment)
 
 
-def test_harmless_variables_are_let_be() -> None:
+def test_find_precision_harmless_variables_accepted() -> None:
     strict = {"ONEDNN_DEFAULT_FPMATH_MODE": "strict", "PATH": "BF16"}
     assert find_precision("float32", CPU, strict).name == "float32"
     assert find_precision("tf32", torch.device("cuda"), {}).tf32
 
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
-def test_training_refuses_a_precision_in_one_line(precision, arrays, make_task, make_run) -> None:
+def test_train_unsupported_precision_rejected(precision, arrays, make_task, make_run) -> None:
     with pytest.raises(OsoError, match=f"precision: '{precision}'"):
         train(make_task("online", precision=precision), [make_run()], arrays)
 
 
-def test_a_cpu_without_the_instructions_is_told(monkeypatch, arrays, make_task, make_run) -> None:
+def test_explain_slow_cpu_without_bfloat16_warned(monkeypatch, arrays, make_task, make_run) -> None:
     able = {"amx_bf16": False, "avx512_bf16": False}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     reason = explain_slow(PRECISIONS["bfloat16"], CPU)

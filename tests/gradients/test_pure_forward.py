@@ -103,14 +103,14 @@ IN_PLACE = [
 
 @pytest.mark.parametrize("inputs", [WORDS, NUMBERS], ids=["whole", "decimal"])
 @pytest.mark.parametrize("rows", IN_PLACE)
-def test_parameter_changed_in_place_refused(rows, inputs: Tensor) -> None:
+def test_pure_forward_changed_parameter_rejected(rows, inputs: Tensor) -> None:
     model = Table(rows)
     with pytest.raises(OsoError, match=r"^model: its forward pass changes parameter 'table'"):
         check_forward_is_pure(model, inputs)
 
 
 @pytest.mark.parametrize("rows", [renormed, by_data])
-def test_nested_frozen_parameter_changed_refused(rows) -> None:
+def test_pure_forward_nested_frozen_parameter_rejected(rows) -> None:
     model = nn.Sequential(nn.Sequential(nn.Identity(), Table(rows, trained=False)))
     with pytest.raises(OsoError, match=r"^module: its .* parameter '0\.1\.table'") as error:
         check_forward_is_pure(model, WORDS, argument="module")
@@ -118,7 +118,7 @@ def test_nested_frozen_parameter_changed_refused(rows) -> None:
 
 
 @pytest.mark.parametrize("at", [0.5, 500.0])
-def test_buffer_changed_in_place_refused(at: float) -> None:
+def test_pure_forward_changed_buffer_rejected(at: float) -> None:
     with pytest.raises(OsoError, match="changes buffer 'fixed'"):
         check_forward_is_pure(Table(partial(renormed, name="fixed", at=at)), WORDS)
 
@@ -170,18 +170,18 @@ def unregistered(model: Table, words: Tensor) -> Tensor:
         *(set_at_the_first, unregistered),
     ],
 )
-def test_attribute_kept_of_batch_refused(rows) -> None:
+def test_pure_forward_changed_attribute_rejected(rows) -> None:
     model = nn.Sequential(Table(rows))
     with pytest.raises(OsoError, match=r"changes attribute 'calls' of layer '0'"):
         check_forward_is_pure(model, WORDS)
 
 
-def test_new_attribute_of_batch_refused() -> None:
+def test_pure_forward_new_attribute_rejected() -> None:
     with pytest.raises(OsoError, match="changes attribute 'calls_by'"):
         check_forward_is_pure(Table(under_a_key), WORDS)
 
 
-def test_unregistered_table_changed_refused() -> None:
+def test_pure_forward_unregistered_table_rejected() -> None:
     with pytest.raises(OsoError, match="changes attribute 'plain'"):
         check_forward_is_pure(Table(partial(renormed, name="plain")), WORDS)
 
@@ -212,7 +212,7 @@ def counting_before_it_fails(model: Table, words: Tensor) -> Tensor:
     "rows",
     [out_of_place, with_a_mask_of_the_shape, counting_calls, counting_before_it_fails],
 )
-def test_pure_forward_accepted(rows) -> None:
+def test_pure_forward_harmless_changes_accepted(rows) -> None:
     model = Table(rows)
     before = {name: one.clone() for name, one in model.state_dict().items()}
     drawn = torch.get_rng_state()
@@ -233,7 +233,7 @@ def test_pure_forward_accepted(rows) -> None:
     ],
     ids=["recurrent", "attention", "weight_norm", "others"],
 )
-def test_layers_of_torch_accepted(model: nn.Module) -> None:
+def test_pure_forward_torch_layers_accepted(model: nn.Module) -> None:
     shapes = {nn.LSTM: (2, 5), nn.TransformerEncoderLayer: (3, 4)}
     check_forward_is_pure(model, torch.zeros(0, *shapes.get(type(model), (5,))))
 
@@ -241,13 +241,13 @@ def test_layers_of_torch_accepted(model: nn.Module) -> None:
 @pytest.mark.parametrize(
     "layer", [nn.BatchNorm1d(5), nn.InstanceNorm1d(5, track_running_stats=True)]
 )
-def test_running_statistics_refused(layer: nn.Module) -> None:
+def test_pure_forward_running_statistics_rejected(layer: nn.Module) -> None:
     shape = (5,) if isinstance(layer, nn.BatchNorm1d) else (5, 4)
     with pytest.raises(OsoError, match=r"changes buffer '0\.running_mean'"):
         check_forward_is_pure(nn.Sequential(layer), torch.zeros(0, *shape))
 
 
-def test_two_structured_inputs_made_up() -> None:
+def test_pure_forward_structured_inputs_checked() -> None:
     """A loss has two, and a model may take a dictionary."""
 
     class Pair(nn.Module):
@@ -276,7 +276,7 @@ class OnlySubstitutes(nn.Module):
         return self.layer(inputs)
 
 
-def test_substituted_parameter_changed_refused() -> None:
+def test_check_independence_substituted_parameter_rejected() -> None:
     model = OnlySubstitutes()
     check_forward_is_pure(model, NUMBERS)
     flat = nn.utils.parameters_to_vector(model.parameters()).detach().double()

@@ -96,23 +96,23 @@ def examine(request) -> Callable[[nn.Module, Tensor], None]:
 
 
 @pytest.mark.parametrize("change", MIXING.values(), ids=MIXING)
-def test_a_model_that_mixes_now_and_then_is_refused(examine, change) -> None:
+def test_output_mixing_rare_case_rejected(examine, change) -> None:
     with pytest.raises(OsoError, match="mixes examples"):
         examine(Changed(change), INPUTS)
 
 
 @pytest.mark.parametrize("change", APART.values(), ids=APART)
-def test_a_random_model_that_keeps_examples_apart_is_taken(examine, change) -> None:
+def test_output_mixing_random_model_accepted(examine, change) -> None:
     examine(Changed(change), INPUTS)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 9, WORDS - 1])
-def test_a_batch_that_is_cut_after_its_longest_text_is_refused(examine, padding: int) -> None:
+def test_output_mixing_cut_batch_rejected(examine, padding: int) -> None:
     with pytest.raises(OsoError, match="mixes examples"):
         examine(Cut(padding), TOKENS)
 
 
-def test_texts_of_any_tokens_are_taken(examine) -> None:
+def test_output_mixing_any_tokens_accepted(examine) -> None:
     examine(Cut(WORDS), TOKENS)
 
 
@@ -162,13 +162,13 @@ MIXING_LOSSES = {
 
 
 @pytest.mark.parametrize("case", MIXING_LOSSES.values(), ids=MIXING_LOSSES)
-def test_a_loss_that_mixes_for_some_targets_is_refused(case) -> None:
+def test_check_loss_target_mixing_rejected(case) -> None:
     loss, model, inputs, targets = case
     with pytest.raises(OsoError, match="loss: an example's loss differs between a batch of"):
         require_ok(model, inputs, loss, targets)
 
 
-def test_ctc_is_given_no_target_beyond_its_classes() -> None:
+def test_check_loss_ctc_targets_within_classes() -> None:
     """It reads beyond its tensors there, and ends the process."""
 
     given = []
@@ -186,6 +186,6 @@ def test_ctc_is_given_no_target_beyond_its_classes() -> None:
 
 
 @pytest.mark.parametrize("ignored", [-100, -1, 255])
-def test_a_loss_that_ignores_targets_of_an_example_is_taken(ignored: int) -> None:
+def test_check_loss_ignored_targets_accepted(ignored: int) -> None:
     loss = nn.CrossEntropyLoss(reduction="none", ignore_index=ignored)
     assert check(nn.Linear(6, 3), INPUTS, loss, LABELS).ok

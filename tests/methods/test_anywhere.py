@@ -42,7 +42,7 @@ def after(name: str, first: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if name not in BY_STEP])
-def test_a_step_is_what_it_is_however_late_it_comes(name: str) -> None:
+def test_method_update_unchanged_at_late_steps(name: str) -> None:
     expected = after(name, 1)
     for step in STEPS:
         for found, right in zip(after(name, step - 3), expected, strict=True):
@@ -50,7 +50,7 @@ def test_a_step_is_what_it_is_however_late_it_comes(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 513, 60_000])
-def test_noise_that_a_rule_knows_is_that_of_the_batch_size(size: int) -> None:
+def test_method_noise_scales_with_batch_size(size: int) -> None:
     """nu C over the expected size, odd or even; a count's noise is a share of it."""
     sigma = 2.0 * torch.tensor([1.0, 2.0, 3.0]).double() / size
     for name, query in (("adam_wosm", ClippedGradient), ("auto_wosm", AutomaticGradient)):
@@ -82,7 +82,7 @@ def learned(name: str, gradients: list[Tensor], directions: list[Tensor]) -> tup
 
 @pytest.mark.parametrize("name", ["online", "online_additive", "online_scale_invariant"])
 @pytest.mark.parametrize("width", [1, 5, 300, 5000, 70_000, 600_000])  # MNIST's has 551,322
-def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> None:
+def test_online_inner_product_counts_all_coordinates(name: str, width: int) -> None:
     signs = torch.tensor([[1.0], [-1.0], [0.5]])
     alone = learned(name, [torch.ones(R, 1), signs], [torch.ones(R, 1), signs])
     for place in {0, width // 2, width - 1}:
@@ -95,7 +95,7 @@ def test_every_coordinate_counts_in_an_inner_product(name: str, width: int) -> N
 
 
 @pytest.mark.parametrize("scale", [1e-15, 1.0, 1e12])
-def test_a_cosine_does_not_know_how_long_its_vectors_are(scale: float) -> None:
+def test_online_scale_invariant_ignores_vector_length(scale: float) -> None:
     one, other = torch.tensor([[3.0, 4.0]]).expand(R, 2), torch.tensor([[4.0, 3.0]]).expand(R, 2)
     vectors = [scale * one, scale * other]
     threshold, rate = learned("online_scale_invariant", vectors, vectors)
@@ -107,7 +107,7 @@ def test_a_cosine_does_not_know_how_long_its_vectors_are(scale: float) -> None:
 BEFORE = torch.tensor([1e2, 1e5, 1e9])
 
 
-def test_nothing_ends_c_or_rho_where_they_move_by_additive_steps() -> None:
+def test_method_additive_updates_unbounded_above() -> None:
     ones = torch.ones(R, P)
     mine, method = state(), make("online_additive", threshold_rate=2.0, learning_rate_rate=0.1)
     mine.threshold, mine.learning_rate = BEFORE, BEFORE / 10
@@ -139,7 +139,7 @@ def at(step: int, **memory: torch.Tensor) -> State:
     ("name", "query"),
     [("no_dp", PlainGradient), ("dp_adam", ClippedGradient), ("adam_wosm", ClippedGradient)],
 )
-def test_a_gradient_that_stays_is_its_own_average(name, query, beta, step) -> None:
+def test_method_constant_gradient_averaged_exactly(name, query, beta, step) -> None:
     second = {"beta2": 0.9999} if name != "adam_wosm" else {}
     method = make(name, beta1=beta, stabiliser=1e-12, **second)
     before = step - 1
@@ -158,7 +158,7 @@ def test_a_gradient_that_stays_is_its_own_average(name, query, beta, step) -> No
 
 @pytest.mark.parametrize("step", LATE)
 @pytest.mark.parametrize("beta", [0.0, 0.9, 0.999, 0.9999])
-def test_auto_wosm_divides_by_the_averages_noise(beta, step) -> None:
+def test_auto_wosm_divides_by_average_noise(beta, step) -> None:
     """Of the weights that t gradients have in it, each squared and added up."""
     weights = (1 - beta) * beta ** torch.arange(step, dtype=torch.float64)
     mine = at(step, mean=torch.zeros(R, P, dtype=torch.float64))

@@ -34,7 +34,7 @@ def steps(method, mine, gradients):
     return torch.stack(rates)
 
 
-def test_asks_for_normalised_gradients_and_searches_nothing() -> None:
+def test_auto_dog_queries_normalised_gradient() -> None:
     method = make("auto_dog")
     (query,) = method.queries(state(torch.ones(4), 2.0))
     assert (type(query), query.noise_multiplier, query.stabiliser) == (AutomaticGradient, 2.0, 0.01)
@@ -45,7 +45,7 @@ def test_asks_for_normalised_gradients_and_searches_nothing() -> None:
 
 
 @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 2000)])
-def test_noise_alone_never_drives_the_distance(nu, size) -> None:
+def test_auto_dog_noise_keeps_distance(nu, size) -> None:
     """Over 3,000 steps. Without what is taken off, it would grow a hundredfold."""
     torch.manual_seed(2)
     first = torch.randn(400)
@@ -65,7 +65,7 @@ def _squares(rates, signal):
 
 
 @pytest.mark.parametrize("part", [0.1, 0.3, 1.0])  # of the noise's length in a gradient
-def test_of_signal_and_noise_the_distance_is_the_signal_s(part) -> None:
+def test_auto_dog_distance_follows_signal(part) -> None:
     """A constant signal of length s takes theta as far as s times the sum of the rates."""
     torch.manual_seed(3)
     many, nu, size = 10_000, 2.0, 50
@@ -86,7 +86,7 @@ def test_of_signal_and_noise_the_distance_is_the_signal_s(part) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.01, 100.0])
-def test_a_run_is_the_same_at_another_scale_of_its_gradients(factor) -> None:
+def test_auto_dog_scale_has_no_effect(factor) -> None:
     """The rate takes the scale back: as B and nu change together, or as C does."""
     torch.manual_seed(4)
     first, signal = torch.randn(50), torch.randn(50)
@@ -100,7 +100,7 @@ def test_a_run_is_the_same_at_another_scale_of_its_gradients(factor) -> None:
     torch.testing.assert_close(scaled.parameters, plain.parameters, rtol=1e-3, atol=1e-4)
 
 
-def test_noise_that_changes_on_the_way_is_taken_off_as_it_was() -> None:
+def test_auto_dog_changing_noise_accumulated() -> None:
     """Training may go on with another noise multiplier: what was drawn before stays as it was."""
     torch.manual_seed(6)
     mine, method = state(torch.randn(400), 1.0), make("auto_dog", certainty=5.0)
@@ -111,7 +111,7 @@ def test_noise_that_changes_on_the_way_is_taken_off_as_it_was() -> None:
     torch.testing.assert_close(mine.buffers["noise"], expected, rtol=1e-4, atol=0)
 
 
-def test_a_sum_that_noise_has_brought_below_zero_is_not_forgotten() -> None:
+def test_auto_dog_negative_gradient_sum_kept() -> None:
     """Else what is taken off would be too little, and the rate too small ever after."""
     many, variance = 8, 1e-4
     mine = state(torch.ones(many))
@@ -124,7 +124,7 @@ def test_a_sum_that_noise_has_brought_below_zero_is_not_forgotten() -> None:
     torch.testing.assert_close(mine.buffers["gradients"], square * 2 * many * variance)
 
 
-def test_weights_that_are_all_zero_move() -> None:
+def test_auto_dog_zero_weights_move() -> None:
     mine = state(torch.zeros(6))
     steps(make("auto_dog"), mine, [torch.ones(R, 6)])
     assert mine.buffers["distance"].tolist() == pytest.approx([0.1] * R)
@@ -162,7 +162,7 @@ def by_hand(first, gradients, nu, threshold, first_distance, scale, certainty) -
 
 @pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("nu", [0.1, 1.0, 4.0])
-def test_each_run_has_the_rates_of_its_own_noise_and_way(nu, constants) -> None:
+def test_auto_dog_rates_match_formula(nu, constants) -> None:
     """Signals of several lengths, so that the distance grows in some runs; C of each is another."""
     torch.manual_seed(5)
     thresholds = torch.tensor([1.0, 0.3, 5.0])

@@ -68,7 +68,7 @@ def everything(method: Method) -> list:
     ("name", "constant"),
     [(name, constant) for name in method_names() for constant in constants(name)],
 )
-def test_every_constant_has_an_effect(name: str, constant: str) -> None:
+def test_method_constant_changes_training(name: str, constant: str) -> None:
     """One that is read nowhere would be in the plan, in the rows and in no training."""
     usual = everything(make(name, 0.9))
     assert usual == everything(make(name, 0.9))
@@ -93,7 +93,7 @@ class Typed(MethodOptions):
         ({"factor": False}, "factor: False; must be a number > 0"),
     ],
 )
-def test_options_have_their_declared_types_in_python_and_in_a_study(given, message) -> None:
+def test_make_options_matches_study_model(given, message) -> None:
     study = "oso_dp.study.config.find_method"
     with patch(study, return_value=SimpleNamespace(Options=Typed)):
         validated = method_options_model("typed")

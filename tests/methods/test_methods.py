@@ -47,7 +47,7 @@ def names(queries) -> list[str]:
 
 @pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("name", [n for n in method_names() if find_method(n).is_private])
-def test_the_sums_of_a_step_cost_its_price(name: str, nu: float) -> None:
+def test_method_queries_cost_step_price(name: str, nu: float) -> None:
     """As much as one Gaussian sum with nu: less noise breaks the budget, more wastes it."""
     method = make(name, 0.9)
     asked = method.queries(state(nu))
@@ -63,7 +63,7 @@ def test_the_sums_of_a_step_cost_its_price(name: str, nu: float) -> None:
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_a_candidate_of_the_grid_is_a_whole_start(name: str) -> None:
+def test_method_initial_values_complete_candidate(name: str) -> None:
     """A run starts from what it searches and what its method sets: rho always, C if it clips."""
     method = make(name)
     start = method.initial_values(dict.fromkeys(method.search, 0.5))
@@ -72,7 +72,7 @@ def test_a_candidate_of_the_grid_is_a_whole_start(name: str) -> None:
     assert all(start[axis] == 0.5 for axis in method.search)
 
 
-def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
+def test_find_method_unknown_name_rejected() -> None:
     with pytest.raises(OsoError, match="method: 'onlin'; must be one of adam_wosm"):
         find_method("onlin")
 
@@ -115,7 +115,7 @@ class Namesake(Parent):
     name = "namesake"
 
 
-def test_a_subclass_does_not_take_its_parents_name() -> None:
+def test_by_name_subclass_never_replaces_parent() -> None:
     """One that forgot to name itself must not replace the method it is derived from."""
     assert by_name([Parent, Forgetful]) == {"parent": Parent}
     with pytest.raises(OsoError, match=r"name 'parent'; .*Twin and .*Parent have it"):
@@ -138,7 +138,7 @@ def test_a_subclass_does_not_take_its_parents_name() -> None:
         ({"Options": Listed}, "option betas: must be a float, int, bool or Literal"),
     ],
 )
-def test_a_class_that_no_study_could_use_is_told_by_its_name(mistake, told: str) -> None:
+def test_by_name_invalid_class_rejected(mistake, told: str) -> None:
     own = type("Own", (Parent,), {"name": "own", **mistake})
     with pytest.raises(OsoError, match="class Own: ") as error:
         by_name([Parent, own])
@@ -157,7 +157,7 @@ def test_a_class_that_no_study_could_use_is_told_by_its_name(mistake, told: str)
         ("no_dp", PlainGradient),
     ],
 )
-def test_parameters_move_as_torchs_sgd(name: str, query: type, momentum: float) -> None:
+def test_method_sgd_step_matches_torch(name: str, query: type, momentum: float) -> None:
     """With rates of adaptation at zero every SGD method is torch.optim.SGD."""
     frozen = {
         "online": {"threshold_rate": 0.0, "learning_rate_rate": 0.0},
@@ -188,7 +188,7 @@ def test_parameters_move_as_torchs_sgd(name: str, query: type, momentum: float) 
 @pytest.mark.parametrize(
     ("name", "query"), [("no_dp", PlainGradient), ("dp_adam", ClippedGradient)]
 )
-def test_adam_is_torchs(name: str, query: type) -> None:
+def test_method_adam_step_matches_torch(name: str, query: type) -> None:
     method, mine = make(name, beta1=0.8, beta2=0.9, stabiliser=0.01), state()
     theirs = [torch.nn.Parameter(torch.zeros(P)) for _ in range(R)]
     optimizers = [
@@ -207,7 +207,7 @@ def test_adam_is_torchs(name: str, query: type) -> None:
 
 
 class TestOnline:
-    def test_asks_for_both_sums_with_the_split_of_proposition_1(self) -> None:
+    def test_queries_split_matches_proposition_1(self) -> None:
         gradient, direction = make("online").queries(state(noise_multiplier=2.0))
         assert names([gradient, direction]) == ["clipped_gradient", "clipped_direction"]
         assert direction.noise_multiplier == pytest.approx(7.124 * 2.0)
@@ -215,7 +215,7 @@ class TestOnline:
         together = gradient.noise_multiplier**-2 + direction.noise_multiplier**-2
         assert together == pytest.approx(2.0**-2)
 
-    def test_follows_equations_20_and_21(self) -> None:
+    def test_update_follows_equations_20_21(self) -> None:
         method, mine = make("online"), state()
         past_g = torch.eye(R, P)
         past_q = torch.eye(R, P).roll(1, dims=1)
@@ -234,7 +234,7 @@ class TestOnline:
             mine.learning_rate, torch.tensor([0.1, 0.2, 0.4]) * (rate * signs_rho).exp()
         )
 
-    def test_parameters_move_before_the_learning_rate_does(self) -> None:
+    def test_update_uses_previous_learning_rate(self) -> None:
         """Algorithm 1, line 12 before line 15: this step uses rho_t, not rho_{t+1}."""
         method, mine = make("online", learning_rate_rate=1.0), state()
         ones = {ClippedGradient: torch.ones(R, P), ClippedDirection: torch.ones(R, P)}
@@ -244,7 +244,7 @@ class TestOnline:
         method.update(mine, ones)
         torch.testing.assert_close(start - mine.parameters, before[:, None].expand(R, P))
 
-    def test_c_and_rho_move_by_their_rates_from_wherever_they_are(self) -> None:
+    def test_update_extreme_values_stay_unbounded(self) -> None:
         """Nothing bounds them: a limit would be where every run that comes near it ends."""
         method, mine = make("online"), state()
         mine.threshold = torch.tensor([1e-6, 1e4, 1e9])
@@ -256,7 +256,7 @@ class TestOnline:
         torch.testing.assert_close(mine.threshold, before[0] * math.exp(2 * 2.5e-3))
         torch.testing.assert_close(mine.learning_rate, before[1] * math.exp(2 * 2.5e-3))
 
-    def test_vectors_at_right_angles_move_neither(self) -> None:
+    def test_update_orthogonal_vectors_skip_adaptation(self) -> None:
         """The sign of zero is zero."""
         method, mine = make("online"), state()
         one, other = torch.eye(R, P), torch.eye(R, P).roll(1, dims=1)
@@ -267,14 +267,14 @@ class TestOnline:
 
 
 class TestFixedQuantile:
-    def test_splits_the_noise_as_andrew_et_al(self) -> None:
+    def test_queries_split_matches_andrew(self) -> None:
         """sigma_b = B/20; nu_Delta = (nu^-2 - (2 sigma_b)^-2)^(-1/2)."""
         gradient, count = make("fixed_quantile").queries(state(noise_multiplier=2.0))
         assert count.noise_multiplier * count.sensitivity(0) == pytest.approx(100 / 20)
         expected = (2.0**-2 - (2 * 100 / 20) ** -2) ** -0.5
         assert gradient.noise_multiplier == pytest.approx(expected)
 
-    def test_moves_the_threshold_towards_the_quantile(self) -> None:
+    def test_update_moves_threshold_towards_quantile(self) -> None:
         method, mine = make("fixed_quantile"), state()
         unclipped = torch.tensor([0.5, 0.7, 0.7])  # b~
         answers = {ClippedGradient: torch.zeros(R, P), UnclippedCount: unclipped - 0.5}
@@ -286,7 +286,7 @@ class TestFixedQuantile:
         torch.testing.assert_close(mine.threshold, torch.tensor(expected))
         torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
 
-    def test_takes_a_share_as_noisy_as_it_is(self) -> None:
+    def test_update_noisy_share_not_clamped(self) -> None:
         """Below 0 or above 1: cut off there, C would come to rest at another quantile."""
         method, mine = make("fixed_quantile"), state()
         mine.threshold = start = torch.tensor([1e-6, 2.0, 1e6])
@@ -296,13 +296,13 @@ class TestFixedQuantile:
         torch.testing.assert_close(mine.threshold, moved * start)
         torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
 
-    def test_too_small_a_batch_for_the_count_is_refused(self) -> None:
+    def test_split_noise_small_batch_rejected(self) -> None:
         with pytest.raises(OsoError, match=r"count_noise: 0\.05; must be > 0\.1, the step"):
             make("fixed_quantile").split_noise(4.0, batch_size=20)
 
 
 class TestAdamWOSM:
-    def test_follows_its_authors_code(self) -> None:
+    def test_update_matches_authors_code(self) -> None:
         method, mine = make("adam_wosm"), state(noise_multiplier=2.0)
         mean = torch.zeros(R, P)
         expected = torch.zeros(R, P)
@@ -315,13 +315,13 @@ class TestAdamWOSM:
             expected -= size[:, None] * mean / (1 - 0.9**step)
         torch.testing.assert_close(mine.parameters, expected)
 
-    def test_no_noise_is_refused(self) -> None:
+    def test_queries_without_noise_rejected(self) -> None:
         with pytest.raises(OsoError, match="must be > 0"):
             make("adam_wosm").queries(state(noise_multiplier=0.0))
 
 
 class TestDPAdam:
-    def test_searches_the_threshold_alone(self) -> None:
+    def test_initial_values_add_learning_rate(self) -> None:
         method = make("dp_adam")
         (query,) = method.queries(state(2.0))
         assert (type(query), query.noise_multiplier) == (ClippedGradient, 2.0)
@@ -334,7 +334,7 @@ class TestDPAdam:
 
 
 @pytest.mark.parametrize("kept", [[0], [1], [2], [0, 2], [1, 2], [0, 1, 2], []])
-def test_runs_that_go_on_keep_all_that_is_theirs(kept: list[int]) -> None:
+def test_state_select_keeps_run_values(kept: list[int]) -> None:
     """Also where one of before them has ended: nobody clips at another one's threshold."""
     mine = state()
     mine.quantile = torch.tensor([0.1, 0.5, 0.9])

@@ -34,7 +34,7 @@ def descent(momentum: float, learning_rate: float) -> tuple[torch.Tensor, torch.
 
 
 @pytest.mark.parametrize("start", [1.5, 0.6])
-def test_with_momentum_rho_rests_where_the_signs_take_turns(start) -> None:
+def test_online_rho_with_momentum_settles(start) -> None:
     rates, gradients = descent(0.9, start)
     assert rates[-1] * CURVATURE == pytest.approx(1 + 0.9, rel=0.08)
     products = (gradients[1:] * gradients[:-1]).sign()[-40:]
@@ -44,6 +44,6 @@ def test_with_momentum_rho_rests_where_the_signs_take_turns(start) -> None:
     assert two_apart.mean() < -0.8  # a period of four steps
 
 
-def test_without_momentum_rho_rests_at_one_over_the_curvature() -> None:
+def test_online_rho_without_momentum_settles() -> None:
     rates, _ = descent(0.0, 0.9)
     assert rates[-1] * CURVATURE == pytest.approx(1, rel=0.02)

@@ -23,7 +23,7 @@ from oso_dp.privacy.queries import (
     ("name", "kind", "stabiliser"),
     [("auto_s", AutomaticGradient, 0.01), ("psac", AdaptiveGradient, 0.1)],
 )
-def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, stabiliser) -> None:
+def test_auto_s_psac_queries_use_stabiliser(name, kind, stabiliser) -> None:
     (query,) = make(name).queries(state(2.0))
     assert (type(query), query.stabiliser) == (kind, stabiliser)
     (query,) = make(name, stabiliser=0.5).queries(state(2.0))
@@ -38,7 +38,7 @@ def test_automatic_clipping_asks_for_its_sum_with_nothing_to_tune(name, kind, st
         ("online_frozen_learning_rate", "learning_rate", "threshold"),
     ],
 )
-def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
+def test_online_frozen_variants_freeze_one_value(name, frozen, free) -> None:
     online, control = make("online", 0.9), make(name, 0.9)
     theirs, mine = state(), state()
     asked = [(q.name, q.noise_multiplier) for q in online.queries(theirs)]
@@ -56,7 +56,7 @@ def test_a_control_is_online_but_for_what_is_frozen(name, frozen, free) -> None:
     assert not torch.equal(getattr(theirs, frozen), getattr(mine, frozen))
 
 
-def test_a_preset_threshold_is_onlines_first_and_is_not_searched() -> None:
+def test_fixed_threshold_preset_starts_as_online() -> None:
     control = make("fixed_threshold_preset")
     assert control.search == make("online").search == ("learning_rate",)
     start = {"learning_rate": 1.0}
@@ -65,7 +65,7 @@ def test_a_preset_threshold_is_onlines_first_and_is_not_searched() -> None:
 
 
 class TestAutoWOSM:
-    def test_asks_for_normalised_gradients_and_searches_nothing(self) -> None:
+    def test_queries_request_normalised_gradient(self) -> None:
         method = make("auto_wosm")
         (query,) = method.queries(state(2.0))
         assert (type(query), query.noise_multiplier) == (AutomaticGradient, 2.0)
@@ -75,7 +75,7 @@ class TestAutoWOSM:
         assert method.initial_values({}) == {"learning_rate": 1e-3, "threshold": 1.0}
         assert not method.uses_momentum
 
-    def test_follows_the_average_of_the_gradients(self) -> None:
+    def test_update_follows_gradient_average(self) -> None:
         """A constant gradient g: alpha g over the noise's deviation in an average of t of them."""
         method, mine = make("auto_wosm", beta1=0.5), state(2.0)
         mine.learning_rate = torch.tensor([0.1, 0.2, 0.4])
@@ -90,7 +90,7 @@ class TestAutoWOSM:
 
 
 class TestFixedQuantileLinear:
-    def test_moves_by_the_difference_to_the_quantile(self) -> None:
+    def test_update_moves_threshold_linearly(self) -> None:
         method, mine = make("fixed_quantile_linear"), state()
         unclipped = torch.tensor([0.5, 0.7, 0.7])
         answers = {ClippedGradient: torch.zeros(R, P), UnclippedCount: unclipped - 0.5}
@@ -98,7 +98,7 @@ class TestFixedQuantileLinear:
         expected = [1.0, 2.0 - 0.2 * (0.7 - 0.5), 3.0 - 0.2 * (0.7 - 0.9)]
         torch.testing.assert_close(mine.threshold, torch.tensor(expected))
 
-    def test_an_overshoot_ends_at_the_least_threshold_and_comes_back(self) -> None:
+    def test_update_overshoot_stops_at_minimum(self) -> None:
         method, mine = make("fixed_quantile_linear", quantile_rate=100.0), state()
         answers = {ClippedGradient: torch.zeros(R, P), UnclippedCount: torch.full((R,), 0.5)}
         method.update(mine, answers)
@@ -115,14 +115,14 @@ class TestFixedQuantilePerLayer:
             (UnclippedCount, layer): vote for layer, vote in votes.items()
         }
 
-    def test_runs_that_go_on_keep_their_thresholds(self) -> None:
+    def test_select_keeps_run_thresholds(self) -> None:
         method, mine = make("fixed_quantile_per_layer"), state()
         method.update(mine, self.answers(torch.zeros(R, P), torch.rand(2, R)))
         before = [query.threshold[2] for query in method.queries(mine)]
         mine.select(torch.tensor([2]))
         assert [query.threshold[0] for query in method.queries(mine)] == before
 
-    def test_a_training_that_names_no_layers_is_refused(self) -> None:
+    def test_queries_without_layers_rejected(self) -> None:
         mine = state()
         mine.layers = {}
         with pytest.raises(OsoError, match="layers: none; the state must have"):
@@ -134,9 +134,7 @@ ALLOCATIONS = ["equal", "dimension", "dimension_noise", "joint"]
 
 class TestFixedThresholdPerLayer:
     @pytest.mark.parametrize("allocation", ALLOCATIONS)
-    def test_all_layers_together_cost_a_step_and_are_bounded_by_the_threshold(
-        self, allocation
-    ) -> None:
+    def test_queries_keep_noise_and_threshold(self, allocation) -> None:
         mine = state()
         queries = make("fixed_threshold_per_layer", allocation=allocation).queries(mine)
         noise = combined_noise_multiplier([query.noise_multiplier for query in queries])
@@ -145,7 +143,7 @@ class TestFixedThresholdPerLayer:
         torch.testing.assert_close(bound, mine.threshold)
         assert sum((query.group.layers for query in queries), ()) == tuple(LAYERS)
 
-    def test_the_three_separate_allocations_differ_by_the_layers_sizes(self) -> None:
+    def test_queries_allocations_follow_layer_sizes(self) -> None:
         mine, found = state(), {}
         for allocation in ALLOCATIONS[:3]:
             queries = make("fixed_threshold_per_layer", allocation=allocation).queries(mine)
@@ -163,7 +161,7 @@ class TestFixedThresholdPerLayer:
             ],
         }
 
-    def test_joint_clipping_scales_the_answer_back(self) -> None:
+    def test_update_joint_answer_scaled_back(self) -> None:
         method, mine = make("fixed_threshold_per_layer", momentum=0.0, allocation="joint"), state()
         (query,) = method.queries(mine)
         sizes = [*LAYERS.values()]
@@ -178,7 +176,7 @@ class TestFixedThresholdPerLayer:
         torch.testing.assert_close(mine.parameters, expected)
 
     @pytest.mark.parametrize("allocation", ALLOCATIONS[:3])
-    def test_layers_take_their_own_answers(self, allocation) -> None:
+    def test_update_layers_use_named_answers(self, allocation) -> None:
         method = make("fixed_threshold_per_layer", momentum=0.0, allocation=allocation)
         mine, answer = state(), torch.rand(R, P)
         before, sizes = mine.parameters.clone(), [*LAYERS.values()]
@@ -188,7 +186,7 @@ class TestFixedThresholdPerLayer:
         torch.testing.assert_close(mine.parameters, before - mine.learning_rate[:, None] * answer)
 
 
-def test_a_falling_threshold_falls_by_its_decay_after_each_step() -> None:
+def test_fixed_threshold_falling_decays_each_step() -> None:
     method, mine = make("fixed_threshold_falling", threshold_decay=0.5), state()
     before = mine.threshold.clone()
     for step in range(1, 4):
@@ -217,7 +215,7 @@ def two_steps(name: str, **settings: float):
     return mine
 
 
-def test_online_additive_follows_equations_13_and_16() -> None:
+def test_online_additive_follows_equations_13_16() -> None:
     mine = two_steps("online_additive", threshold_rate=0.1, learning_rate_rate=0.05)
     # Both with the rho of this step, not with the one that (16) has just made.
     expected = C + 0.1 * RHO * torch.tensor([4.0, -2.0, 0.5])
@@ -226,7 +224,7 @@ def test_online_additive_follows_equations_13_and_16() -> None:
     torch.testing.assert_close(mine.learning_rate, expected)
 
 
-def test_online_additive_never_turns_round() -> None:
+def test_online_additive_overshoot_clamped() -> None:
     """Below zero, C would clip by a negative number, and rho would climb."""
     mine = two_steps("online_additive", threshold_rate=1e3, learning_rate_rate=1e3)
     assert mine.threshold[1].item() == pytest.approx(SMALLEST_THRESHOLD)
@@ -240,7 +238,7 @@ def test_online_scale_invariant_follows_equation_19() -> None:
     torch.testing.assert_close(mine.learning_rate, RHO * (1 + 0.05 * COSINES_RHO))
 
 
-def test_online_scale_invariant_stays_where_it_is_without_a_direction() -> None:
+def test_online_scale_invariant_zero_vectors_ignored() -> None:
     """No noise and an empty batch: 0 / 0."""
     method, mine = make("online_scale_invariant"), state()
     zeros = {ClippedGradient: torch.zeros(R, P), ClippedDirection: torch.zeros(R, P)}
@@ -269,7 +267,7 @@ def layered(layers: dict[str, int]) -> State:
 
 
 @pytest.mark.parametrize("layers", MODELS, ids=len)
-def test_all_layers_together_are_bounded_by_c_and_cost_a_step(layers: dict[str, int]) -> None:
+def test_fixed_quantile_per_layer_keeps_budget(layers: dict[str, int]) -> None:
     mine = layered(layers)
     asked = make("fixed_quantile_per_layer").queries(mine)
     assert combined_noise_multiplier([q.noise_multiplier for q in asked]) == pytest.approx(0.7)
@@ -281,7 +279,7 @@ def test_all_layers_together_are_bounded_by_c_and_cost_a_step(layers: dict[str, 
 
 
 @pytest.mark.parametrize("layers", MODELS, ids=len)
-def test_each_layers_part_moves_that_layer(layers: dict[str, int]) -> None:
+def test_fixed_quantile_per_layer_moves_layers(layers: dict[str, int]) -> None:
     mine, method = layered(layers), make("fixed_quantile_per_layer")
     gradient = torch.randn(mine.parameters.shape)
     parts = gradient.split(list(layers.values()), dim=1)

@@ -10,7 +10,7 @@ from oso_dp.models.layers import Flatten, StrideOneMaxPool
 
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("shape", [(3, 4, 5, 5), (2, 3, 4, 6), (2, 1, 3, 3), (1, 2, 1, 7)])
-def test_rows_and_gradients_are_those_of_torch(shape, memory) -> None:
+def test_flatten_matches_torch(shape, memory) -> None:
     torch.manual_seed(0)
     images = torch.randn(shape, dtype=torch.float64).contiguous(memory_format=memory)
     weights = torch.randn(shape[0], images[0].numel(), dtype=torch.float64)
@@ -23,7 +23,7 @@ def test_rows_and_gradients_are_those_of_torch(shape, memory) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_each_run_of_several_has_its_own_gradient() -> None:
+def test_flatten_vmap_matches_single_gradients() -> None:
     images = torch.randn(3, 4, 2, 5, 5, dtype=torch.float64)
     weights = torch.randn(50, dtype=torch.float64)
 
@@ -41,7 +41,7 @@ def gradient(pool, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
+def test_stride_one_max_pool_matches_torch(ties: bool) -> None:
     torch.manual_seed(0)
     values = torch.randn(3, 2, 7, 6, dtype=torch.double)
     if ties:
@@ -57,14 +57,14 @@ def test_values_and_gradients_are_those_of_max_pool(ties: bool) -> None:
     )
 
 
-def test_an_evaluation_gives_the_same_values() -> None:
+def test_stride_one_max_pool_inference_matches() -> None:
     values = torch.randn(3, 2, 7, 6)
     with torch.inference_mode():
         evaluated = StrideOneMaxPool()(values)
     assert torch.equal(evaluated, F.max_pool2d(values, 2, stride=1))
 
 
-def test_torch_func_can_go_through_it() -> None:
+def test_stride_one_max_pool_vmap_matches() -> None:
     values = torch.randn(4, 1, 3, 3, dtype=torch.double)
 
     def loss(x: torch.Tensor) -> torch.Tensor:

@@ -21,15 +21,15 @@ from oso_dp.models.losses import METRICS, correct, cross_entropy, squared_error,
         ("bag_of_words", 113_156),
     ],
 )
-def test_parameter_counts_are_table_1s(name: str, count: int) -> None:
+def test_parameter_count_matches_table_1(name: str, count: int) -> None:
     assert parameter_count(build_model(name)) == count
 
 
-def test_the_texts_25_words_do_not_give_table_1s_count() -> None:
+def test_parameter_count_25_words_exceeds_table() -> None:
     assert parameter_count(build_model("bag_of_words_25")) == 177_156
 
 
-def test_the_papers_last_nonlinearity_is_an_option() -> None:
+def test_build_model_final_activation_added() -> None:
     assert isinstance(build_model("cnn", True)[-1], nn.ReLU)
     assert isinstance(build_model("bag_of_words", True)[-1], nn.LeakyReLU)
     assert isinstance(build_model("cnn")[-1], nn.Linear)
@@ -37,7 +37,7 @@ def test_the_papers_last_nonlinearity_is_an_option() -> None:
         assert parameter_count(build_model(name, True)) == parameter_count(build_model(name))
 
 
-def test_the_linear_model_is_a_matrix_that_starts_at_zero() -> None:
+def test_build_model_linear_starts_at_zero() -> None:
     """A bias would be a direction that all examples share: no two gradients were orthogonal."""
     model = build_model("linear")
     assert [name for name, _ in model.named_parameters()] == ["weight"]
@@ -47,12 +47,12 @@ def test_the_linear_model_is_a_matrix_that_starts_at_zero() -> None:
     assert not outputs.any()
 
 
-def test_an_unknown_model_is_refused() -> None:
+def test_build_model_unknown_name_rejected() -> None:
     with pytest.raises(OsoError, match="must be one of autoencoder"):
         build_model("resnet")
 
 
-def test_losses_are_per_example() -> None:
+def test_losses_computed_per_example() -> None:
     """A loss averaged over the batch would shrink each gradient before its clip."""
     outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
     alone = torch.stack(
@@ -64,7 +64,7 @@ def test_losses_are_per_example() -> None:
     torch.testing.assert_close(per_pixel, torch.full((3,), 0.01))
 
 
-def test_the_sum_over_pixels_is_for_training_an_autoencoder_only() -> None:
+def test_training_loss_sum_only_for_mse() -> None:
     outputs, images = torch.rand(2, 3, 1, 4, 4)
     mean, total = training_loss("mse"), training_loss("mse", "sum")
     torch.testing.assert_close(total(outputs, images), 16 * mean(outputs, images))
@@ -72,13 +72,13 @@ def test_the_sum_over_pixels_is_for_training_an_autoencoder_only() -> None:
     assert training_loss("accuracy", "sum") is training_loss("accuracy") is cross_entropy
 
 
-def test_correct_counts_the_largest_output() -> None:
+def test_correct_counts_largest_output() -> None:
     outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
     assert correct(outputs, torch.tensor([1, 1])).tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("apart", [1.0, 60.0, 1e6])
-def test_a_loss_grows_with_its_logits_without_end(apart: float) -> None:
+def test_cross_entropy_grows_unbounded(apart: float) -> None:
     """Cut off somewhere, the worst examples would have no gradient."""
     outputs = torch.tensor([[apart, 0.0]], requires_grad=True)
     loss = cross_entropy(outputs, torch.tensor([1]))
@@ -89,7 +89,7 @@ def test_a_loss_grows_with_its_logits_without_end(apart: float) -> None:
 
 
 @pytest.mark.parametrize("apart", [1.0, 30.0, 1e3])
-def test_a_squared_error_grows_without_end(apart: float) -> None:
+def test_squared_error_grows_unbounded(apart: float) -> None:
     outputs = torch.zeros(1, 4, requires_grad=True)
     loss = squared_error(outputs, torch.full((1, 4), apart))
     loss.sum().backward()
@@ -151,7 +151,7 @@ def halved(x: Tensor, weights: list[Tensor]) -> Tensor:
         ("small_cnn", (1, 14, 14), of_the_demo),
     ],
 )
-def test_a_network_is_the_papers_layer_by_layer(name, shape, by_hand) -> None:
+def test_build_model_matches_manual_layers(name, shape, by_hand) -> None:
     """With weights so large that each nonlinearity has negative values to act on."""
     torch.manual_seed(0)
     model = build_model(name)

@@ -118,13 +118,13 @@ def follow(
         ("fixed_quantile", "hooks", 0.9),
     ],
 )
-def test_fifty_steps_agree_with_the_study(name, mode, momentum, arrays, in_float64) -> None:
+def test_optimizer_float64_steps_match_study(name, mode, momentum, arrays, in_float64) -> None:
     differences = torch.tensor(follow(name, mode, momentum, arrays))[:, :3]
     assert differences.shape == (STEPS, 3)
     assert differences.max() < 1e-9
 
 
-def test_float32_agrees_until_a_product_is_within_rounding_of_zero(arrays) -> None:
+def test_optimizer_float32_matches_until_cosine_vanishes(arrays) -> None:
     """From there on a sign may be another in each, and C and rho another by a factor."""
     steps = torch.tensor(follow("online", "functorch", 0.9, arrays))
     near = (steps[:, 3] < 1e-5).nonzero()
@@ -134,7 +134,7 @@ def test_float32_agrees_until_a_product_is_within_rounding_of_zero(arrays) -> No
     assert steps[:agreed, 1:3].max() < 1e-5
 
 
-def test_auto_s_agrees_with_the_study(arrays, in_float64, monkeypatch) -> None:
+def test_optimizer_auto_s_matches_study(arrays, in_float64, monkeypatch) -> None:
     """Its study has C = 1; here max_grad_norm scales a step, as its users expect of Opacus."""
     monkeypatch.setattr("tests.opacus.test_against_engine.THRESHOLD", 1.0)
     monkeypatch.setattr("tests.opacus.test_against_engine.RUN", Run("a", 0, RHO, 1.0, None))

@@ -85,7 +85,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), ARGUMENTS)
-def test_argument_is_refused(arguments, message) -> None:
+def test_make_private_invalid_argument_rejected(arguments, message) -> None:
     model = network()
     before = [p.clone() for p in model.parameters()]
 
@@ -165,7 +165,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("build", "message"), MODELS)
-def test_model_is_refused(build, message, mode) -> None:
+def test_make_private_unsupported_module_rejected(build, message, mode) -> None:
     if "padding_mode" in message and mode == "functorch":
         make(mode=mode, **build())  # right there
         return
@@ -179,7 +179,7 @@ def test_model_is_refused(build, message, mode) -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout1d, nn.AlphaDropout])
-def test_model_with_dropout_is_tried_without_it(kind, mode) -> None:
+def test_check_independence_mixing_beside_dropout_rejected(kind, mode) -> None:
     """As one that draws random numbers, only its outputs would be looked at."""
     model = Reordered(kind(0.5))
     refused(lambda: make(mode=mode, model=model), MIXES)
@@ -187,7 +187,7 @@ def test_model_with_dropout_is_tried_without_it(kind, mode) -> None:
 
 
 @pytest.mark.parametrize("kind", [LinearFactors, Dense])
-def test_norm_that_is_too_short_is_refused(kind, mode, monkeypatch) -> None:
+def test_check_independence_short_norm_rejected(kind, mode, monkeypatch) -> None:
     """Though each sum is right: its clip would let an example through."""
     real = kind.norms
     monkeypatch.setattr(kind, "norms", lambda held: 0.9 * real(held))
@@ -197,7 +197,7 @@ def test_norm_that_is_too_short_is_refused(kind, mode, monkeypatch) -> None:
     refused(lambda: make(mode=mode), MIXES)
 
 
-def test_optimizer_is_refused() -> None:
+def test_check_optimizer_unsupported_optimizer_rejected() -> None:
     model, other = network(), network()
     sgd = torch.optim.SGD
 
@@ -218,7 +218,7 @@ def test_optimizer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("unscaled", [False, True])
-def test_scaled_loss_is_refused(unscaled, mode) -> None:
+def test_optimizer_scaled_loss_rejected(unscaled, mode) -> None:
     made = make(mode=mode)
     scaler = torch.amp.GradScaler("cpu")
     inputs, targets = examples(count=3)
@@ -234,28 +234,28 @@ def test_scaled_loss_is_refused(unscaled, mode) -> None:
     assert made.optimizer.ledger.step_count == 0
 
 
-def test_freezing_after_make_private_is_refused() -> None:
+def test_optimizer_parameter_frozen_later_rejected() -> None:
     made = make()
     made.optimizer.params[0].requires_grad_(False)
     made.backward(*examples(count=3))
     refused(made.optimizer.step, "the trained parameters have changed")
 
 
-def test_scheduler_of_the_threshold_is_refused() -> None:
+def test_optimizer_threshold_scheduler_rejected() -> None:
     refused(
         lambda: ExponentialGradClip(make().optimizer, gamma=0.5),
         "max_grad_norm: cannot be set; the method adapts",
     )
 
 
-def test_engine_that_cannot_be_is_refused() -> None:
+def test_check_engine_invalid_option_rejected() -> None:
     refused(lambda: OnlinePrivacyEngine(accountant="gdp"), "accountant: 'gdp'.*prv, rdp")
     refused(lambda: OnlinePrivacyEngine(accountant=3), "accountant: 3")
     if "torchcsprng" not in sys.modules:
         refused(lambda: OnlinePrivacyEngine(secure_mode=True), "needs the package torchcsprng")
 
 
-def test_seed_under_secure_mode_is_refused() -> None:
+def test_make_private_secure_mode_generator_rejected() -> None:
     engine, model = make_engine(), network()
     engine.secure_mode = True
     arguments = {"noise_generator": torch.Generator(), "max_grad_norm": 1.0}
@@ -287,13 +287,13 @@ class Unreduced(nn.Module):
         (lambda outputs, targets: outputs.flatten(), "12 losses for a batch of 4 examples"),
     ],
 )
-def test_criterion_without_loss_per_example_is_refused(losses, message) -> None:
+def test_ghost_criterion_wrong_loss_shape_rejected(losses, message) -> None:
     made = make(mode="ghost", criterion=Unreduced(losses))
     refused(lambda: made.step(*examples(count=4)), message, made)
 
 
 @pytest.mark.parametrize("kind", ["FSDPModule", "FullyShardedDataParallel"])
-def test_fully_sharded_model_is_refused(kind, monkeypatch) -> None:
+def test_check_module_sharded_model_rejected(kind, monkeypatch) -> None:
     """Of either of torch's ways: an example's norm would be that of a shard."""
 
     class Sharded(nn.Sequential):
@@ -303,7 +303,7 @@ def test_fully_sharded_model_is_refused(kind, monkeypatch) -> None:
     refused(lambda: make(model=Sharded(nn.Linear(6, 3))), "fully sharded")
 
 
-def test_parameters_of_several_types_are_refused() -> None:
+def test_check_optimizer_mixed_dtypes_rejected() -> None:
     model = network()
     model[3].double()
     refused(
@@ -320,7 +320,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("method", GIVEN)
-def test_each_constant_is_the_one_that_was_given(method: str) -> None:
+def test_make_private_method_options_kept(method: str) -> None:
     driver = make(method, **GIVEN[method]).optimizer.driver
     for name, value in GIVEN[method].items():
         assert getattr(driver.method.options, name) == value
@@ -328,7 +328,7 @@ def test_each_constant_is_the_one_that_was_given(method: str) -> None:
 
 
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.75, 0.99])
-def test_c_follows_the_quantile_that_was_given(quantile: float) -> None:
+def test_fixed_quantile_threshold_follows_given_quantile(quantile: float) -> None:
     """With a batch of nobody, half of the expected one counts as unclipped."""
     more = {"quantile_rate": 0.3, "count_noise": 0.3, "quantile": quantile}
     made = make("fixed_quantile", noise=Recorded(), **more)
@@ -366,7 +366,7 @@ class Beside(nn.Sequential):
         (Beside(), lambda model: sgd_of(*model), "scale"),
     ],
 )
-def test_parameter_in_another_optimizer_is_refused(model, held, missing, mode) -> None:
+def test_check_optimizer_missing_parameter_rejected(model, held, missing, mode) -> None:
     refused(lambda: make(mode=mode, model=model, optimizer=held(model)), UNHELD.format(missing))
 
 
@@ -387,7 +387,9 @@ def add_parameter(model: nn.Module) -> None:
     ("change", "missing"),
     [(unfreeze, "0.weight"), (replace_last, "3.weight"), (add_parameter, "scale")],
 )
-def test_parameter_that_learns_later_is_refused(change: Callable, missing, wrapped, mode) -> None:
+def test_optimizer_parameter_trained_later_rejected(
+    change: Callable, missing, wrapped, mode
+) -> None:
     model = network()
     model[0].requires_grad_(False)
     made = make(mode=mode, model=model, wrap_model=wrapped)
@@ -396,7 +398,7 @@ def test_parameter_that_learns_later_is_refused(change: Callable, missing, wrapp
     refused(lambda: made.step(*examples(count=5)), UNHELD.format(missing), made, 1)
 
 
-def test_frozen_parts_need_no_optimizer() -> None:
+def test_check_optimizer_missing_frozen_parameter_accepted() -> None:
     model = network()
     model[0].requires_grad_(False)
     made = make(model=model, optimizer=sgd_of(model[2], model[3]))
@@ -431,14 +433,14 @@ def sgd(model: nn.Module, layers: list[nn.Module], **changed: dict) -> torch.opt
 
 
 @pytest.mark.parametrize("mixing", range(GROUPS))
-def test_mixing_layer_is_refused_in_any_group(mixing, mode) -> None:
+def test_check_independence_any_group_mixing_rejected(mixing, mode) -> None:
     model = Branches(mixing)
     refused(lambda: make(mode=mode, model=model, optimizer=sgd(model, list(model.layers))), MIXES)
 
 
 @pytest.mark.parametrize("how", [{"weight_decay": 0.01}, {"momentum": 0.9, "nesterov": True}])
 @pytest.mark.parametrize("place", range(GROUPS))
-def test_one_other_group_stops_adapting_rate(place, how) -> None:
+def test_optimizer_nonplain_group_keeps_factor(place, how) -> None:
     """Equation (21) is derived for plain steps of all parameters."""
     model = Branches(-1)
     made = make(model=model, optimizer=sgd(model, list(model.layers), **{f"_{place}": how}))
@@ -448,7 +450,7 @@ def test_one_other_group_stops_adapting_rate(place, how) -> None:
     assert made.optimizer.max_grad_norm != 0.5
 
 
-def test_factor_multiplies_rate_of_every_group(mode) -> None:
+def test_optimizer_factor_scales_group_rates(mode) -> None:
     model, rates = Branches(-1).double(), (0.1, 0.01, 3.0)
     made = make(
         mode=mode, model=model, noise=Recorded(), learning_rate_rate=0.5,
@@ -474,7 +476,7 @@ def test_factor_multiplies_rate_of_every_group(mode) -> None:
         (torch.float64, torch.float64),
     ],
 )
-def test_norms_and_sums_have_float32s_digits_at_least(of, taken) -> None:
+def test_accumulation_dtype_low_precision_widened(of, taken) -> None:
     """With ten bits, what is measured and what is summed could part by a thousandth of C."""
     assert accumulation_dtype(of) == taken
     if of == torch.float64:
@@ -484,7 +486,7 @@ def test_norms_and_sums_have_float32s_digits_at_least(of, taken) -> None:
 
 
 @pytest.mark.parametrize("place", range(GROUPS))
-def test_frozen_group_stays(place) -> None:
+def test_optimizer_frozen_group_unchanged(place) -> None:
     """An earlier pass left it a gradient that nobody sanitized."""
     model = Branches(-1)
     model(examples(count=3)[0]).sum().backward()

@@ -37,7 +37,7 @@ def load(made: Made, file: io.BytesIO) -> None:
 
 
 @pytest.mark.parametrize("by", ["optimizer", "engine"])
-def test_earlier_state_is_refused_and_changes_nothing(by: str, mode: str) -> None:
+def test_optimizer_earlier_state_rejected(by: str, mode: str) -> None:
     made = trained(2, mode)
     state, file = made.optimizer.state_dict(), saved(made)
     made.step(*examples(count=7))
@@ -55,7 +55,7 @@ def test_earlier_state_is_refused_and_changes_nothing(by: str, mode: str) -> Non
 
 
 @pytest.mark.parametrize("there", [1, 3])
-def test_state_of_another_run_takes_no_steps_out_either(there: int) -> None:
+def test_load_checkpoint_foreign_run_rejected(there: int) -> None:
     first, second = trained(3), trained(there)
     before = parameters_of(second.optimizer)
     refused(
@@ -67,7 +67,7 @@ def test_state_of_another_run_takes_no_steps_out_either(there: int) -> None:
     assert second.engine.accountant.history == [(1.0, 0.1, there)]
 
 
-def test_steps_after_loading_count() -> None:
+def test_load_checkpoint_later_steps_counted() -> None:
     first, second = trained(3), trained(0)
     load(second, saved(first))
     second.step(*examples(count=7))
@@ -77,7 +77,7 @@ def test_steps_after_loading_count() -> None:
     )
 
 
-def test_a_run_that_loaded_its_own_state_takes_none_of_another() -> None:
+def test_optimizer_foreign_state_after_own_rejected() -> None:
     made, other = trained(3), trained(5)
     made.optimizer.load_state_dict(made.optimizer.state_dict())
     refused(
@@ -87,7 +87,7 @@ def test_a_run_that_loaded_its_own_state_takes_none_of_another() -> None:
 
 
 @pytest.mark.parametrize("then", [0, 2])
-def test_an_accountant_of_more_steps_with_more_noise_tells_no_epsilon(then) -> None:
+def test_get_epsilon_noisier_accountant_rejected(then) -> None:
     """As many steps as the ledger's are not enough: each may have less noise than it has there."""
     made, other = trained(3), make(noise_multiplier=20.0)
     for _ in range(9):
@@ -99,7 +99,7 @@ def test_an_accountant_of_more_steps_with_more_noise_tells_no_epsilon(then) -> N
     refused(lambda: made.engine.get_epsilon(1e-5), steps)
 
 
-def test_steps_of_changing_noise_are_found_in_the_accountant() -> None:
+def test_get_epsilon_changing_noise_steps_compared() -> None:
     made = make()
     for noise in (1.0, 0.7, 2.0, 0.7):
         made.optimizer.noise_multiplier = noise
@@ -112,11 +112,11 @@ def test_steps_of_changing_noise_are_found_in_the_accountant() -> None:
 
 
 @pytest.mark.parametrize("state", [None, {}, {"oso_dp": None}, {"oso_dp": 3}])
-def test_what_is_no_state_is_refused(state) -> None:
+def test_optimizer_malformed_state_rejected(state) -> None:
     refused(lambda: make().optimizer.load_state_dict(state), "state_dict: has no key 'oso_dp'")
 
 
-def test_new_optimizer_loads_any_state() -> None:
+def test_load_checkpoint_new_optimizer_restored() -> None:
     first, second = trained(3), trained(0)
     load(second, saved(trained(2)))
     file = saved(first)
@@ -129,7 +129,7 @@ def test_new_optimizer_loads_any_state() -> None:
         second.optimizer.load_state_dict(second.optimizer.state_dict())
 
 
-def test_checkpoint_in_a_file_is_read_by_its_path(tmp_path) -> None:
+def test_load_checkpoint_from_path_restored(tmp_path) -> None:
     first, second = trained(3), trained(0)
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(saved(first).getvalue())
@@ -139,7 +139,7 @@ def test_checkpoint_in_a_file_is_read_by_its_path(tmp_path) -> None:
         second.engine.load_checkpoint(path=path, module=second.model)
 
 
-def test_state_that_was_refused_leaves_the_momentum() -> None:
+def test_optimizer_rejected_state_keeps_momentum() -> None:
     def begun(steps: int) -> Made:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -205,7 +205,7 @@ def load_and_step(made: Made) -> object:
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("act", [draw, fetch, step, sanitize, load_and_step])
-def test_forked_process_repeats_nothing(act, own) -> None:
+def test_check_process_after_fork_rejected(act, own) -> None:
     made = make(noise_generator=torch.Generator() if own else None)
     made.backward(*examples(count=5))
     what = "data_loader" if act in (draw, fetch) else "optimizer.step"
@@ -214,7 +214,7 @@ def test_forked_process_repeats_nothing(act, own) -> None:
     assert made.optimizer.ledger.step_count == 1
 
 
-def test_a_copy_of_the_model_is_not_trained(mode) -> None:
+def test_model_hooks_copied_model_rejected(mode) -> None:
     made = make(mode=mode)
     made.step(*examples(count=5))
     other = copy.deepcopy(made.model)
@@ -227,7 +227,7 @@ def save(value: Any) -> None:
 
 
 @pytest.mark.parametrize("by", [copy.deepcopy, copy.copy, pickle.dumps, save])
-def test_copy_is_refused_and_breaks_nothing(by, mode) -> None:
+def test_make_private_results_copying_rejected(by, mode) -> None:
     made = make(mode=mode)
     made.step(*next(iter(made.loader)))
     alone = [made.optimizer, made.loader.batch_sampler]

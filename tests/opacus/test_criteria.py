@@ -44,7 +44,7 @@ class Straight:
         return losses if self.reduction == "none" else losses.mean()
 
 
-def test_criterion_mixing_in_backward_is_refused() -> None:
+def test_ghost_criterion_mixing_backward_rejected() -> None:
     made = make(mode="ghost", criterion=Straight())
     refused(lambda: made.step(*examples(count=4)), LEANS)
     assert made.optimizer.ledger.step_count == 0
@@ -61,7 +61,7 @@ DONE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("how", DONE)
-def test_ghost_losses_are_plain_numbers(how, reduction) -> None:
+def test_ghost_loss_arithmetic_matches_tensors(how, reduction) -> None:
     """At a threshold that clips nobody, or another multiple of a gradient would look the same."""
     inputs, targets = examples(double=True, count=6)
     made = make(
@@ -92,7 +92,7 @@ def weighted(kind: type[nn.Module], classes: int) -> nn.Module:
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss])
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])
-def test_class_weighted_means_are_refused(mode, kind, classes) -> None:
+def test_check_criterion_weighted_mean_rejected(mode, kind, classes) -> None:
     """NLLLoss divides by the others' weights, too; one more example would move everybody's."""
     inputs: Tensor = examples(count=20)[0]
     loader = loader_of(inputs, torch.zeros(20).long(), batch_size=4)
@@ -115,7 +115,7 @@ class ByTheOthers(nn.Module):
         return losses if self.reduction == "none" else losses.mean()
 
 
-def test_criterion_that_was_refused_is_refused_again() -> None:
+def test_ghost_criterion_mixing_rejected_repeatedly() -> None:
     """Whoever runs a cell of a notebook a second time does not get past it."""
     made = make(mode="ghost", criterion=ByTheOthers())
     for _ in range(3):
@@ -147,7 +147,7 @@ class ByThoseBeside(nn.Module):
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("detached", [True, False])
 @pytest.mark.parametrize("first", [0, 1, 4])
-def test_loss_may_lean_on_no_side(before, detached, first) -> None:
+def test_ghost_criterion_one_sided_mixing_rejected(before, detached, first) -> None:
     """Whichever example stands first has nobody before it; nor has one that is alone, so that the
     first batch of two or more is tried."""
     made = make(mode="ghost", criterion=ByThoseBeside(before, detached))
@@ -175,7 +175,7 @@ class Hardest(nn.Module):
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
 @pytest.mark.parametrize("count", [10, 100])
-def test_a_criterion_of_the_hardest_examples_is_refused(count, share) -> None:
+def test_ghost_criterion_hardest_examples_rejected(count, share) -> None:
     """Most examples' losses, the first and the last among them, may depend on no other."""
     made = make(mode="ghost", criterion=Hardest(share))
     refused(lambda: made.step(*examples(count=count)), LEANS, made)
@@ -196,7 +196,7 @@ class Centred(nn.Module):
         return losses if self.reduction == "none" else losses.mean()
 
 
-def test_a_criterion_that_keeps_outputs_is_refused() -> None:
+def test_ghost_criterion_changed_buffer_rejected() -> None:
     made = make(mode="ghost", criterion=Centred())
     message = "criterion: its forward pass changes buffer 'centre'"
     refused(lambda: made.step(*examples(count=6)), message, made)
@@ -218,7 +218,7 @@ class Opening(nn.Module):
         return self.last(held.inputs)
 
 
-def test_criterion_is_tried_without_batch_size() -> None:
+def test_ghost_criterion_unknown_size_checked() -> None:
     made = make(mode="ghost", model=Opening(), criterion=ByTheOthers())
     inputs, targets = examples(count=4)
     refused(lambda: made.criterion(made.model(Held(inputs)), targets), LEANS)
@@ -275,7 +275,7 @@ def on_its_own(made: Made, model: nn.Module, penalty: Callable, batch: Any) -> N
         ),
     ],
 )
-def test_penalty_is_refused(penalty, backward, mode) -> None:
+def test_gradient_origins_penalty_rejected(penalty, backward, mode) -> None:
     model = network()
     made = make(mode=mode, model=model)
     backward(made, model, penalty, examples(count=5))
@@ -283,7 +283,7 @@ def test_penalty_is_refused(penalty, backward, mode) -> None:
     assert made.optimizer.ledger.step_count == 0
 
 
-def test_penalty_that_begins_later_is_refused(mode) -> None:
+def test_gradient_origins_later_penalty_rejected(mode) -> None:
     """In the call behind 1, 2, 4, 8, ..."""
     model = network()
     made = make(mode=mode, model=model)
@@ -311,7 +311,7 @@ class Angles(nn.CrossEntropyLoss):
         return super().forward(self.scale * outputs, targets)
 
 
-def test_criterion_that_learns_is_refused(mode) -> None:
+def test_check_criterion_trained_parameter_rejected(mode) -> None:
     refused(
         lambda: make(mode=mode, criterion=Angles()),
         "criterion: parameter 'scale' requires a gradient",
@@ -321,7 +321,7 @@ def test_criterion_that_learns_is_refused(mode) -> None:
 
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize("body", [nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.Tanh())])
-def test_inputs_that_a_part_outside_computed_are_refused(body, wrapped, mode) -> None:
+def test_model_hooks_trained_inputs_rejected(body, wrapped, mode) -> None:
     """It learns from gradients without noise, in whichever optimizer."""
     made = make(mode=mode, wrap_model=wrapped)
     inputs, targets = examples(count=5)
@@ -336,7 +336,7 @@ def test_inputs_that_a_part_outside_computed_are_refused(body, wrapped, mode) ->
     assert made.optimizer.ledger.step_count == 3
 
 
-def test_a_tensor_that_shifts_the_inputs_of_two_steps_is_refused(mode) -> None:
+def test_model_hooks_reused_input_leaf_rejected(mode) -> None:
     """Its own optimizer learns from gradients without noise; it need not be a parameter."""
     made, shift = make(mode=mode), torch.zeros(6, requires_grad=True)
     inputs, targets = examples(count=5)
@@ -354,7 +354,7 @@ FORMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_parameter_behind_inputs_found(form) -> None:
+def test_find_leaves_input_leaf_found(form) -> None:
     inputs, scale = torch.ones(2, 4, 3), nn.Parameter(torch.ones(3))
     (found,) = find_leaves([torch.ones(2), form(inputs * scale)])
     assert found is scale
@@ -364,7 +364,7 @@ def test_parameter_behind_inputs_found(form) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_layer_of_ours_is_taken_for_a_penalty(name, mode) -> None:
+def test_gradient_origins_layer_cases_accepted(name, mode) -> None:
     case = CASES[name]
     inputs, targets = case.examples(9)
     made = make(mode=mode, model=case.model(), loader=loader_of(inputs, targets), noise=Recorded())
@@ -377,7 +377,7 @@ def test_no_layer_of_ours_is_taken_for_a_penalty(name, mode) -> None:
     assert made.optimizer.ledger.step_count >= 4
 
 
-def test_watching_leaves_no_hook() -> None:
+def test_gradient_origins_close_removes_hooks() -> None:
     model = nn.Linear(3, 2)
     origins = GradientOrigins(list(model.parameters()))
     outputs = model(torch.ones(4, 3))
@@ -390,7 +390,7 @@ def test_watching_leaves_no_hook() -> None:
     assert origins.foreign is None
 
 
-def test_a_criterion_of_probabilities_alone_is_taken(mode) -> None:
+def test_make_private_probability_criterion_accepted(mode) -> None:
     model = nn.Sequential(nn.Linear(INPUTS, 1), nn.Sigmoid(), nn.Flatten(0))
     made = make(mode=mode, model=model, criterion=nn.BCELoss())
     inputs, labels = examples(count=BATCH)
@@ -398,7 +398,7 @@ def test_a_criterion_of_probabilities_alone_is_taken(mode) -> None:
     assert made.optimizer.ledger.step_count == 1
 
 
-def test_losses_of_one_column_are_refused_with_what_to_do() -> None:
+def test_ghost_criterion_column_losses_rejected() -> None:
     made = make(mode="ghost", model=nn.Linear(INPUTS, 1), criterion=nn.MSELoss())
     inputs, labels = examples(count=BATCH)
     refused(lambda: made.step(inputs, labels[:, None].float()), "flatten outputs and targets", made)

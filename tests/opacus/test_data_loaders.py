@@ -115,7 +115,7 @@ BUFFERS: dict[str, Callable[[], Callable[[int], Any]]] = {
 
 
 @pytest.mark.parametrize("name", BUFFERS)
-def test_data_set_that_fills_one_buffer_is_refused(name: str) -> None:
+def test_check_examples_shared_buffer_rejected(name: str) -> None:
     loader = DataLoader(Fetched(BUFFERS[name]()), batch_size=12)
     refused(
         lambda: make(loader=loader),
@@ -175,14 +175,14 @@ TAKEN: dict[str, Callable[[], Dataset]] = {
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_any_other_data_set_is_taken(name: str) -> None:
+def test_check_examples_harmless_data_accepted(name: str) -> None:
     """Rows may share memory, and an exception of a data set's own tells what it holds."""
     data = TAKEN[name]()
     torch.manual_seed(3)
     make(loader=DataLoader(data, batch_size=min(12, len(data))), model=torch.nn.Linear(6, 3))
 
 
-def test_looking_at_examples_leaves_the_scripts_random_numbers() -> None:
+def test_check_examples_random_state_kept() -> None:
     """But for the first example, which Opacus reads for its shapes, and again for its types."""
     data, model = TAKEN["drawn"](), torch.nn.Linear(6, 3)
     torch.manual_seed(3)
@@ -290,7 +290,7 @@ LOADERS = [
 
 
 @pytest.mark.parametrize(("loader", "message"), LOADERS)
-def test_loader_of_other_examples_is_refused(loader, message) -> None:
+def test_check_loader_unsupported_sampling_rejected(loader, message) -> None:
     refused(lambda: check_loader(loader, nn.Linear(6, 3)), f"data_loader: .*{message}")
 
 
@@ -311,12 +311,12 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_loader_of_all_examples_is_taken(name) -> None:
+def test_check_loader_all_examples_accepted(name) -> None:
     made = make(loader=ALLOWED[name])
     make(loader=made.loader)  # as it came back
 
 
-def test_repeated_example_is_refused_by_make_private() -> None:
+def test_make_private_repeated_example_rejected() -> None:
     refused(
         lambda: make(loader=DataLoader(Subset(DATA, [0, *range(120)]), 12)),
         "data_loader: an example appears twice",

@@ -36,7 +36,7 @@ def workers(repo: Path, tmp_path_factory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_workers_train_as_one(name, workers) -> None:
+def test_optimizer_two_workers_match_one(name, workers) -> None:
     alone = run(name, None, noisy=False)
     first, second = (worker["ended"][name, False] for worker in workers)
     for one in (first, second):
@@ -49,13 +49,13 @@ def test_two_workers_train_as_one(name, workers) -> None:
 
 
 @pytest.mark.parametrize("name", NOISY)
-def test_with_noise_the_workers_stay_together(name, workers) -> None:
+def test_optimizer_noisy_workers_agree(name, workers) -> None:
     first, second = (worker["ended"][name, True] for worker in workers)
     assert torch.equal(first["parameters"], second["parameters"])
     assert first["state"] == second["state"]
     assert not torch.equal(first["parameters"], workers[0]["ended"][name, False]["parameters"])
 
 
-def test_pieces_of_a_batch_are_refused_where_workers_wait_for_each_other(workers) -> None:
+def test_optimizer_ddp_skip_signal_rejected(workers) -> None:
     for worker in workers:
         assert worker["refusal"].startswith("OsoError: DistributedDataParallel: ")

@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_scripts_differ_in_one_line(repo: Path) -> None:
+def test_mnist_scripts_differ_in_import(repo: Path) -> None:
     plain, online = (
         (repo / "examples" / f"mnist_{name}.py").read_text().splitlines()
         for name in ("opacus", "online")
@@ -47,7 +47,7 @@ def test_scripts_differ_in_one_line(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["opacus", "online"])
-def test_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> None:
+def test_mnist_scripts_one_epoch_logged(repo: Path, data: Path, name, capsys, monkeypatch) -> None:
     for module in ("opacus.privacy_engine", "oso_dp.opacus.accountant_steps"):  # a long search
         monkeypatch.setattr(f"{module}.get_noise_multiplier", lambda **arguments: 1.0)
     with warnings.catch_warnings():
@@ -64,13 +64,13 @@ def test_script_trains(repo: Path, data: Path, name, capsys, monkeypatch) -> Non
     assert (len(thresholds) > 1) == (name == "online")
 
 
-def test_folder_without_the_data_is_named(repo: Path, tmp_path: Path) -> None:
+def test_mnist_scripts_missing_data_rejected(repo: Path, tmp_path: Path) -> None:
     main = runpy.run_path(str(repo / "examples/mnist_online.py"))["main"]
     with pytest.raises(SystemExit, match=r"train-images-idx3-ubyte.gz: not found"):
         main([str(tmp_path)])
 
 
-def test_defaults_are_the_methods(repo: Path) -> None:
+def test_opacus_page_defaults_match_options(repo: Path) -> None:
     text = (repo / "docs/user/opacus.md").read_text()
     stated = dict(re.findall(r"^\| `(\w+)` \| .+ \| ([0-9.]+) \|$", text, flags=re.M))
     fields = dataclasses.fields(find_method("online").Options)
@@ -78,7 +78,7 @@ def test_defaults_are_the_methods(repo: Path) -> None:
     assert {name: float(value) for name, value in stated.items()} == defaults
 
 
-def test_accuracies_are_those_that_were_measured(repo: Path) -> None:
+def test_opacus_page_accuracies_match_runs(repo: Path) -> None:
     text = (repo / "docs/user/opacus.md").read_text()
     folder = repo / "docs/opacus"
     rows = list(csv.DictReader((folder / "mnist_runs.csv").read_text().splitlines()))

@@ -37,7 +37,7 @@ def double(method: str = "online", mode: str = "hooks", **arguments) -> Made:
     ("method", "mode"),
     [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
 )
-def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
+def test_optimizer_physical_batches_match_logical(method, mode) -> None:
     outcomes = []
     for pieces in (False, True):
         made = double(method, mode, loader=loader_of(*examples(double=True), seed=4))
@@ -59,7 +59,7 @@ def test_pieces_of_a_batch_are_one_step(method, mode) -> None:
     torch.testing.assert_close(*outcomes, rtol=1e-12, atol=1e-12)
 
 
-def test_example_cannot_count_twice_in_a_step(mode) -> None:
+def test_model_hooks_repeated_backward_rejected(mode) -> None:
     torch.manual_seed(0)
     # Of layers with factors alone: others' gradients would give the second pass away.
     made = make(mode=mode, model=nn.Linear(6, 3))
@@ -74,7 +74,7 @@ def test_example_cannot_count_twice_in_a_step(mode) -> None:
 
 
 @pytest.mark.parametrize("whose", ["model", "optimizer"])
-def test_backward_pass_can_be_dropped(whose, mode) -> None:
+def test_optimizer_dropped_backward_has_no_effect(whose, mode) -> None:
     dropped, plain = double(mode=mode), double(mode=mode)
     dropped.backward(*examples(double=True, count=4, seed=9))
     getattr(dropped, whose).zero_grad()
@@ -84,7 +84,7 @@ def test_backward_pass_can_be_dropped(whose, mode) -> None:
     assert torch.equal(state_of(dropped), state_of(plain))
 
 
-def test_step_needs_a_backward_pass_of_its_own(mode) -> None:
+def test_optimizer_missing_backward_rejected(mode) -> None:
     made = make(mode=mode)
     refused(lambda: made.optimizer.step(), "no backward pass since")
     made.backward(*examples(count=4))
@@ -92,7 +92,7 @@ def test_step_needs_a_backward_pass_of_its_own(mode) -> None:
     refused(lambda: made.optimizer.step(), "no backward pass since", made, 1)
 
 
-def test_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
+def test_model_hooks_pending_forward_rejected(mode) -> None:
     """Else the next batch's rows would hold this one's gradients, too."""
     made = make(mode=mode)
     made.model(examples(count=4)[0])
@@ -106,7 +106,7 @@ def test_forward_pass_without_its_backward_pass_is_refused(mode) -> None:
     made.step(*examples(count=4))
 
 
-def test_sum_of_losses_means_b_times_their_means(mode) -> None:
+def test_optimizer_summed_loss_scales_gradient(mode) -> None:
     summed = double(mode=mode, loss_reduction="sum")
     mean = double(mode=mode)
     for made in (summed, mean):
@@ -117,7 +117,7 @@ def test_sum_of_losses_means_b_times_their_means(mode) -> None:
         torch.testing.assert_close(here.grad, 12 * there.grad)
 
 
-def test_model_may_stay_unwrapped(mode) -> None:
+def test_wrap_model_false_matches_wrapped(mode) -> None:
     wrapped, bare = double(mode=mode), double(mode=mode, wrap_model=False)
     for made in (wrapped, bare):
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_model_may_stay_unwrapped(mode) -> None:
     assert torch.equal(state_of(wrapped), state_of(bare))
 
 
-def test_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
+def test_optimizer_factor_scales_scheduled_rate(mode) -> None:
     """Of a closed formula and of one that changes what stands there; neither sees the factor."""
     schedules = {
         "closed": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
@@ -161,7 +161,7 @@ def test_schedulers_rate_is_multiplied_by_the_factor(mode) -> None:
         (lambda p: torch.optim.Adam(p, lr=0.01), False),
     ],
 )
-def test_rate_adapts_for_plain_sgd_only(build, moves) -> None:
+def test_optimizer_plain_sgd_rate_adapted(build, moves) -> None:
     model = network()
     made = make(model=model, optimizer=build(model.parameters()))
     before = parameters_of(made.optimizer)
@@ -182,7 +182,7 @@ def test_rate_adapts_for_plain_sgd_only(build, moves) -> None:
     ("method", "mode"),
     [*(("online", mode) for mode in MODES), ("fixed_quantile", "hooks"), ("auto_s", "ghost")],
 )
-def test_checkpoint_brings_everything_back(method, mode) -> None:
+def test_load_checkpoint_matches_uninterrupted_run(method, mode) -> None:
     inputs, targets = examples(double=True)
     momentum = 0.9
 
@@ -226,7 +226,7 @@ def test_checkpoint_brings_everything_back(method, mode) -> None:
         (lambda d: d.update(param_groups=[]), "state_dict: "),
     ],
 )
-def test_other_checkpoint_is_refused(spoil, message) -> None:
+def test_optimizer_corrupt_state_rejected(spoil, message) -> None:
     made, other = make(), make()
     for one, steps in ((made, 3), (other, 5)):
         for _ in range(steps):
@@ -241,7 +241,7 @@ def test_other_checkpoint_is_refused(spoil, message) -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [(20, 12), (12, 20)])
-def test_checkpoint_at_another_sampling_rate_is_refused(here, there) -> None:
+def test_optimizer_state_other_rate_rejected(here, there) -> None:
     content = make(loader=loader_of(*examples(), batch_size=there)).optimizer.state_dict()
     other = make(loader=loader_of(*examples(), batch_size=here))
     refused(lambda: other.optimizer.load_state_dict(content), r"sampling rate 0.1\d*; must be 0.1")

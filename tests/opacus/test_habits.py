@@ -29,7 +29,7 @@ from oso_dp.errors import OsoError
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, NOT_TRIED)]
 
 
-def test_a_closure_is_called_once_and_its_loss_returned(mode) -> None:
+def test_optimizer_closure_called_once(mode) -> None:
     outcomes = []
     for with_closure in (False, True):
         made = make(mode=mode, model=network(double=True), noise=Recorded())
@@ -65,7 +65,7 @@ class Rows(Dataset):
         return {"x": {"values": self.inputs[index]}, "y": self.targets[index]}
 
 
-def test_an_empty_first_batch_of_dictionaries_has_their_structure() -> None:
+def test_learn_empty_batch_keeps_structure() -> None:
     inputs, targets = examples()
     made = make(loader=DataLoader(Rows(inputs, targets), batch_size=1))
     sampler = made.loader.batch_sampler
@@ -85,7 +85,7 @@ def normed() -> nn.Sequential:
     return model
 
 
-def test_frozen_batch_norm_in_eval_mode_is_trained_around(mode) -> None:
+def test_make_private_frozen_batchnorm_unchanged(mode) -> None:
     model = normed()
     before = [values.clone() for values in model[1].state_dict().values()]
     made = make(mode=mode, model=model, loader=loader_of(*examples()))
@@ -99,7 +99,7 @@ def test_frozen_batch_norm_in_eval_mode_is_trained_around(mode) -> None:
     refused(lambda: made.step(*examples(count=5)), message)
 
 
-def test_frozen_batch_norm_keeps_no_statistics_without_gradients(mode) -> None:
+def test_model_hooks_no_grad_batchnorm_rejected(mode) -> None:
     made = make(mode=mode, model=normed(), loader=loader_of(*examples()))
     made.model.train()
     with torch.no_grad():
@@ -135,7 +135,7 @@ def centring(keeps: str, mode: str) -> Made:
 
 
 @pytest.mark.parametrize("keeps", ["", "in place", "anew"])
-def test_a_layer_that_was_checked_in_eval_mode_stays_there(keeps, mode) -> None:
+def test_model_hooks_eval_layer_training_rejected(keeps, mode) -> None:
     made = centring(keeps, mode)
     made.step(*examples(count=5))
     made.model.train()
@@ -144,7 +144,7 @@ def test_a_layer_that_was_checked_in_eval_mode_stays_there(keeps, mode) -> None:
 
 
 @pytest.mark.parametrize("keeps", ["in place", "anew"])
-def test_a_call_without_gradients_changes_no_buffer(keeps, mode) -> None:
+def test_model_hooks_no_grad_buffer_rejected(keeps, mode) -> None:
     made = centring(keeps, mode)
     made.model.train()
     with torch.no_grad():
@@ -154,13 +154,13 @@ def test_a_call_without_gradients_changes_no_buffer(keeps, mode) -> None:
 @pytest.mark.parametrize(
     "spoil", [lambda norm: norm.train(), lambda norm: norm.requires_grad_(True)]
 )
-def test_batch_norm_that_learns_or_mixes_is_refused(spoil) -> None:
+def test_check_module_active_batchnorm_rejected(spoil) -> None:
     model = normed()
     spoil(model[1])
     refused(lambda: make(model=model), r"layer '1' \(BatchNorm1d\): mixes the examples of a batch")
 
 
-def test_a_model_in_eval_mode_is_refused_by_name(mode) -> None:
+def test_model_hooks_eval_model_rejected(mode) -> None:
     made = make(mode=mode)
     made.model.eval()
     refused(lambda: made.step(*examples(count=3)), "is in eval mode, in which there are no per-exa")
@@ -174,7 +174,7 @@ def test_a_model_in_eval_mode_is_refused_by_name(mode) -> None:
         lambda: nn.Sequential(nn.Linear(6, 3), AddsInPlace()),
     ],
 )
-def test_changes_in_place_are_refused_with_what_to_write(model) -> None:
+def test_check_independence_inplace_change_rejected(model) -> None:
     refused(lambda: make(model=model()), "use inplace=False, x = x \\+ y for x \\+= y")
 
 
@@ -210,7 +210,7 @@ class Checkpointed(nn.Module):
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_changes_no_bit(reentrant, twice, mode) -> None:
+def test_model_hooks_checkpointing_matches_plain(reentrant, twice, mode) -> None:
     trained = []
     for how in (None, reentrant):
         made = make(mode=mode, model=Checkpointed(how, twice), noise=Recorded())
@@ -268,7 +268,7 @@ def added(words: Tensor, places: Tensor) -> Tensor:
 
 @pytest.mark.filterwarnings("error:module. not checked")
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_each_example_trains_the_table_of_places(count, mode) -> None:
+def test_expand_position_ids_matches_single_examples(count, mode) -> None:
     """The sum of a step is that of each example alone, clipped."""
     model = Words(added).double()
     sums = [torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.double)]
@@ -296,7 +296,7 @@ def test_each_example_trains_the_table_of_places(count, mode) -> None:
         lambda words, places: words + places - 1e-3 * words.mean(dim=0),
     ],
 )
-def test_places_that_are_not_added_row_by_row_are_refused(add, dropout) -> None:
+def test_check_independence_mixed_positions_rejected(add, dropout) -> None:
     refused(
         lambda: make(model=Words(add, dropout), loader=DataLoader(Texts(), batch_size=6)),
         "mixes examples",
@@ -304,20 +304,20 @@ def test_places_that_are_not_added_row_by_row_are_refused(add, dropout) -> None:
 
 
 @pytest.mark.filterwarnings("error:module. not checked")
-def test_dropout_in_a_function_is_tried_without(mode) -> None:
+def test_check_independence_functional_dropout_checked(mode) -> None:
     made = make(mode=mode, model=Words(added, 0.5), loader=DataLoader(Texts(), batch_size=6))
     for batch in made.loader:
         made.step(batch["tokens"], batch["label"])
     assert made.optimizer.ledger.step_count == 10
 
 
-def test_rows_of_a_model_that_was_not_tried_are_not_expanded(mode) -> None:
+def test_expand_position_ids_untried_model_rejected(mode) -> None:
     made = make(mode=mode, model=Words(added), loader=untried_loader(*examples()))
     message = "layers see 1 and 4 examples" if mode != "ghost" else "4 losses for a batch of 1"
     refused(lambda: made.step(torch.arange(24).view(4, 6) % 9, torch.zeros(4).long()), message)
 
 
-def test_a_layer_that_is_called_outside_of_the_model_is_not_taken_for_recomputed(mode) -> None:
+def test_model_hooks_outside_layer_call_rejected(mode) -> None:
     """At any step: most are not watched for gradients of other origins."""
     model = Words(added)
     made = make(mode=mode, model=model, loader=DataLoader(Texts(), batch_size=6))
@@ -349,7 +349,7 @@ class Balanced(nn.Module):
         return outputs, outputs.softmax(dim=1).mean(dim=0).square().sum()
 
 
-def test_a_model_with_an_output_of_the_whole_batch_is_not_tried() -> None:
+def test_check_independence_batch_output_warns() -> None:
     with pytest.warns(UserWarning, match="not checked whether it mixes"):
         make(model=Balanced(), loader=loader_of(*examples()))
 
@@ -368,9 +368,7 @@ def fused(made: Made) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize("drops", [True, False])
 @pytest.mark.parametrize("optimizer_of", [old, another, fused])
-def test_a_step_of_another_optimizer_is_refused_at_the_next_batch(
-    mode, optimizer_of, drops
-) -> None:
+def test_model_hooks_repeated_foreign_step_rejected(mode, optimizer_of, drops) -> None:
     """It has no noise, and is in no ledger. In ghost mode there is no gradient for it."""
     made = make(mode=mode, model=nn.Linear(INPUTS, CLASSES))
     optimizer = optimizer_of(made)
@@ -399,7 +397,7 @@ def epsilon(made: Made) -> float:
 
 @pytest.mark.parametrize("drops", [True, False])
 @pytest.mark.parametrize("looks", [evaluate, epsilon])
-def test_a_last_step_of_another_optimizer_is_refused(mode, looks, drops) -> None:
+def test_model_hooks_last_foreign_step_rejected(mode, looks, drops) -> None:
     made = make(mode=mode)
     made.backward(*examples(count=BATCH))
     shrink(next(made.model.parameters()))
@@ -408,7 +406,7 @@ def test_a_last_step_of_another_optimizer_is_refused(mode, looks, drops) -> None
     refused(lambda: looks(made), "^model: its parameters were changed after a call", made)
 
 
-def test_a_loop_of_one_batch_at_a_time_does_not_hide_another_optimizer(mode) -> None:
+def test_start_over_foreign_step_rejected(mode) -> None:
     made = make(mode=mode, loader=loader_of(*examples()))
 
     def step() -> None:
@@ -419,14 +417,14 @@ def test_a_loop_of_one_batch_at_a_time_does_not_hide_another_optimizer(mode) -> 
     refused(step, "^model: its parameters were changed after a call", made)
 
 
-def test_a_skipped_step_leaves_no_gradient_for_another_optimizer(mode) -> None:
+def test_optimizer_skipped_step_clears_gradients(mode) -> None:
     made = make(mode=mode)
     made.optimizer.signal_skip_step(True)
     made.step(*examples(count=BATCH))
     assert all(parameter.grad is None for parameter in made.model.parameters())
 
 
-def test_a_tensor_that_is_no_parameter_is_refused(mode) -> None:
+def test_check_module_unregistered_tensor_rejected(mode) -> None:
     model = nn.Sequential(nn.Linear(INPUTS, CLASSES))
     model.scale = torch.zeros(CLASSES, requires_grad=True)
     refused(lambda: make(mode=mode, model=model), "'scale' requires a gradient but is no param")
@@ -446,14 +444,14 @@ def replace_data(parameter: nn.Parameter) -> None:
 
 
 @pytest.mark.parametrize("change", [shrink, shrink_data, replace_data])
-def test_a_step_of_another_optimizer_before_the_private_one_is_refused(mode, change) -> None:
+def test_optimizer_changed_parameter_rejected(mode, change) -> None:
     made = make(mode=mode)
     made.backward(*examples(count=BATCH))
     change(next(made.model.parameters()))
     refused(made.optimizer.step, "^model: its parameters were changed after a call", made)
 
 
-def test_parameters_may_be_changed_after_a_step(mode) -> None:
+def test_optimizer_change_after_step_accepted(mode) -> None:
     """That is post-processing, such as bounds of weights or an average."""
     made = make(mode=mode)
     for _ in range(3):

@@ -67,7 +67,7 @@ class Called(Named):
         return {"inputs": torch.full((6,), float(index)), "targets": torch.tensor(index % 2)}
 
 
-def test_model_is_called_by_the_names_of_its_arguments() -> None:
+def test_check_independence_named_arguments_checked() -> None:
     refused(lambda: make(model=Mixing(), loader=DataLoader(Called(), batch_size=4)), MIXES)
 
 
@@ -79,7 +79,7 @@ def test_model_is_called_by_the_names_of_its_arguments() -> None:
         {"batch_first": False},
     ],
 )
-def test_model_that_nobody_could_try_is_taken_with_a_warning(untried) -> None:
+def test_check_independence_untried_model_warns(untried) -> None:
     with pytest.warns(UserWarning, match="not checked whether it mixes the examples"):
         make(model=Mixing(), **untried)
 
@@ -97,7 +97,7 @@ class Packed(nn.Module):
 
 
 @pytest.mark.parametrize("lengths", [[3, 2, 1], [9, 1], [1, 1, 1, 1], [2, 2, 2, 1, 1, 1]])
-def test_packed_sequences_are_counted(lengths) -> None:
+def test_model_hooks_packed_sequences_counted(lengths) -> None:
     made = make(model=Packed(), loader=DataLoader(Named(), batch_size=4))
     sequences = [torch.randn(length, 6) for length in lengths]
     outputs = made.model(pack_sequence(sequences))
@@ -122,7 +122,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("keeps", range(3))
-def test_whichever_buffer_keeps_something_is_named(keeps: int) -> None:
+def test_check_independence_changed_buffer_rejected(keeps: int) -> None:
     refused(lambda: make(model=Counting(keeps)), f"changes buffer 'number {keeps}'")
 
 
@@ -133,7 +133,7 @@ class OwnNorm(nn.BatchNorm1d):
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("tracks", [True, False])
 @pytest.mark.parametrize("kind", [OwnNorm, nn.SyncBatchNorm])
-def test_untried_batch_norms_are_refused(kind, tracks, affine) -> None:
+def test_check_module_batchnorm_kinds_rejected(kind, tracks, affine) -> None:
     norm = kind(2, affine=affine, track_running_stats=tracks)
     loader = DataLoader(Named(), batch_size=4)
     refused(
@@ -155,7 +155,7 @@ class Leaning(nn.Module):
 
 
 @pytest.mark.parametrize(("share", "units"), [(1.0, 30_000), (1e-3, 5), (1e-4, 5)])
-def test_model_that_mixes_a_little_or_is_large_is_refused(share, units) -> None:
+def test_check_independence_slight_mixing_rejected(share, units) -> None:
     refused(lambda: make(model=Leaning(share, units)), MIXES)
 
 
@@ -172,7 +172,7 @@ class Turned(nn.Module):
         return self.last(self.second(hidden.roll(1, 0)).tanh().roll(-1, 0))
 
 
-def test_layers_of_zeros_hide_nothing(mode: str) -> None:
+def test_check_independence_zero_layer_mixing_rejected(mode: str) -> None:
     """No gradient reaches what stands before them, in the first step: a head, LoRA's B."""
     refused(lambda: make(mode=mode, model=Turned()), MIXES)
 
@@ -190,7 +190,7 @@ class Half(nn.Module):
         return self.end(hidden)
 
 
-def test_call_without_its_backward_pass_is_told(mode: str) -> None:
+def test_model_hooks_unused_layer_call_rejected(mode: str) -> None:
     """Else the layer's gradient would be missing, and it would move by noise alone."""
     loader = untried_loader(*examples())
     refused(
@@ -238,7 +238,7 @@ def nested(layer: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize(("trained", "depth"), [(True, 0), (False, 1)])
 @pytest.mark.parametrize("write", [limited_rows, added, through_data])
-def test_forward_that_changes_parameters_is_refused(write, depth, trained, mode) -> None:
+def test_check_independence_changed_parameter_rejected(write, depth, trained, mode) -> None:
     model = nested(Words(write, trained)) if depth else Words(write, trained)
     table = next(p for p in model.parameters() if len(p) == 20).detach().clone()
     refused(
@@ -250,7 +250,7 @@ def test_forward_that_changes_parameters_is_refused(write, depth, trained, mode)
 
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("write", [limited_rows, added])
-def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode) -> None:
+def test_model_hooks_changed_parameter_rejected(write, trained, mode) -> None:
     made = make(
         mode=mode,
         model=nested(Words(write, trained)),
@@ -261,7 +261,7 @@ def test_untried_forward_that_changes_parameters_is_refused(write, trained, mode
 
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
-def test_nested_max_norm_is_refused(kind, mode) -> None:
+def test_check_module_nested_max_norm_rejected(kind, mode) -> None:
     model = nn.Sequential(nn.ModuleList([nested(kind(20, 4, max_norm=1.0))]), nn.Linear(4, 3))
     refused(
         lambda: make(mode=mode, model=model, loader=untried_loader(WORDS, CLASSES, batch_size=8)),
@@ -297,7 +297,7 @@ class Noting(nn.Module):
 
 
 @pytest.mark.parametrize("parameter", [True, False])
-def test_a_backward_pass_that_changes_the_model_is_refused(parameter, mode) -> None:
+def test_check_unchanged_backward_write_rejected(parameter, mode) -> None:
     """Raw gradients would be in the weights that are released."""
     what = "parameter" if parameter else "buffer"
     refused(lambda: make(mode=mode, model=Noting(parameter)), f"changes {what} 'notes'")
@@ -321,7 +321,7 @@ def test_a_backward_pass_that_changes_the_model_is_refused(parameter, mode) -> N
     ],
 )
 @pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated")
-def test_what_hides_its_weights_is_refused(model, message) -> None:
+def test_check_module_hidden_weights_rejected(model, message) -> None:
     optimizer = torch.optim.SGD(nn.Linear(6, 3).parameters(), lr=0.1)
     refused(
         lambda: make(model=model(), loader=loader_of(*examples()), optimizer=optimizer), message

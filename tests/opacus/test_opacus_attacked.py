@@ -82,7 +82,7 @@ class ByClass(nn.Module):
 
 
 @pytest.mark.parametrize("layer", ["linear", "convolution"])
-def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
+def test_optimizer_long_gradient_within_sensitivity(layer) -> None:
     """float32 sums of a million equal squares come out too small, and so would the norm."""
     model: nn.Module = nn.Linear(1000, 1000, bias=False)
     shape: tuple[int, ...] = (2, 1000)
@@ -104,7 +104,7 @@ def test_long_gradients_do_not_exceed_the_sensitivities(layer) -> None:
 @pytest.mark.parametrize(
     ("frozen", "wrap_model"), [(None, True), (None, False), (0, True), (2, True)]
 )
-def test_losses_of_two_calls_are_refused(mode, frozen, wrap_model) -> None:
+def test_model_hooks_two_calls_rejected(mode, frozen, wrap_model) -> None:
     """Row i would be of example i of both calls: its clip would bound neither."""
     model = network()
     if frozen is not None:
@@ -129,7 +129,7 @@ def test_losses_of_two_calls_are_refused(mode, frozen, wrap_model) -> None:
         (Drawing, None),
     ],
 )
-def test_mixing_or_stateful_models_are_refused(build, message, mode) -> None:
+def test_check_independence_unsafe_randomness_rejected(build, message, mode) -> None:
     if message is None:
         make(mode=mode, model=build())
         return
@@ -137,7 +137,7 @@ def test_mixing_or_stateful_models_are_refused(build, message, mode) -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
-def test_criterion_that_mixes_examples_a_little_is_refused(share: float) -> None:
+def test_ghost_criterion_slight_mixing_rejected(share: float) -> None:
     """By their targets, of which no gradient tells."""
 
     class Alike(ByClass):
@@ -152,7 +152,7 @@ def test_criterion_that_mixes_examples_a_little_is_refused(share: float) -> None
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_call_of_part_of_model_is_refused(steps: int) -> None:
+def test_model_hooks_partial_call_rejected(steps: int) -> None:
     """Its places would pass for examples, with nothing to be compared with."""
     made = make()
     inputs, targets = examples(count=4)
@@ -162,7 +162,7 @@ def test_call_of_part_of_model_is_refused(steps: int) -> None:
     refused(made.optimizer.step, "call the model itself", made, steps)
 
 
-def test_loop_left_early_leaves_nothing_behind(mode) -> None:
+def test_start_over_drops_abandoned_loop(mode) -> None:
     """With every example in each batch, a piece that counts twice is one too many; what was said
     of a piece that was fetched and not taken would end the next batch a piece too late."""
     inputs, targets = examples(double=True, count=12)
@@ -196,7 +196,7 @@ def drawn_by(made: Made) -> tuple[list[float], list[list[int]]]:
     return noise.tolist(), list(made.loader.batch_sampler)
 
 
-def test_trainings_share_no_noise_or_batches() -> None:
+def test_make_private_trainings_draw_independently() -> None:
     """With equal noise, the difference of what two of them release would be exact; nor does a seed
     that is set within the loop repeat anything."""
     made = begun(5, 3)
@@ -209,7 +209,7 @@ def test_trainings_share_no_noise_or_batches() -> None:
     assert len({str(one) for one in batches}) == 5
 
 
-def test_no_seed_of_a_script_tells_noise_or_batches() -> None:
+def test_make_private_global_seed_ignored() -> None:
     """Batches that everybody knows are no samples: the price of a step would be too low. And of two
     runs that share their noise, with another C each, the difference would have none."""
     noises, batches = zip(*(drawn_by(*begun(seed, 1)) for seed in (5, 5, 6)), strict=True)
@@ -217,7 +217,7 @@ def test_no_seed_of_a_script_tells_noise_or_batches() -> None:
     assert batches[0] != batches[1] != batches[2] != batches[0]
 
 
-def test_generators_that_are_given_repeat_noise_and_batches() -> None:
+def test_make_private_given_generators_repeat() -> None:
     def run(seed: int) -> tuple[list[float], list[list[int]]]:
         generator = torch.Generator().manual_seed(seed)
         loader = loader_of(*examples(), seed=seed)
@@ -229,7 +229,7 @@ def test_generators_that_are_given_repeat_noise_and_batches() -> None:
     assert first[1] != other[1]
 
 
-def test_noise_is_no_function_of_who_is_in_the_batch() -> None:
+def test_derived_generator_same_seed_differs() -> None:
     """Normals of a generator that is seeded as the loader's are made of the batch's numbers."""
     for seed in range(5):
         own = torch.Generator().manual_seed(seed)
@@ -241,7 +241,7 @@ def test_noise_is_no_function_of_who_is_in_the_batch() -> None:
         assert made.optimizer.noise.generator is not given
 
 
-def test_noise_and_batches_have_wide_seeds() -> None:
+def test_seeded_generator_wide_seeds_drawn() -> None:
     made = begun(5, 20)
     generators = [one.optimizer.noise.generator for one in made]
     generators += [one.loader.batch_sampler.generator for one in made]
@@ -251,7 +251,7 @@ def test_noise_and_batches_have_wide_seeds() -> None:
 
 
 @pytest.mark.parametrize("seeded", [True, False])
-def test_resumed_run_has_fresh_batches(seeded) -> None:
+def test_sampler_resumed_run_draws_afresh(seeded) -> None:
     drawn = []
     saved = make().optimizer.state_dict()
     for _ in range(2):
@@ -265,7 +265,7 @@ def test_resumed_run_has_fresh_batches(seeded) -> None:
     assert drawn[0] != drawn[1]
 
 
-def test_accountant_that_lacks_steps_tells_no_epsilon() -> None:
+def test_get_epsilon_missing_steps_rejected() -> None:
     first, second = make(), make()
     first.step(*examples(count=3))
     second.optimizer.load_state_dict(first.optimizer.state_dict())
@@ -273,7 +273,7 @@ def test_accountant_that_lacks_steps_tells_no_epsilon() -> None:
     refused(lambda: second.engine.get_epsilon(1e-5), "ledgers have 1 steps, the accountant has 0")
 
 
-def test_engine_knows_the_steps_of_all_its_trainings() -> None:
+def test_get_epsilon_earlier_training_counted() -> None:
     loader, model = loader_of(*examples()), network()
     made = make(loader=loader)
     made.step(*examples(count=3))
@@ -289,7 +289,7 @@ def test_engine_knows_the_steps_of_all_its_trainings() -> None:
     refused(lambda: made.engine.get_epsilon(1e-5), "ledgers have 1 steps, the accountant has 0")
 
 
-def test_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
+def test_attach_step_hook_keeps_accountant() -> None:
     made = make()
     seen = []
     made.optimizer.attach_step_hook(lambda optimizer: seen.append(optimizer.max_grad_norm))
@@ -299,7 +299,7 @@ def test_hook_of_the_scripts_does_not_replace_the_accountants() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_each_worker_draws_its_own_batches(given, monkeypatch) -> None:
+def test_sampler_workers_draw_disjoint_batches(given, monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
     drawn, steps = [], 2000  # a share lies within a fifth of its mean, by six standard deviations
     for rank in (0, 1):
@@ -323,7 +323,7 @@ def test_each_worker_draws_its_own_batches(given, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("distributed", [False, True])
-def test_small_rate_takes_no_more_than_its_share(distributed, monkeypatch) -> None:
+def test_sampler_small_rate_uses_float64(distributed, monkeypatch) -> None:
     """Float32 numbers would be below a rate of 2^-24 (1 - 1/8) as often as below 2^-24."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 1)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 0)
@@ -352,7 +352,7 @@ class Places(nn.Module):
         return self.linear(inputs.reshape(-1, 1)).view(len(inputs), -1, 3).mean(dim=1)
 
 
-def test_places_are_not_taken_for_examples(mode) -> None:
+def test_model_hooks_places_as_examples_rejected(mode) -> None:
     made = make(mode=mode, model=Places(), loader=untried_loader(*examples()))
     words = "see 24 examples in a batch of 4|4 losses for a batch of 24 examples"
     refused(lambda: made.step(*examples(count=4)), words, made)

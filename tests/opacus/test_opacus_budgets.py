@@ -48,7 +48,7 @@ def noise_for(
         (1e6, "prv", r"^target_epsilon: 1e\+06; must be <= 100 with accountant prv"),
     ],
 )
-def test_budget_beyond_reach_is_refused(epsilon, accountant, message) -> None:
+def test_check_target_unreachable_epsilon_rejected(epsilon, accountant, message) -> None:
     refused(lambda: noise_for(epsilon, accountant), message)
 
 
@@ -56,7 +56,7 @@ def test_budget_beyond_reach_is_refused(epsilon, accountant, message) -> None:
     ("epsilon", "accountant"),
     [(500.0, "rdp"), pytest.param(100.0, "prv", marks=pytest.mark.nightly)],
 )
-def test_large_budget_within_reach_is_kept(epsilon, accountant) -> None:
+def test_calibrate_noise_multiplier_large_epsilon_kept(epsilon, accountant) -> None:
     engine, nu = noise_for(epsilon, accountant)
     assert 0.05 <= nu < 0.3
     batches = len(loader_of(*examples()))
@@ -65,7 +65,7 @@ def test_large_budget_within_reach_is_kept(epsilon, accountant) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 1.9])
-def test_noise_is_for_all_steps_of_a_part_of_an_epoch_too(epochs: float) -> None:
+def test_calibrate_noise_multiplier_partial_epoch_covered(epochs: float) -> None:
     engine, nu = noise_for(2.0, "rdp", epochs)
     batches = len(loader_of(*examples()))
     engine.accountant.history = [(nu, 1 / batches, int(epochs * batches))]
@@ -73,7 +73,7 @@ def test_noise_is_for_all_steps_of_a_part_of_an_epoch_too(epochs: float) -> None
 
 
 @pytest.mark.parametrize(("accountant", "delta"), [("rdp", 1e-9), ("prv", 1e-7), ("rdp", 0.02)])
-def test_noise_is_that_of_the_given_delta(delta, accountant, monkeypatch) -> None:
+def test_calibrate_noise_multiplier_arguments_passed(delta, accountant, monkeypatch) -> None:
     asked = {}
 
     def noise(**given) -> float:
@@ -89,7 +89,7 @@ def test_noise_is_that_of_the_given_delta(delta, accountant, monkeypatch) -> Non
 
 @pytest.mark.filterwarnings(IGNORE_RANGE)
 @pytest.mark.parametrize("noise_multiplier", [1e-9, 1e-4, 0.02])
-def test_little_noise_is_priced_by_rdp_alone(noise_multiplier) -> None:
+def test_get_epsilon_prv_small_noise_rejected(noise_multiplier) -> None:
     engine = engine_after(3, "prv", noise_multiplier, 0.1)
     with pytest.raises(OsoError, match=r"^accountant: 'prv' for .* takes minutes") as raised:
         engine.get_epsilon(1e-5)
@@ -109,7 +109,7 @@ def engine_after(
 @pytest.mark.parametrize("steps", [0, 10])
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
 @pytest.mark.parametrize("delta", [0.0, 1, math.nan, None])
-def test_get_epsilon_names_impossible_delta(delta, accountant, steps) -> None:
+def test_get_epsilon_impossible_delta_rejected(delta, accountant, steps) -> None:
     refused(
         lambda: engine_after(steps, accountant).get_epsilon(delta),
         r"^delta: .*; must be a (finite )?number > 0 and < 1$",
@@ -118,12 +118,12 @@ def test_get_epsilon_names_impossible_delta(delta, accountant, steps) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
 @pytest.mark.parametrize("delta", [1e-5, 1e-40])
-def test_get_epsilon_before_first_step_is_zero(delta, accountant) -> None:
+def test_get_epsilon_without_steps_returns_zero(delta, accountant) -> None:
     assert engine_after(0, accountant).get_epsilon(delta) == 0.0
 
 
 @pytest.mark.parametrize(("nu", "delta", "warns"), [(0.1, 1e-5, True), (0.5, 1e-5, False)])
-def test_get_epsilon_warns_where_the_noise_is_too_short(nu, delta, warns) -> None:
+def test_get_epsilon_small_noise_warns(nu, delta, warns) -> None:
     engine = engine_after(3, "rdp", nu, 1.0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -137,7 +137,7 @@ def test_get_epsilon_warns_where_the_noise_is_too_short(nu, delta, warns) -> Non
 @pytest.mark.parametrize(
     ("delta", "steps"), [(9e-12, 10), (1e-13, 5000), (1e-40, 10), (4e-11, 5000)]
 )
-def test_get_epsilon_names_unresolved_delta(delta: float, steps: int) -> None:
+def test_get_epsilon_unresolved_delta_rejected(delta: float, steps: int) -> None:
     least = {10: "1e-11", 5000: "5e-11"}[steps]
     rdp = engine_after(steps, "rdp").get_epsilon(delta)
     assert 0 < rdp < 100
@@ -149,12 +149,12 @@ def test_get_epsilon_names_unresolved_delta(delta: float, steps: int) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
 @pytest.mark.parametrize(("delta", "nu"), [(0.5, 1.0), (0.1, 1e3)])
-def test_get_epsilon_is_never_negative(delta, nu, accountant) -> None:
+def test_get_epsilon_large_delta_nonnegative(delta, nu, accountant) -> None:
     assert 0 <= engine_after(10, accountant, nu).get_epsilon(delta) < 0.1
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.005, 1e-5), (2.0, 2e-11)])
-def test_noise_for_edge_budget_keeps_it(epsilon, delta) -> None:
+def test_calibrate_noise_multiplier_edge_budget_kept(epsilon, delta) -> None:
     noise = calibrate_noise_multiplier("prv", epsilon, delta, 10, 30, epsilon / 10)
     spent = compute_epsilon_of_releases({(PoissonSampling(0.1), noise): 30}, delta, "prv")
     assert 0.8 * epsilon - 1e-5 <= spent <= epsilon
@@ -164,7 +164,7 @@ def test_noise_for_edge_budget_keeps_it(epsilon, delta) -> None:
     )
 
 
-def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
+def test_calibrate_noise_multiplier_underpriced_noise_replaced(monkeypatch) -> None:
     def too_little(self, delta, **given) -> float:
         return 0.95 if self.history[0][0] < 0.8 else 0.0
 
@@ -177,7 +177,7 @@ def test_noise_that_pld_finds_dearer_is_not_taken(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("delta", "said"), [(1e-40, "^delta: 1e-40; must be >="), (1e-5, "^target_epsilon: 2; ")]
 )
-def test_second_budget_of_engine_is_refused(delta: float, said: str) -> None:
+def test_make_private_with_epsilon_spent_rejected(delta: float, said: str) -> None:
     refused(lambda: make_with_epsilon(engine_after(10), target_delta=delta), said)
 
 
@@ -190,11 +190,11 @@ def test_second_budget_of_engine_is_refused(delta: float, said: str) -> None:
         ({"data_loader": None}, "must be a DataLoader"),
     ],
 )
-def test_wrong_budget_argument_is_refused(arguments, message) -> None:
+def test_make_private_with_epsilon_invalid_rejected(arguments, message) -> None:
     refused(lambda: make_with_epsilon(make_engine(), **arguments), message)
 
 
-def test_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
+def test_calibrate_noise_multiplier_failed_search_rejected(monkeypatch) -> None:
     def too_low(**arguments: Any) -> float:
         raise ValueError("The privacy budget is too low.")
 
@@ -203,7 +203,7 @@ def test_budget_that_no_noise_keeps_is_refused(monkeypatch) -> None:
     refused(lambda: make_with_epsilon(make_engine()), said)
 
 
-def test_noise_for_epsilon_keeps_it() -> None:
+def test_make_private_with_epsilon_kept() -> None:
     """Of 93 batches, where int(1 / (1 / 93)) is 92."""
     engine, loader = make_engine(), loader_of(*examples(count=186), batch_size=2)
     _, optimizer, private = make_with_epsilon(
@@ -216,24 +216,24 @@ def test_noise_for_epsilon_keeps_it() -> None:
     assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
 
 
-def test_get_epsilon_of_two_noises_adds_both() -> None:
+def test_get_epsilon_two_noises_added() -> None:
     engine, more = engine_after(100), engine_after(100)
     more.accountant.history = [(1.0, 0.01, 60), (2.0, 0.05, 30), (1.0, 0.01, 40)]
     assert engine.get_epsilon(1e-5) + 0.1 < more.get_epsilon(1e-5)
 
 
-def test_a_budget_is_that_of_one_training() -> None:
+def test_make_private_with_epsilon_twice_rejected() -> None:
     engine = make_engine()
     make_with_epsilon(engine)
     refused(lambda: make_with_epsilon(engine), "this engine has made another training private")
 
 
-def test_noise_that_follows_from_the_budget_is_refused() -> None:
+def test_make_private_with_epsilon_multiplier_rejected() -> None:
     message = "noise_multiplier follows from target_epsilon; leave it out, or call make_private"
     refused(lambda: make_with_epsilon(make_engine(), noise_multiplier=1.0), message)
 
 
-def test_a_budget_may_come_from_numpy() -> None:
+def test_make_private_with_epsilon_numpy_accepted() -> None:
     given = {"target_epsilon": np.float32(2), "target_delta": np.float64(1e-5)}
     _, optimizer, _ = make_with_epsilon(make_engine(), epochs=np.int64(1), **given)
     _, same, _ = make_with_epsilon(make_engine())
@@ -241,7 +241,7 @@ def test_a_budget_may_come_from_numpy() -> None:
 
 
 @pytest.mark.parametrize("noise", [0, -1.0, math.nan, math.inf, 1e-21, torch.ones(())])
-def test_noise_that_a_scheduler_sets_is_checked_before_the_step_is_counted(noise) -> None:
+def test_optimizer_invalid_scheduled_noise_rejected(noise) -> None:
     made = make("auto_s")
     made.optimizer.noise_multiplier = noise
     message = "^noise_multiplier: .*; must be a (finite )?number >= 1e-20 and <= 1e"

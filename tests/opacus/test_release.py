@@ -45,7 +45,7 @@ def released(made: Made, monkeypatch, inputs: Tensor, targets: Tensor) -> dict:
         ("fixed_quantile", "hooks", {"count_noise": 0.1, "quantile_rate": 0.0}),
     ],
 )
-def test_each_sum_has_its_noise(method, mode, settings, monkeypatch) -> None:
+def test_sanitize_noise_deviation_matches_sensitivity(method, mode, settings, monkeypatch) -> None:
     nu, threshold, draws = 0.8, 0.5, 120
     made = make(method, mode, noise_multiplier=nu, max_grad_norm=threshold, **settings)
     inputs, targets = examples(count=0)
@@ -68,7 +68,7 @@ def test_each_sum_has_its_noise(method, mode, settings, monkeypatch) -> None:
         assert abs(float(torch.corrcoef(both)[0, 1])) < 0.05
 
 
-def test_noise_multipliers_cost_nu_together(mode) -> None:
+def test_sanitize_multipliers_compose_to_nu(mode) -> None:
     nu = 0.8
     noise = Recorded()
     made = make(mode=mode, noise_multiplier=nu, query_noise_ratio=RATIO, noise=noise)
@@ -90,7 +90,7 @@ def test_noise_multipliers_cost_nu_together(mode) -> None:
     ("method", "accountant"),
     [("online", "prv"), ("online", "rdp"), ("fixed_quantile", "rdp"), ("auto_s", "rdp")],
 )
-def test_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
+def test_get_epsilon_matches_ledger(method, accountant) -> None:
     more = {"count_noise": 0.3} if method == "fixed_quantile" else {}
     made = make(method, accountant=accountant, **more)
     for _ in range(5):
@@ -102,7 +102,7 @@ def test_accountant_has_the_ledgers_epsilon(method, accountant) -> None:
 
 
 @pytest.mark.parametrize(("method", "second"), [("online", 1.0), ("fixed_quantile", 0.5)])
-def test_example_moves_the_sums_by_their_sensitivities(method, second, mode, monkeypatch) -> None:
+def test_optimizer_sums_within_sensitivity(method, second, mode, monkeypatch) -> None:
     threshold = 0.5
     inputs, targets = examples(double=True, count=6)
     inputs = inputs * torch.logspace(-3, 6, 6, dtype=torch.double)[:, None]
@@ -128,7 +128,7 @@ def test_example_moves_the_sums_by_their_sensitivities(method, second, mode, mon
     assert clipped > 0
 
 
-def test_example_that_is_no_number_adds_nothing(mode, monkeypatch) -> None:
+def test_optimizer_nonfinite_example_dropped(mode, monkeypatch) -> None:
     inputs, targets = examples(count=8)
     spoilt = inputs.clone()
     spoilt[3, 0] = torch.nan
@@ -140,7 +140,7 @@ def test_example_that_is_no_number_adds_nothing(mode, monkeypatch) -> None:
         torch.testing.assert_close(with_them[key], without[key])
 
 
-def test_sums_are_divided_by_the_expected_size_not_the_realised(monkeypatch) -> None:
+def test_sanitize_divides_by_expected_size(monkeypatch) -> None:
     inputs, targets = examples(count=1)
     answers = []
     for copies in (1, 4):
@@ -153,7 +153,7 @@ def test_sums_are_divided_by_the_expected_size_not_the_realised(monkeypatch) -> 
 
 
 @pytest.mark.parametrize("method", ["online", "fixed_quantile"])
-def test_what_adapts_sees_sanitized_answers_only(method, monkeypatch) -> None:
+def test_method_adapter_raw_gradients_ignored(method, monkeypatch) -> None:
     """Equal answers give equal C and rho, whatever the examples' gradients are."""
     random = torch.Generator().manual_seed(3)
     size = sum(p.numel() for p in make().optimizer.params)
@@ -181,7 +181,7 @@ def test_what_adapts_sees_sanitized_answers_only(method, monkeypatch) -> None:
     assert len({threshold for threshold, _ in paths[0]}) > 3
 
 
-def test_step_is_in_the_books_before_its_noise_is_drawn() -> None:
+def test_ledger_step_recorded_before_noise() -> None:
     made = make()
 
     def stopped(name, deviation, like):
@@ -199,7 +199,7 @@ def test_step_is_in_the_books_before_its_noise_is_drawn() -> None:
     ("nu", "second"),
     [(1.0, 5.0), (1.0, 1000.0), *((1 - less, 1e9) for less in (1e-8, 1e-6, 1e-4, 0.1))],
 )
-def test_sums_that_cost_more_than_a_step_may_are_refused(nu: float, second: float) -> None:
+def test_sanitize_excessive_cost_rejected(nu: float, second: float) -> None:
     ledger = Ledger(PoissonSampling(0.1))
     queries = [ClippedGradient(nu, torch.ones(1)), ClippedDirection(second, torch.ones(1))]
     totals = [torch.zeros(1, 4)] * 2
@@ -210,7 +210,7 @@ def test_sums_that_cost_more_than_a_step_may_are_refused(nu: float, second: floa
     assert ledger.step_count == 0
 
 
-def test_ledgers_multipliers_follow_a_noise_scheduler(mode) -> None:
+def test_ledger_follows_noise_scheduler(mode) -> None:
     from opacus.schedulers import ExponentialNoise
 
     made = make(mode=mode, query_noise_ratio=2.0)
@@ -223,7 +223,7 @@ def test_ledgers_multipliers_follow_a_noise_scheduler(mode) -> None:
 
 
 @pytest.mark.parametrize("seeded", [True, False])
-def test_resumed_run_has_fresh_noise(seeded, monkeypatch) -> None:
+def test_noise_resumed_run_draws_afresh(seeded, monkeypatch) -> None:
     """Also where the script sets its seeds again: noise of one value cancels in a difference."""
 
     def begin() -> Made:
@@ -247,7 +247,7 @@ def test_resumed_run_has_fresh_noise(seeded, monkeypatch) -> None:
     assert float(likeness.abs().max()) < 0.9
 
 
-def test_state_dict_holds_no_exact_sum() -> None:
+def test_state_dict_exact_sums_absent() -> None:
     """All of its tensors are parameters' momenta, C, the factor, and answers with noise."""
     made = make(optimizer=None)
     made.step(*examples(count=4))
@@ -269,7 +269,7 @@ def test_state_dict_holds_no_exact_sum() -> None:
     assert isinstance(made.model, nn.Module)
 
 
-def test_resumed_run_drops_half_a_batch(monkeypatch) -> None:
+def test_load_state_dict_drops_partial_batch(monkeypatch) -> None:
     """Its examples would count twice, and clipped at another C."""
     saved, batch, sums = make(noise=Recorded()).optimizer.state_dict(), examples(count=1), []
     for left in (False, True):

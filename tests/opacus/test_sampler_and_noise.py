@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.filterwarnings(line) for line in QUIET]
 
 
 @pytest.mark.parametrize(("examples", "batch"), [(49, 1), (100, 12)])
-def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
+def test_make_private_size_and_rate_exact(examples: int, batch: int) -> None:
     """1 / 49 is a little less than that: 49 times it is below 1."""
     model = nn.Linear(3, 2)
     loader = DataLoader(
@@ -58,7 +58,7 @@ def test_it_is_not_rounded_twice(examples: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize(("workers", "whole"), [(7, 61), (11, 15), (2, 12)])
-def test_that_of_all_workers_is_not_rounded_down(workers: int, whole: int, monkeypatch) -> None:
+def test_optimizer_workers_batch_size_rounded(workers: int, whole: int, monkeypatch) -> None:
     """Seven times 61 / 7 is a little less than 61."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: workers)
     made = AdaptiveDPOptimizer(
@@ -75,14 +75,14 @@ def test_that_of_all_workers_is_not_rounded_down(workers: int, whole: int, monke
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_every_parameter_has_noise_of_its_own(secure: bool) -> None:
+def test_noise_parameters_drawn_independently(secure: bool) -> None:
     like = [torch.empty(400) for _ in range(300)]
     parts = Noise(torch.Generator().manual_seed(1), secure)("a sum", 2.5, like).view(300, 400)
     assert (parts.std(dim=1) / 2.5 - 1).abs().max() < 0.2  # 5.6 standard deviations
     assert parts.unique().numel() > 0.99 * parts.numel()
 
 
-def test_noise_is_fresh_and_as_large_in_late_steps() -> None:
+def test_sanitize_late_steps_noise_fresh() -> None:
     noise, ledger = Noise(torch.Generator().manual_seed(1), False), Ledger(PoissonSampling(0.1))
     query = ClippedGradient(1.0, torch.full((1,), 3.0))
 
@@ -99,7 +99,7 @@ def test_noise_is_fresh_and_as_large_in_late_steps() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 100_000])
-def test_noise_is_drawn_with_53_bits_for_float32_sums(count: int) -> None:
+def test_sanitize_float32_sum_noised_in_float64(count: int) -> None:
     """With 24 it is at most 5.8 standard deviations: delta does not cover what lies beyond."""
     total = torch.randn(1, count)
     query = ClippedGradient(1.0, torch.full((1,), 3.0))
@@ -112,7 +112,7 @@ def test_noise_is_drawn_with_53_bits_for_float32_sums(count: int) -> None:
 
 
 @pytest.mark.parametrize("distributed", [True, False])
-def test_no_batch_of_a_long_loop_comes_again(distributed: bool, monkeypatch) -> None:
+def test_sampler_long_loop_batches_distinct(distributed: bool, monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *group: 1)
     plain = DataLoader(TensorDataset(torch.zeros(200, 1)), batch_size=25)
@@ -125,7 +125,7 @@ EXAMPLES = 23
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
-def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) -> None:
+def test_sampler_workers_partition_examples(workers: int, monkeypatch) -> None:
     """At a rate of 1 a worker's batch is all that it has."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: workers)
     dealt: list[list[list[int]]] = []
@@ -147,7 +147,7 @@ def test_every_example_has_one_worker_in_every_epoch(workers: int, monkeypatch) 
 
 
 @pytest.mark.parametrize("method", ["online", "fixed_quantile"])
-def test_each_worker_takes_the_first_ones_threshold_and_factor(method: str, monkeypatch) -> None:
+def test_method_adapter_workers_synchronized(method: str, monkeypatch) -> None:
     """Where they differ by a rounding, the workers would clip at two thresholds."""
     sent = []
 
@@ -166,7 +166,7 @@ def test_each_worker_takes_the_first_ones_threshold_and_factor(method: str, monk
 
 
 @pytest.mark.parametrize("distributed", [True, False])
-def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypatch) -> None:
+def test_sampler_loops_announced_and_distinct(distributed, monkeypatch) -> None:
     """What a loop that was left early had taken would count twice; batches that come again are no
     samples."""
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda *group: 2)
@@ -186,7 +186,7 @@ def test_each_loop_is_announced_and_has_batches_of_its_own(distributed, monkeypa
 
 
 @pytest.mark.parametrize("method", ENGINES)
-def test_every_sum_has_secure_noise(method, mode, monkeypatch) -> None:
+def test_noise_secure_mode_always_used(method, mode, monkeypatch) -> None:
     drawn, real = [], mechanism._generate_noise
 
     def noted(deviation, reference, generator, secure_mode):
@@ -225,7 +225,7 @@ def test_every_sum_has_secure_noise(method, mode, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_noise_is_what_opacus_gives_with_and_without_it(secure) -> None:
+def test_noise_matches_opacus(secure) -> None:
     like = [torch.empty(100, 200), torch.empty(()), torch.empty(7)]
     mine = Noise(torch.Generator().manual_seed(3), secure)("a sum", 2.5, like)
     generator = torch.Generator().manual_seed(3)

@@ -66,7 +66,7 @@ def train(made: Made, batches: Batches) -> None:
 @pytest.mark.parametrize(
     ("replayed", "drawn"), [(one_for_all, 1), (cycled, 10), (often, 1), (kept, 10)]
 )
-def test_more_steps_than_batches_are_refused(replayed, drawn, mode) -> None:
+def test_optimizer_steps_beyond_batches_rejected(replayed, drawn, mode) -> None:
     made = make(mode=mode)
     refused(
         lambda: train(made, copies(replayed(made.loader))),
@@ -79,7 +79,7 @@ def test_more_steps_than_batches_are_refused(replayed, drawn, mode) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_batches_that_workers_fetch_are_not_drawn_yet(workers, persistent) -> None:
+def test_counted_loader_prefetched_batches_uncounted(workers, persistent) -> None:
     """Ahead of the script are two for each worker."""
     loader = DataLoader(
         TensorDataset(*examples()), 12, num_workers=workers, persistent_workers=persistent
@@ -113,7 +113,7 @@ def pieces_again(loader: DataLoader) -> Batches:
 
 
 @pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
-def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
+def test_optimizer_reused_input_rejected(replayed, mode) -> None:
     made = make(mode=mode)
     made.loader.batch_sampler.sample_rate = made.loader.batch_sampler.accounted_rate = (
         1.0  # both are as large
@@ -122,7 +122,7 @@ def test_input_of_an_earlier_step_is_refused(replayed, mode) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_any_earlier_piece_again_refused(place) -> None:
+def test_optimizer_reused_physical_batch_rejected(place) -> None:
     made = make()
     set_rate(made, 1.0)
     (inputs, targets), _ = itertools.islice(made.loader, 2)
@@ -170,7 +170,7 @@ def in_one_buffer(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
     "drawn",
     [loops, first_batches, some_are_skipped, side_by_side, by_indices, in_one_buffer],
 )
-def test_step_for_each_batch_is_taken(drawn, rate) -> None:
+def test_optimizer_step_per_batch_accepted(drawn, rate) -> None:
     made = make()
     set_rate(made, rate)
     train(made, drawn(made.loader))
@@ -178,7 +178,7 @@ def test_step_for_each_batch_is_taken(drawn, rate) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_pieces_of_one_batch_take_one(rate) -> None:
+def test_optimizer_physical_batches_counted_once(rate) -> None:
     made = make()
     set_rate(made, rate)
     for _ in range(2):
@@ -188,7 +188,7 @@ def test_pieces_of_one_batch_take_one(rate) -> None:
     refused(lambda: made.step(*examples(count=5)), WITHOUT.format(21, 20))
 
 
-def test_each_optimizer_has_the_batches_of_its_loader() -> None:
+def test_optimizer_batches_counted_per_loader() -> None:
     first, second = make(), make()
     batches, others = list(first.loader), iter(second.loader)
     second.step(*next(others))
@@ -198,7 +198,7 @@ def test_each_optimizer_has_the_batches_of_its_loader() -> None:
 
 
 @pytest.mark.parametrize("owner_first", [True, False])
-def test_two_optimizers_take_no_step_on_one_batch(owner_first) -> None:
+def test_optimizer_shared_batch_rejected(owner_first) -> None:
     """Their epsilons are those of independent batches: the true one would be much larger."""
     owner, guest = make(), make()
     first, second = (owner, guest) if owner_first else (guest, owner)
@@ -208,13 +208,13 @@ def test_two_optimizers_take_no_step_on_one_batch(owner_first) -> None:
     refused(lambda: second.step(*batch), message, second)
 
 
-def test_the_sampling_rate_stays_that_of_the_accountant() -> None:
+def test_sampler_changed_rate_rejected() -> None:
     made = make()
     made.loader.batch_sampler.sample_rate = 1.0
     refused(lambda: next(iter(made.loader)), "data_loader: sampling rate 1; must stay 0.1, for")
 
 
-def test_a_second_backward_pass_of_one_loss_is_told(mode) -> None:
+def test_model_hooks_repeated_backward_rejected(mode) -> None:
     made = make(mode=mode)
     inputs, targets = examples(count=5)
     loss = nn.functional.cross_entropy(made.model(inputs), targets)
@@ -222,7 +222,7 @@ def test_a_second_backward_pass_of_one_loss_is_told(mode) -> None:
     refused(loss.backward, "^loss.backward: called twice in one step")
 
 
-def test_resumed_run_takes_its_own_batches() -> None:
+def test_optimizer_resumed_run_counts_afresh() -> None:
     first, second = make(), make()
     train(first, first.loader)
     second.optimizer.load_state_dict(first.optimizer.state_dict())
@@ -231,7 +231,7 @@ def test_resumed_run_takes_its_own_batches() -> None:
     refused(lambda: second.step(*examples(count=5)), WITHOUT.format(11, 10))
 
 
-def test_step_takes_the_smallest_batch_possible() -> None:
+def test_sampler_use_takes_smallest_batch() -> None:
     batches = make().loader.batch_sampler
     assert isinstance(batches, PoissonSampler)
     for size in (5, 2, 9):
@@ -266,7 +266,7 @@ def train_on(made: Made, loader: DataLoader, view: Callable[[Tensor, Tensor], Ba
 
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("by", ["collate", "script"])
-def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -> None:
+def test_optimizer_doubled_rows_rejected(mode: str, by: str, pieces: bool) -> None:
     collate = two_views if by == "collate" else None
     data = TensorDataset(*examples())
     made = make(mode=mode, loader=DataLoader(data, batch_size=40, collate_fn=collate))
@@ -283,7 +283,7 @@ def test_two_rows_of_one_example_are_refused(mode: str, by: str, pieces: bool) -
     assert made.engine.accountant.history == []
 
 
-def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
+def test_optimizer_merged_batches_rejected(mode: str) -> None:
     """An example that is in both would count doubled."""
     made = make(mode=mode, loader=loader_of(*examples(), batch_size=40))
 
@@ -296,7 +296,7 @@ def test_step_over_two_batches_of_the_loader_is_refused(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("workers", "most"), [(0, None), (0, 3), (2, 3)])
-def test_batches_as_they_come_are_taken(workers: int, most) -> None:
+def test_optimizer_unchanged_batches_accepted(workers: int, most) -> None:
     data = TensorDataset(*examples(count=400))
     made = make(loader=DataLoader(data, batch_size=4, num_workers=workers))
 
@@ -313,7 +313,7 @@ def test_batches_as_they_come_are_taken(workers: int, most) -> None:
     assert made.optimizer.ledger.step_count == 200
 
 
-def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
+def test_optimizer_abandoned_rows_uncounted() -> None:
     made = make(loader=loader_of(*examples(count=12), batch_size=12))  # all are in each batch
     ((inputs, targets),) = made.loader
     for leave in (
@@ -327,7 +327,7 @@ def test_rows_of_a_batch_that_was_left_do_not_count() -> None:
     assert made.optimizer.ledger.step_count == 2
 
 
-def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
+def test_sampler_worker_batches_counted(monkeypatch) -> None:
     from opacus.data_loader import DPDataLoader
 
     from oso_dp.opacus.sampler import install_sampler
@@ -342,7 +342,7 @@ def test_of_a_worker_its_own_batches_are_counted(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(2, 9), (0, 1, 7), (4, 8, 8, 9)])
-def test_step_takes_batch_as_large(sizes) -> None:
+def test_optimizer_step_uses_matching_batch(sizes) -> None:
     """Not a smaller one that waits: else the largest would be there for a second step."""
     made = make()
     batches = made.loader.batch_sampler
@@ -358,7 +358,7 @@ def test_step_takes_batch_as_large(sizes) -> None:
 OTHER = "optimizer.step: the loader that make_private returned has not been iterated over"
 
 
-def test_script_that_goes_on_with_its_own_loader_is_warned(mode: str) -> None:
+def test_optimizer_foreign_loader_warns(mode: str) -> None:
     made, own = make(mode=mode), loader_of(*examples())
     with pytest.warns(UserWarning, match=OTHER) as told:
         made.step(*next(iter(own)))
@@ -367,7 +367,7 @@ def test_script_that_goes_on_with_its_own_loader_is_warned(mode: str) -> None:
 
 
 @pytest.mark.parametrize("left", ["forward", "backward"])
-def test_loop_left_in_a_step_goes_on(mode, left) -> None:
+def test_start_over_unfinished_step_dropped(mode, left) -> None:
     made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
     inputs, targets = next(iter(made.loader))
     loss = made.criterion(made.model(inputs), targets)
@@ -398,7 +398,7 @@ class Wrapper(nn.Module):
 
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("inner", [nn.Linear(6, 3), Scaled()])
-def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
+def test_model_hooks_attribute_wrapper_matches_plain(inner, twice, mode) -> None:
     inner, plain = copy.deepcopy(inner), copy.deepcopy(inner)
     model = Wrapper(Wrapper(inner)) if twice else Wrapper(inner)
     made = make(mode=mode, model=model, noise=Recorded())
@@ -412,7 +412,7 @@ def test_wrapper_that_shows_its_layer_is_trained(inner, twice, mode) -> None:
 
 
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])
-def test_what_is_computed_without_hooks_is_no_call_of_training(mode) -> None:
+def test_model_hooks_disabled_call_uncounted(mode) -> None:
     made = make(mode=mode)
     inputs, targets = examples()
     made.model.disable_hooks()
@@ -425,7 +425,7 @@ def test_what_is_computed_without_hooks_is_no_call_of_training(mode) -> None:
     refused(lambda: made.optimizer.step(), "call the model itself")
 
 
-def test_largest_batch_with_one_more_row_is_refused(mode: str) -> None:
+def test_optimizer_extra_row_rejected(mode: str) -> None:
     """One example doubled, of a batch as large as any."""
     made = make(mode=mode, loader=loader_of(*examples(count=12), batch_size=12))
     ((inputs, targets),) = made.loader

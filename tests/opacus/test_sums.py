@@ -46,7 +46,7 @@ CONVOLUTIONS = [name for name in CASES if name.startswith("conv")]
         *((name, "ghost", chunk) for name in CONVOLUTIONS for chunk in (1, 10_000)),
     ],
 )
-def test_sums_are_those_of_each_example_alone(name, mode, chunk, monkeypatch) -> None:
+def test_optimizer_sums_match_single_examples(name, mode, chunk, monkeypatch) -> None:
     """chunk: bytes of kernels that are formed together, fewer than for the whole batch."""
     if chunk is not None:
         monkeypatch.setitem(CHUNK_BYTES, "cpu", chunk)
@@ -79,7 +79,7 @@ def test_sums_are_those_of_each_example_alone(name, mode, chunk, monkeypatch) ->
 @pytest.mark.parametrize(
     ("name", "wrap_model"), [("attention", True), ("attention", False), ("lstm", True)]
 )
-def test_nobody_takes_a_step_wrapped_or_not(name, mode, wrap_model) -> None:
+def test_optimizer_empty_batch_accepted(name, mode, wrap_model) -> None:
     """Opacus's attention fails on a batch of no examples."""
     case = CASES[name]
     inputs, targets = case.examples(COUNT)
@@ -114,7 +114,7 @@ class BatchFirst(nn.Sequential):
 
 
 @pytest.mark.parametrize(("places", "count"), [(5, 5), (7, 4)])
-def test_sums_with_batch_second_are_right(places, count, mode) -> None:
+def test_optimizer_batch_second_matches_alone(places, count, mode) -> None:
     torch.manual_seed(0)
     model = BatchSecond(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     inputs = torch.randn(places, count, 6, dtype=torch.double)
@@ -132,7 +132,7 @@ def test_sums_with_batch_second_are_right(places, count, mode) -> None:
     torch.testing.assert_close(mean * made.optimizer.batch_size, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_unused_parameter_has_noise(mode) -> None:
+def test_optimizer_unused_parameter_noised(mode) -> None:
     case = CASES["unused"]
     model = case.model()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -149,7 +149,7 @@ def low_precision(mode: str) -> str:
     return "mean" if mode == "ghost" else "sum"
 
 
-def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
+def test_optimizer_autocast_example_within_threshold(mode) -> None:
     """Norm and sum are of one and the same gradient, whatever autocast rounded it to."""
     threshold = 0.05
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
@@ -177,7 +177,7 @@ def test_bfloat16_autocast_keeps_an_example_within_the_threshold(mode) -> None:
 
 
 @pytest.mark.parametrize("layer", ["linear", "places", "convolution", "embedding", "norm"])
-def test_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> None:
+def test_optimizer_bfloat16_example_within_threshold(layer, mode) -> None:
     """Its gradients have eight bits; their norms, weights and sums must have more."""
     torch.manual_seed(0)
     threshold, shape = 0.05, (12, 6)
@@ -210,7 +210,7 @@ def test_bfloat16_model_keeps_an_example_within_the_threshold(layer, mode) -> No
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [True, False])
-def test_one_more_example_does_not_scale_the_others(autocast, dtype, mode) -> None:
+def test_optimizer_added_example_within_threshold(autocast, dtype, mode) -> None:
     """A mean's 1 / n is rounded, alike for all: the sum of 500 below C would move by 2 C."""
     count = 500
     inputs = torch.cat([torch.ones(count, 6), -torch.ones(1, 6)])
@@ -237,7 +237,7 @@ def test_one_more_example_does_not_scale_the_others(autocast, dtype, mode) -> No
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])
-def test_a_mean_loss_of_low_precision_is_refused(mode, dtype) -> None:
+def test_model_hooks_low_precision_mean_rejected(mode, dtype) -> None:
     inputs, targets = examples()
     model = nn.Linear(6, 3).to(dtype)
     made = make(mode=mode, model=model, loader=loader_of(inputs.to(dtype), targets))
@@ -296,7 +296,7 @@ def added(held: PerSampleGradients, threshold: float) -> list[float]:
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("build", [a_sequence, a_wide_sequence, a_text, an_image])
-def test_cancelling_places_stay_within_threshold(
+def test_per_sample_gradients_cancelling_within_threshold(
     build: Callable[[float, torch.Generator], tuple[nn.Module, Tensor, Tensor]], scale: float
 ) -> None:
     for seed in range(8):
@@ -313,7 +313,7 @@ def test_cancelling_places_stay_within_threshold(
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_whole_step_adds_no_more_than_the_threshold(words: bool, mode: str) -> None:
+def test_optimizer_cancelling_places_within_threshold(words: bool, mode: str) -> None:
     random = torch.Generator().manual_seed(0)
     layer, inputs, errors = (a_text if words else a_wide_sequence)(1e7, random)
     targets = (layer(inputs) + errors).detach()
@@ -337,7 +337,7 @@ def test_whole_step_adds_no_more_than_the_threshold(words: bool, mode: str) -> N
     assert float((after - before).norm()) <= 0.1 * 0.1 * (1 + 1e-4)
 
 
-def test_huge_factor_beside_a_tiny_one_adds_nothing() -> None:
+def test_linear_factors_huge_factor_dropped() -> None:
     """A tiny weighted gradient keeps few bits, and the huge input multiplies what they are off."""
     for inputs, errors in ((1e38, 1e-44), (1e35, 1e-44), (1e-44, 1e38)):
         held = LinearFactors(torch.tensor([[[inputs]]]), torch.tensor([[[errors]]]))
@@ -346,7 +346,7 @@ def test_huge_factor_beside_a_tiny_one_adds_nothing() -> None:
             assert added(gradients, threshold) == [0.0, 0.0]
 
 
-def test_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -> None:
+def test_optimizer_float32_switches_restored(mode: str) -> None:
     def switches() -> list[str]:
         places = [(kind, of) for kind in ("cuda", "mkldnn") for of in ("matmul", "conv", "rnn")]
         return [
@@ -380,7 +380,7 @@ def test_step_computes_in_float32_and_leaves_the_scripts_switches(mode: str) -> 
 
 @pytest.mark.parametrize("places", [2, 10, 1000])
 @pytest.mark.parametrize("kind", ["sequence", "text"])
-def test_cancelling_places_count_rounding(kind, places: int) -> None:
+def test_factored_cancelling_norms_include_rounding(kind, places: int) -> None:
     """Of so many places as there are: (T + 1) 2^-24 of the sum of their norms."""
     outputs = torch.ones(3, places, 1)
     outputs[:, 1::2] = -1.0
@@ -395,7 +395,7 @@ def test_cancelling_places_count_rounding(kind, places: int) -> None:
 
 @pytest.mark.parametrize("rest", [1e-2, 1e-4, 1e-5, 3e-6])
 @pytest.mark.parametrize("kind", ["sequence", "text"])
-def test_nearly_cancelling_places_are_not_too_short(kind, rest) -> None:
+def test_factored_nearly_cancelling_norm_not_underestimated(kind, rest) -> None:
     """Squares in float32 are off by 2^-24 of all places' product, and their root by far more."""
     random = torch.Generator().manual_seed(0)
     places = torch.randn(200, 32, 20, generator=random)
@@ -414,7 +414,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("count", [1, 9, 70, 300])
-def test_every_parameter_is_measured_and_summed(count: int) -> None:
+def test_per_sample_gradients_all_parameters_summed(count: int) -> None:
     torch.manual_seed(0)
     held: list = []
     for number in range(count):
@@ -433,7 +433,7 @@ def test_every_parameter_is_measured_and_summed(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 70])
 @pytest.mark.parametrize("place", ["first", "last"])
-def test_nan_in_one_parameter_drops_example(count, place) -> None:
+def test_per_sample_gradients_nan_example_dropped(count, place) -> None:
     torch.manual_seed(0)
     values = [torch.randn(4, 2) for _ in range(count)]
     values[0 if place == "first" else -1][2, 1] = math.nan

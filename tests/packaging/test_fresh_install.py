@@ -35,13 +35,13 @@ def wheel(sdist: Path, tmp_path_factory) -> Path:
     return built("wheel", sdist, tmp_path_factory.mktemp("wheels"))
 
 
-def test_the_sdist_holds_what_the_wheel_is_made_of_and_no_tests(sdist: Path) -> None:
+def test_sdist_contents_exclude_tests(sdist: Path) -> None:
     names = {path.name for path in sdist.iterdir()}
     assert names == {"src", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "PKG-INFO",
                      "setup.cfg"}  # fmt: skip
 
 
-def test_wheel_holds_exactly_the_package(repo: Path, wheel: Path) -> None:
+def test_wheel_contents_equal_package(repo: Path, wheel: Path) -> None:
     package = repo / "src" / "oso_dp"
     ours = {
         f"oso_dp/{path.relative_to(package).as_posix()}"

@@ -79,14 +79,14 @@ def made_anew(calls: list[str]) -> bool:
     return bool(calls) and calls[0].startswith("-m venv --clear ")
 
 
-def test_help_is_the_default_and_lists_the_documented_targets(checkout: Checkout) -> None:
+def test_make_help_lists_documented_targets(checkout: Checkout) -> None:
     status, calls, output = checkout.make()
     assert (status, calls) == (0, [])
     assert sorted(re.findall(r"^  make (\S+) +\S", output, flags=re.M)) == sorted(DOCUMENTED)
     assert checkout.make("help")[2] == output
 
 
-def test_setup_installs_torch_first_then_the_lock_then_the_package(checkout: Checkout) -> None:
+def test_make_setup_installs_torch_first(checkout: Checkout) -> None:
     status, calls, _ = checkout.make("setup")
     assert status == 0
     assert made_anew(calls)
@@ -98,7 +98,7 @@ def test_setup_installs_torch_first_then_the_lock_then_the_package(checkout: Che
     assert check.endswith(" check")
 
 
-def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) -> None:
+def test_make_setup_second_call_waits(checkout: Checkout) -> None:
     checkout.log.write_text("")
     both = [checkout.start("setup", PAUSE="0.2") for _ in range(2)]
     said = sorted(process.communicate(timeout=60)[0] for process in both)
@@ -110,7 +110,7 @@ def test_of_two_at_once_the_second_waits_and_does_nothing(checkout: Checkout) ->
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
-def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None:
+def test_make_setup_changed_requirement_installed(checkout: Checkout, name: str) -> None:
     checkout.make("setup")
     later = (checkout.folder / ".venv" / ".ready").stat().st_mtime + 10
     os.utime(checkout.folder / name, (later, later))
@@ -121,7 +121,7 @@ def test_changed_requirement_is_installed(checkout: Checkout, name: str) -> None
 
 
 @pytest.mark.parametrize("step", ["-m venv", "requirements.lock"])
-def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str) -> None:
+def test_make_setup_interrupted_starts_afresh(checkout: Checkout, step: str) -> None:
     assert checkout.make("setup", FAIL_AT=step)[0] != 0
     status, calls, _ = checkout.make("setup")
     assert status == 0
@@ -129,7 +129,7 @@ def test_an_interrupted_installation_starts_afresh(checkout: Checkout, step: str
     assert len(calls) == 5
 
 
-def test_a_copied_checkout_does_not_use_the_venv_of_the_first(checkout: Checkout) -> None:
+def test_make_setup_copied_checkout_recreates_venv(checkout: Checkout) -> None:
     checkout.make("setup")
     shutil.copytree(checkout.folder, checkout.folder.parent / "copy")
     checkout.folder = checkout.folder.parent / "copy"
@@ -146,7 +146,7 @@ def make_by_hand(checkout: Checkout, folder: Path | None = None) -> Path:
     return venv
 
 
-def test_a_venv_that_was_made_by_hand_is_used_and_never_cleared(checkout: Checkout) -> None:
+def test_make_setup_users_venv_not_cleared(checkout: Checkout) -> None:
     venv = make_by_hand(checkout)
     for fail_at in ("requirements.lock", "nothing at all"):
         _, calls, _ = checkout.make("setup", FAIL_AT=fail_at)
@@ -160,7 +160,7 @@ def test_a_venv_that_was_made_by_hand_is_used_and_never_cleared(checkout: Checko
 
 
 @pytest.mark.parametrize("broken", ["moved", "no python", "no activate", "a file", "a link"])
-def test_broken_venv_of_users_is_refused(checkout: Checkout, broken: str) -> None:
+def test_make_setup_broken_users_venv_rejected(checkout: Checkout, broken: str) -> None:
     elsewhere = checkout.folder.parent / "elsewhere"
     venv = make_by_hand(checkout, elsewhere if broken == "moved" else None)
     if broken in ("no python", "no activate"):
@@ -179,7 +179,7 @@ def test_broken_venv_of_users_is_refused(checkout: Checkout, broken: str) -> Non
     assert sorted(checkout.folder.rglob("*")) + sorted(elsewhere.rglob("*")) == before
 
 
-def test_moved_venv_of_users_is_kept(checkout: Checkout) -> None:
+def test_make_setup_moved_users_venv_kept(checkout: Checkout) -> None:
     make_by_hand(checkout)
     assert checkout.make("setup")[0] == 0
     shutil.copytree(checkout.folder, checkout.folder.parent / "copy")
@@ -189,7 +189,7 @@ def test_moved_venv_of_users_is_kept(checkout: Checkout) -> None:
     assert (checkout.folder / ".venv/mine").read_text() == "precious"
 
 
-def test_a_folder_whose_name_needs_quoting(repo: Path, tmp_path: Path) -> None:
+def test_make_special_folder_name_quoted(repo: Path, tmp_path: Path) -> None:
     checkout = Checkout(repo, tmp_path / 'it\'s $(mine); a "folder"')
     make_by_hand(checkout)
     assert checkout.make("setup")[0] == 0

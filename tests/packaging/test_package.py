@@ -33,7 +33,7 @@ for room in sys.argv[1:]:
 """
 
 
-def test_plans_results_and_prices_are_read_without_torch() -> None:
+def test_subpackages_import_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", LOAD, *ROOMS], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -41,7 +41,7 @@ def test_plans_results_and_prices_are_read_without_torch() -> None:
 SLOW = ("torch", "numpy", "pandas", "opacus", "dp_accounting", "snakemake", "matplotlib")
 
 
-def test_the_package_loads_nothing_slow_until_it_is_used() -> None:
+def test_import_oso_dp_defers_slow_packages() -> None:
     code = (
         f"import sys, oso_dp; print([name for name in {SLOW} if name in sys.modules]); "
         "oso_dp.train_private; print('torch' in sys.modules, 'opacus' in sys.modules)"
@@ -75,7 +75,7 @@ PARTICULAR = "|".join(
 
 
 @pytest.mark.parametrize("name", PACKAGING)
-def test_packaging_is_bound_to_no_machine_index_or_build(repo: Path, name: str) -> None:
+def test_packaging_files_machine_independent(repo: Path, name: str) -> None:
     text = (repo / name).read_text()
     assert [m[0] for m in re.finditer(PARTICULAR, text)] == []
 
@@ -89,7 +89,7 @@ def trees(repo: Path) -> dict[Path, ast.Module]:
     }
 
 
-def test_no_modules_import_each_other(trees) -> None:
+def test_modules_import_cycles_absent(trees) -> None:
     modules = {".".join(("oso_dp", *path.with_suffix("").parts)): path for path in trees}
     imports = {name: _imports(trees[path]) & modules.keys() for name, path in modules.items()}
     ready: set[str] = set()
@@ -176,41 +176,39 @@ def ranges(pyproject: dict) -> list[Requirement]:
     return [Requirement(line) for line in lines if not line.startswith(project["name"])]
 
 
-def test_pyproject_names_the_direct_needs_once_each(direct: dict, ranges: list) -> None:
+def test_pyproject_requirements_equal_requirements_in(direct: dict, ranges: list) -> None:
     assert sorted(requirement.name for requirement in ranges) == sorted(direct)
 
 
-def test_each_pin_lies_within_its_range(direct: dict, ranges: list) -> None:
+def test_requirements_in_pins_within_ranges(direct: dict, ranges: list) -> None:
     outside = [str(needed) for needed in ranges if direct[needed.name] not in needed.specifier]
     assert outside == []
 
 
-def test_lock_holds_the_direct_needs_but_torch(direct: dict, lock: dict, lock_text: str) -> None:
+def test_lock_holds_requirements_except_torch(direct: dict, lock: dict, lock_text: str) -> None:
     asked = set(re.findall(r"^(\S+)==[^\n]*\n(?:    [^\n]*\n)*?[^\n]*-r requirements\.in$",
                            lock_text, flags=re.M))  # fmt: skip
     assert asked == set(direct) - {"torch"}
     assert {name: lock[name] for name in asked} == {name: direct[name] for name in asked}
 
 
-def test_environment_holds_the_direct_needs(direct: dict, conda: dict) -> None:
+def test_environment_pins_equal_requirements_in(direct: dict, conda: dict) -> None:
     assert {name: conda.get(name) for name in direct} == direct
 
 
-def test_environment_agrees_with_the_lock_on_the_rest(
-    direct: dict, lock: dict, conda: dict
-) -> None:
+def test_environment_other_pins_equal_lock(direct: dict, lock: dict, conda: dict) -> None:
     rest = set(conda) - set(direct)
     assert {name: conda[name] for name in rest} == {name: lock.get(name) for name in rest}
 
 
-def test_every_entry_of_the_lock_has_a_hash(lock: dict, lock_text: str) -> None:
+def test_lock_entries_have_hashes(lock: dict, lock_text: str) -> None:
     entries = re.split(r"^(?=[^\s#])", lock_text, flags=re.M)[1:]
     assert len(entries) == len(lock)
     without = [e.split()[0] for e in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", e)]
     assert without == []
 
 
-def test_package_citation_and_metadata_state_one_version(repo: Path, pyproject: dict) -> None:
+def test_version_agrees_across_files(repo: Path, pyproject: dict) -> None:
     citation = yaml.safe_load((repo / "CITATION.cff").read_text())
     assert oso_dp.__version__ == pyproject["project"]["version"] == citation["version"]
     assert pyproject["project"]["license"] == citation["license"]
@@ -237,7 +235,7 @@ def called_targets(workflow: Path) -> set[str]:
     return targets
 
 
-def test_workflows_call_existing_targets(repo: Path) -> None:
+def test_ci_workflows_call_existing_targets(repo: Path) -> None:
     known = set(re.findall(r"^([a-z-]+):.*?## ", (repo / "Makefile").read_text("utf-8"), re.M))
     called = {path.name: called_targets(path) for path in (repo / ".github/workflows").iterdir()}
     assert called == EXPECTED
@@ -266,7 +264,7 @@ def said(module: str, who: str = "oso report") -> str:
     return str(refused.value)
 
 
-def test_the_extra_with_the_fewest_packages_is_the_one_to_install(project) -> None:
+def test_describe_missing_names_smallest_extra(project) -> None:
     start = 'oso report needs the extra "report": pip install "oso-dp[report]" (jinja2 is not '
     assert said("jinja2").startswith(start)
     assert optional_dependencies.extras_with("jinja2") == ["report", "bench", "workflow", "dev"]
@@ -274,7 +272,7 @@ def test_the_extra_with_the_fewest_packages_is_the_one_to_install(project) -> No
     assert 'pip install "oso-dp[workflow]"' in said("snakemake")
 
 
-def test_imports_are_dependencies_or_extras(repo: Path, project) -> None:
+def test_modules_import_declared_packages_only(repo: Path, project) -> None:
     core = {
         optional_dependencies.package_of(line.split(">")[0]) for line in project["dependencies"]
     }
@@ -332,7 +330,7 @@ from oso_dp.opacus import OnlinePrivacyEngine
 """
 
 
-def test_library_needs_no_package_of_the_study(repo: Path, project, tmp_path: Path) -> None:
+def test_library_core_dependencies_suffice(repo: Path, project, tmp_path: Path) -> None:
     """It trains, searches, saves and loads where only the packages of no extra are installed."""
     core = closure({canonicalize_name(Requirement(line).name) for line in project["dependencies"]})
     others = [
@@ -352,7 +350,7 @@ def test_library_needs_no_package_of_the_study(repo: Path, project, tmp_path: Pa
 @pytest.mark.parametrize(
     ("required", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)]
 )
-def test_official_data_absent_skip_or_fail(tmp_path: Path, monkeypatch, required, outcome) -> None:
+def test_find_shared_absent_skips_or_fails(tmp_path: Path, monkeypatch, required, outcome) -> None:
     (tmp_path / "shared").mkdir()  # a folder of that name need not be ours
     monkeypatch.setenv("OSO_TEST_SHARED", "")
     monkeypatch.setenv("OSO_REQUIRE_SHARED", required)

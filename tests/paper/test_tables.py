@@ -56,7 +56,7 @@ def printed(rows: list[list[str]]) -> dict[tuple[float, str], tuple[dict[str, st
     return cells
 
 
-def test_table_1_is_what_the_paper_prints(copies):
+def test_paper_setups_match_paper(copies):
     lines = copies[0].read_text(encoding="utf-8").splitlines()
     end = next(i for i, line in enumerate(lines) if line.startswith("Table 1:"))
     rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines[end - 6 : end]]
@@ -74,7 +74,7 @@ def test_table_1_is_what_the_paper_prints(copies):
 
 
 @pytest.mark.parametrize("copy", [0, 1], ids=["003", "000"])
-def test_data_is_what_each_copy_of_the_paper_prints(copies, copy):
+def test_paper_results_match_printed_tables(copies, copy):
     tables = parse(copies[copy].read_text(encoding="utf-8"))
     assert set(tables) == set(TABLES)
     data = paper_results()
@@ -98,7 +98,7 @@ def test_data_is_what_each_copy_of_the_paper_prints(copies, copy):
         assert f"k = {baseline['k'].item()}" in caption.replace("$", "") or copy == 1
 
 
-def test_asterisks_are_undone_where_the_paper_has_them(copies):
+def test_best_points_starred_rates_scaled(copies):
     text = copies[0].read_text(encoding="utf-8")
     starred, header = set(), []
     for line in text.splitlines():
@@ -120,7 +120,7 @@ def grid(k: int, low: float, high: float) -> np.ndarray:
     return np.logspace(low, high, k)
 
 
-def test_every_hyperparameter_lies_on_its_grid():
+def test_best_points_lie_on_grid():
     for p in best_points():
         if p.learning_rate is not None:
             nearest = np.abs(np.log(grid(p.k, -2.5, 1.5) / p.learning_rate)).min()
@@ -131,7 +131,7 @@ def test_every_hyperparameter_lies_on_its_grid():
             assert p.quantile in (0.1, 0.3, 0.5, 0.7, 0.9), p
 
 
-def test_a_number_differs_from_the_printed_one_only_with_a_note():
+def test_best_points_changed_values_noted():
     for p in best_points():
         for name in ("learning_rate", "threshold", "quantile"):
             value, text = getattr(p, name), getattr(p, f"printed_{name}")
@@ -144,7 +144,7 @@ def test_a_number_differs_from_the_printed_one_only_with_a_note():
                 assert value == float(text), p
 
 
-def test_table_12_alone_is_read_at_other_budgets_than_are_printed():
+def test_table_12_budgets_differ_from_printed():
     read = {(p.table, p.printed_epsilon, p.epsilon) for p in all_points() if p.epsilon is not None}
     other = {each for each in read if float(each[1]) != each[2]}
     assert other == {(12, "3", 1.0), (12, "5", 2.0), (12, "7", 3.0), (12, "9", 4.0)}
@@ -152,7 +152,7 @@ def test_table_12_alone_is_read_at_other_budgets_than_are_printed():
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm"])
-def test_table_12_fits_table_9_at_the_budgets_that_are_read_and_not_at_those_printed(method):
+def test_table_12_consistent_with_table_9(method):
     """Over the noise multiplier, what k = 5 has lies on the line through what k = 9 has.
 
     Both methods search k points, and the grid of k = 9 holds that of k = 5: at the same noise its
@@ -184,7 +184,7 @@ def grid_noise(epsilon: float, runs: int) -> float:
     return Search(PoissonSampling(512 / 60_000), 1172, runs).noise_multiplier(epsilon, 1e-5)
 
 
-def test_every_cell_is_there_once():
+def test_all_points_cells_unique_and_complete():
     points = all_points()
     assert len({(p.table, p.epsilon, p.method) for p in points}) == len(points) == 9 * (4 * 4 + 1)
     assert {(p.dataset, p.k) for p in points} == {
@@ -199,7 +199,7 @@ def test_every_cell_is_there_once():
     assert len(best_points()) == len(points) - 3
 
 
-def test_known_values_have_their_place():
+def test_paper_results_contain_known_values():
     # Read off the paper by hand, apart from the transcription.
     frame = paper_results()
     frame = frame[frame["table"] == 8].set_index(["epsilon", "method"])

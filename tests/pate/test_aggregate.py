@@ -42,7 +42,7 @@ def agreeing(queries: int = 200, teachers: int = 100, classes: int = 5) -> np.nd
     return votes
 
 
-def test_epsilon_is_that_of_the_plan_whatever_was_answered() -> None:
+def test_aggregate_epsilon_equals_plan() -> None:
     votes = agreeing()
     result = aggregate(votes, delta=1e-5, answers=50, **CONFIDENT)
     plan = GaussianPlan(200, 6.0, 50, 60.0, 15.0)
@@ -59,7 +59,7 @@ def test_epsilon_is_that_of_the_plan_whatever_was_answered() -> None:
     assert (few.labels == -1).all()
 
 
-def test_every_query_is_answered_without_a_threshold() -> None:
+def test_aggregate_without_threshold_answers_all() -> None:
     votes = agreeing()
     result = aggregate(votes, delta=1e-5, answer_noise=1.0)
     assert (result.labels >= 0).all()
@@ -67,7 +67,7 @@ def test_every_query_is_answered_without_a_threshold() -> None:
     assert "labels of 200 of 200 queries" in result.statement
 
 
-def test_confident_answers_are_right_more_often() -> None:
+def test_aggregate_confident_answers_more_accurate() -> None:
     votes = agreeing(2000)
     truth = np.zeros(2000)
     all_of_them = aggregate(votes, delta=1e-5, answer_noise=20.0).labels
@@ -78,7 +78,7 @@ def test_confident_answers_are_right_more_often() -> None:
     assert right[1] > right[0] + 0.05
 
 
-def test_the_comparison_is_noisy() -> None:
+def test_aggregate_threshold_comparison_noisy() -> None:
     """At the threshold half are answered, and a deviation below it a sixth."""
     for largest, share in ((60, 0.5), (45, 0.159)):
         votes = np.tile([[largest, 100 - largest]] if largest > 50 else [[45, 40, 15]], (4000, 1))
@@ -86,7 +86,7 @@ def test_the_comparison_is_noisy() -> None:
         assert answered.mean() == pytest.approx(share, abs=0.04)
 
 
-def test_the_data_dependent_epsilon_is_shown_for_public_data_only() -> None:
+def test_aggregate_data_dependent_epsilon_public_only() -> None:
     votes = np.tile([[250, 0, 0]], (100, 1))
     options = {"delta": 1e-5, "answer_noise": 40.0}
     assert aggregate(votes, **options).data_dependent_epsilon is None
@@ -96,7 +96,7 @@ def test_the_data_dependent_epsilon_is_shown_for_public_data_only() -> None:
 
 
 @pytest.mark.parametrize("plan", [GaussianPlan(30, 2.0, 4, 8.0, 3.0), LaplacePlan(30, 2.0)])
-def test_the_ledger_has_every_comparison_and_every_answer(plan) -> None:
+def test_noisy_votes_ledger_counts_answers(plan) -> None:
     voting = plan.start(10, Seeded(), "a")
     answered = sum(voting.answer(np.array([7, 3])) is not None for _ in range(30))
     assert answered == voting.answered
@@ -109,7 +109,7 @@ def test_the_ledger_has_every_comparison_and_every_answer(plan) -> None:
 
 @settings(max_examples=50)
 @given(st.integers(1, 30), st.integers(1, 30), st.booleans())
-def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> None:
+def test_noisy_votes_ledger_within_plan(queries, answers, has_threshold) -> None:
     answers = min(answers, queries) if has_threshold else queries
     limits = (5.0, 3.0) if has_threshold else (None, None)
     plan = GaussianPlan(queries, 2.0, answers, *limits)
@@ -125,9 +125,7 @@ def test_the_ledger_never_exceeds_the_plan(queries, answers, has_threshold) -> N
 
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("row", [[9, 1], [10, 0]])
-def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(
-    name, row, monkeypatch
-) -> None:
+def test_noisy_votes_noise_matches_distribution(name, row, monkeypatch) -> None:
     """Of every aggregator: what is added to the votes, over its scale; also to unanimous votes."""
     seen: dict[str, list[float]] = {}
 
@@ -167,7 +165,7 @@ def test_noise_is_fresh_for_each_query_and_run_and_has_its_distribution(
 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=5), st.data())
-def test_the_winner_stays_while_as_many_votes_change_as_its_distance_says(row, data) -> None:
+def test_distance_to_instability_keeps_winner(row, data) -> None:
     votes = np.array(row)
     distance = distance_to_instability(votes)
     classes = st.integers(0, len(row) - 1)
@@ -187,14 +185,14 @@ def test_the_winner_stays_while_as_many_votes_change_as_its_distance_says(row, d
 
 
 @pytest.mark.parametrize("gap", range(1, 9))
-def test_the_distance_is_the_largest_that_keeps_the_winner(gap) -> None:
+def test_distance_to_instability_is_largest(gap) -> None:
     """Moved one by one from the winner to the other, which comes first where they tie."""
     votes = np.array([10, 10 + gap])
     kept = [k for k in range(gap + 1) if (votes + np.array([k, -k])).argmax() == 1]
     assert distance_to_instability(votes) == max(kept) - (gap == 0)
 
 
-def test_stable_answers_are_the_winners_and_unstable_queries_end_it() -> None:
+def test_stable_plan_ends_after_unstable_queries() -> None:
     clear, tie = np.array([100, 0, 0]), np.array([34, 33, 33])
     plan = StablePlan(100, 2, 0.5, 10.0)
     voting = plan.start(100, Seeded(), "a")
@@ -214,7 +212,7 @@ def test_stable_answers_are_the_winners_and_unstable_queries_end_it() -> None:
 
 
 @pytest.mark.parametrize("clear_before", [0, 30])
-def test_ties_are_answered_no_more_often_than_the_plan_says(clear_before) -> None:
+def test_stable_plan_ties_within_failure(clear_before) -> None:
     """Also by a threshold that many stable queries have exceeded."""
     plan = StablePlan(clear_before + 1, 3, 2.0, 8.0)
     answered, runs = 0, 20_000
@@ -231,14 +229,14 @@ def test_ties_are_answered_no_more_often_than_the_plan_says(clear_before) -> Non
 
 
 @pytest.mark.parametrize(("epsilon", "unstable"), [(2.0, 1), (8.0, 1), (8.0, 5)])
-def test_stable_noise_is_calibrated(epsilon, unstable) -> None:
+def test_calibrate_stable_meets_epsilon(epsilon, unstable) -> None:
     plan = calibrate_stable(100, unstable, epsilon, 1e-5)
     assert compute_epsilon([plan.ledger], 1e-5) == pytest.approx(epsilon, rel=1e-6)
     assert compute_epsilon([plan.ledger], 1e-5) <= epsilon
     assert plan.ledger.failure * math.exp(epsilon) <= 1e-5 / 2
 
 
-def test_stable_costs_grow_with_the_unstable_queries_not_with_the_answers() -> None:
+def test_calibrate_stable_margin_grows_with_unstable() -> None:
     margins = {
         (queries, unstable): calibrate_stable(queries, unstable, 8.0, 1e-5).margin
         for queries in (10, 1000)
@@ -257,7 +255,7 @@ def test_stable_costs_grow_with_the_unstable_queries_not_with_the_answers() -> N
         ({"aggregator": "stable", "epsilon": 200.0, "unstable": 1}, None),
     ],
 )
-def test_noise_that_cannot_hide_a_vote_is_refused(options, least) -> None:
+def test_aggregate_bounded_noise_rejected(options, least) -> None:
     """Of ten votes for one class, nine may be seen to be nine: the noise never reaches that far."""
     votes = np.array([[10, 0]])
     with pytest.raises(OsoError, match="noise is bounded"):
@@ -270,7 +268,7 @@ def test_noise_that_cannot_hide_a_vote_is_refused(options, least) -> None:
 
 
 @pytest.mark.parametrize("unstable", [1, 3])
-def test_stable_labels_cost_their_epsilon_with_their_failure(unstable) -> None:
+def test_aggregate_stable_epsilon_includes_failure(unstable) -> None:
     votes = np.tile([[1000, 0]], (50, 1))
     options = {"delta": 1e-5, "aggregator": "stable", "epsilon": 8.0, "unstable": unstable}
     result = aggregate(votes, **options)
@@ -290,7 +288,7 @@ def test_stable_labels_cost_their_epsilon_with_their_failure(unstable) -> None:
         {"aggregator": "stable", "epsilon": 12.0, "unstable": 1},
     ],
 )
-def test_the_ledger_is_the_plans_and_nothing_else_of_the_votes_is_shown(options) -> None:
+def test_aggregate_ledger_ignores_query_order(options) -> None:
     votes = agreeing()
     results = [aggregate(each, delta=1e-5, **options) for each in (votes, votes[::-1] * 1)]
     assert results[0].ledger == results[1].ledger
@@ -301,7 +299,7 @@ def test_the_ledger_is_the_plans_and_nothing_else_of_the_votes_is_shown(options)
 @pytest.mark.parametrize(
     "options", [{"answer_noise": 30.0}, {"aggregator": "laplace", "scale": 20.0}]
 )
-def test_the_systems_noise_depends_on_no_name(options, monkeypatch) -> None:
+def test_aggregate_system_noise_ignores_run_id(options, monkeypatch) -> None:
     module = sys.modules["oso_dp.pate.aggregate"]
     monkeypatch.setattr(module, "uuid4", lambda: SimpleNamespace(hex="same"))
     votes = np.tile([[34, 33, 33]], (200, 1))
@@ -309,21 +307,21 @@ def test_the_systems_noise_depends_on_no_name(options, monkeypatch) -> None:
     assert not np.array_equal(first, second)
 
 
-def test_laplace_noise_of_another_scale_is_another() -> None:
+def test_aggregate_laplace_noise_differs_by_scale() -> None:
     votes = np.tile([[34, 33, 33]], (200, 1))
     options = {"delta": 1e-5, "aggregator": "laplace", "randomness": "seeded", "seed": 1}
     first, second = (aggregate(votes, **options, scale=scale).labels for scale in (1e6, 2e6))
     assert (first == second).mean() < 0.6
 
 
-def test_laplace_noise_has_the_tails_of_53_bits(monkeypatch) -> None:
+def test_noisy_votes_laplace_reaches_53_bits(monkeypatch) -> None:
     ends = np.array([0, 2**64 - 1], dtype=np.uint64)
     monkeypatch.setattr(Seeded, "words", lambda self, *stream: lambda count: ends[:count])
     voting = LaplacePlan(1, 3.0).start(10, Seeded(), "a")
     assert voting._laplace(ARGMAX, 1, 3.0)[0] == pytest.approx(3 * 54 * math.log(2))
 
 
-def test_a_large_delta_is_said_to_be_one() -> None:
+def test_aggregate_large_delta_stated() -> None:
     votes = agreeing()
     for delta, warned in ((1e-3, False), (0.02, True)):
         statement = aggregate(votes, delta=delta, answer_noise=20.0).statement
@@ -332,7 +330,7 @@ def test_a_large_delta_is_said_to_be_one() -> None:
         assert "\n\n" not in statement
 
 
-def test_laplace_labels_are_right_as_often_as_their_noise_says() -> None:
+def test_aggregate_laplace_accuracy_matches_noise() -> None:
     votes = np.tile([[60, 40]], (4000, 1))
     result = aggregate(votes, delta=1e-5, aggregator="laplace", scale=20.0)
     # P(the second of two wins) of two Laplace counts that are 20 apart.
@@ -343,7 +341,7 @@ def test_laplace_labels_are_right_as_often_as_their_noise_says() -> None:
     assert {count for _, count in result.ledger.steps} == {4000}
 
 
-def test_seeded_labels_repeat_and_system_labels_do_not() -> None:
+def test_aggregate_only_seeded_labels_repeat() -> None:
     votes = np.tile([[34, 33, 33]], (200, 1))
     options = {"delta": 1e-5, "answer_noise": 30.0}
     seeded = [aggregate(votes, **options, randomness="seeded", seed=seed) for seed in (1, 1, 2)]
@@ -391,7 +389,7 @@ def test_seeded_labels_repeat_and_system_labels_do_not() -> None:
         ({"randomness": "none"}, "randomness: 'none'; must be one of"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message) -> None:
+def test_aggregate_invalid_options_rejected(changes, message) -> None:
     options = {"votes": [[6, 4], [5, 5]], "delta": 1e-5, "answer_noise": 2.0} | changes
     with pytest.raises(OsoError, match=message) as error:
         aggregate(options.pop("votes"), **options)
@@ -401,7 +399,7 @@ def test_what_does_not_fit_is_refused(changes, message) -> None:
 @pytest.mark.parametrize(
     "plan", [GaussianPlan(2, 1.0), LaplacePlan(2, 1.0), StablePlan(2, 1, 0.1, 1)]
 )
-def test_votes_of_other_teachers_are_refused(plan) -> None:
+def test_noisy_votes_other_teachers_rejected(plan) -> None:
     voting = plan.start(10, Seeded(), "a")
     with pytest.raises(OsoError, match="must be counts >= 0 that add up to 10 teachers"):
         voting.answer(np.array([6, 5]))

@@ -86,7 +86,7 @@ def voted(config, arrays, ballots):
 
 @settings(max_examples=50)
 @given(count=rows, parts=st.integers(2, 9), seed=st.integers(0, 3), data=st.data())
-def test_the_part_of_a_row_depends_on_no_other_row(count, parts, seed, data) -> None:
+def test_assign_parts_ignores_other_rows(count, parts, seed, data) -> None:
     rng = np.random.default_rng(count)
     inputs, targets = rng.random((count, 3), dtype=np.float32), rng.integers(0, 4, count)
     parts = min(parts, count)
@@ -96,7 +96,7 @@ def test_the_part_of_a_row_depends_on_no_other_row(count, parts, seed, data) -> 
     assert (assign_parts(inputs[kept], targets[kept], parts, seed) == found[kept]).all()
 
 
-def test_parts_are_about_equal_and_differ_between_seeds() -> None:
+def test_assign_parts_balanced_and_seeded() -> None:
     inputs = np.random.default_rng(0).random((20_000, 4), dtype=np.float32)
     targets = np.zeros(20_000, dtype=np.int64)
     first, second = (assign_parts(inputs, targets, 10, seed) for seed in (0, 1))
@@ -106,12 +106,12 @@ def test_parts_are_about_equal_and_differ_between_seeds() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 0, 21])
-def test_as_many_parts_as_rows_at_most(parts) -> None:
+def test_assign_parts_invalid_count_rejected(parts) -> None:
     with pytest.raises(OsoError, match=f"teachers: {parts}; must be >= 2 and <= the 20"):
         assign_parts(np.zeros((20, 2)), np.zeros(20), parts, 0)
 
 
-def test_public_rows_are_no_private_ones() -> None:
+def test_check_no_shared_rows_duplicates_rejected() -> None:
     private = np.random.default_rng(0).random((50, 4), dtype=np.float32)
     check_no_shared_rows(private, private + 1, "pool")
     with pytest.raises(OsoError, match="pool: 3 rows are training rows, the first is row 7"):
@@ -119,7 +119,7 @@ def test_public_rows_are_no_private_ones() -> None:
 
 
 @pytest.mark.parametrize("part", [0, 3, 5])
-def test_a_row_moves_one_vote_of_a_query_at_most(config, arrays, part) -> None:
+def test_vote_row_moves_at_most_one(config, arrays, part) -> None:
     """A row that its teacher cannot overlook."""
     inputs, targets = arrays.train_inputs.copy(), arrays.train_targets
     inputs *= np.where(np.arange(200) % 10 == 0, 50, 1)[:, None, None, None].astype(np.float32)
@@ -142,7 +142,7 @@ def test_a_row_moves_one_vote_of_a_query_at_most(config, arrays, part) -> None:
     assert moved.any()  # the row matters
 
 
-def test_every_teacher_votes_once_on_the_even_test_examples(config, arrays, ballots) -> None:
+def test_vote_counts_teachers_once(config, arrays, ballots) -> None:
     assert [ballot.facts["numbers"] for ballot in ballots] == [[0, 2, 4], [1, 3, 5]]
     for ballot in ballots:
         assert ballot.votes.shape == (30, 10)
@@ -154,7 +154,7 @@ def test_every_teacher_votes_once_on_the_even_test_examples(config, arrays, ball
     assert (vote(config, "glyphs", 6, 3, arrays).votes != ballots[0].votes).any()
 
 
-def test_votes_are_read_whole_and_of_this_study_only(config, arrays, ballots, voted, tmp_path):
+def test_read_votes_other_study_rejected(config, arrays, ballots, voted, tmp_path):
     paths = [tmp_path / f"{shard}.npz" for shard in range(2)]
     for path, ballot in zip(paths, ballots, strict=True):
         write_votes(path, ballot)
@@ -182,7 +182,7 @@ def test_votes_are_read_whole_and_of_this_study_only(config, arrays, ballots, vo
 
 @pytest.mark.parametrize("aggregator", ["laplace", "gaussian", "confident"])
 @pytest.mark.parametrize("epsilon", [20, 50])
-def test_labels_cost_their_epsilon_and_no_more(config, arrays, voted, aggregator, epsilon) -> None:
+def test_label_pool_epsilon_within_budget(config, arrays, voted, aggregator, epsilon) -> None:
     labels, facts = label_pool(config, aggregator, epsilon, *voted, arrays)
     queries = config.find_aggregator(aggregator).queries
     assert (labels[queries:] == -1).all()
@@ -198,7 +198,7 @@ def test_labels_cost_their_epsilon_and_no_more(config, arrays, voted, aggregator
         assert facts["sanitized_deviation"] >= 0
 
 
-def test_labels_come_from_votes_alone(config, arrays, voted) -> None:
+def test_label_pool_ignores_true_labels(config, arrays, voted) -> None:
     """The pool's own labels only say how many of them are right."""
     labels, facts = label_pool(config, "gaussian", 50, *voted, arrays)
     other = replace(arrays, test_targets=9 - arrays.test_targets)
@@ -212,7 +212,7 @@ def test_labels_come_from_votes_alone(config, arrays, voted) -> None:
     assert facts["teacher_accuracy"] == pytest.approx(votes[np.arange(30), truth].mean() / 6)
 
 
-def test_another_labelling_has_other_noise(config, arrays, voted) -> None:
+def test_label_pool_noise_differs_per_labelling(config, arrays, voted) -> None:
     votes, facts = voted
     even = np.full_like(votes, 0)
     even[:, :2] = 3
@@ -227,7 +227,7 @@ def test_another_labelling_has_other_noise(config, arrays, voted) -> None:
     assert len(texts) == 4
 
 
-def test_a_student_learns_from_labels_of_the_pool(config, arrays, voted) -> None:
+def test_train_students_uses_labels_only(config, arrays, voted) -> None:
     labels, facts = label_pool(config, "gaussian", 50, *voted, arrays)
     found = train_students(config, labels, facts, arrays)
     assert [row["learning"] for row in found] == ["supervised", "pseudo_labels"]
@@ -247,7 +247,7 @@ def test_a_student_learns_from_labels_of_the_pool(config, arrays, voted) -> None
     assert np.isnan([row["student_accuracy"] for row in unanswered]).all()
 
 
-def test_rows_are_stored_once_and_accounted_for(config, arrays, voted, tmp_path) -> None:
+def test_collect_rows_stores_each_once(config, arrays, voted, tmp_path) -> None:
     parts = []
     for epsilon in (20, 50):
         labels, facts = label_pool(config, "confident", epsilon, *voted, arrays)
@@ -273,7 +273,7 @@ def test_rows_are_stored_once_and_accounted_for(config, arrays, voted, tmp_path)
             check_pate_budgets(spent)
 
 
-def test_another_table_is_no_table_of_students(tmp_path) -> None:
+def test_read_rows_other_table_rejected(tmp_path) -> None:
     assert read_rows(tmp_path / "none").empty
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_text("text")
@@ -282,7 +282,7 @@ def test_another_table_is_no_table_of_students(tmp_path) -> None:
             read_rows(tmp_path / name)
 
 
-def test_a_network_is_that_of_its_name() -> None:
+def test_train_network_seeded_by_name() -> None:
     inputs, targets = torch.rand(20, 1, 14, 14), torch.arange(20) % 10
     training = NetworkTraining(2, 6, 0.1, 1)
     state = torch.get_rng_state()
@@ -296,9 +296,7 @@ def test_a_network_is_that_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(20, 6), (20, 5), (3, 6), (1, 1)])
-def test_a_networks_learning_rate_falls_to_zero_with_the_last_step(
-    rows, batch_size, monkeypatch
-) -> None:
+def test_train_network_rate_falls_linearly(rows, batch_size, monkeypatch) -> None:
     rates, step = [], torch.optim.SGD.step
 
     def noting(self, closure=None):
@@ -312,7 +310,7 @@ def test_a_networks_learning_rate_falls_to_zero_with_the_last_step(
     assert rates == pytest.approx([0.1 * (1 - done / len(rates)) for done in range(len(rates))])
 
 
-def test_a_teacher_without_rows_is_untrained_and_votes() -> None:
+def test_train_network_without_rows_predicts() -> None:
     none = train_network(
         "small_cnn",
         torch.zeros(0, 1, 14, 14),
@@ -324,7 +322,7 @@ def test_a_teacher_without_rows_is_untrained_and_votes() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_images_are_shifted_within_their_frame(most) -> None:
+def test_shifted_images_stay_in_frame(most) -> None:
     images = torch.zeros(2, 1, 9, 9)
     images[:, :, 4, 4] = 1
     seen = set()
@@ -367,7 +365,7 @@ def test_images_are_shifted_within_their_frame(most) -> None:
         ({"student__learning": ["gan"]}, "student.learning.0: 'gan'"),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_refused(keys, message) -> None:
+def test_parse_pate_config_invalid_rejected(keys, message) -> None:
     with pytest.raises(OsoError) as error:
         parse_pate_config(changed(**keys), "tiny.yaml")
     assert str(error.value).startswith("tiny.yaml: ")
@@ -384,13 +382,13 @@ def test_a_configuration_that_does_not_fit_is_refused(keys, message) -> None:
         (("glyphs", 6, 0, 2), "shard: 2; must be one of 0, 1"),
     ],
 )
-def test_what_the_study_does_not_have_is_refused(config, arrays, given, message) -> None:
+def test_vote_unknown_arguments_rejected(config, arrays, given, message) -> None:
     dataset, teachers, seed, shard = given
     with pytest.raises(OsoError, match=message):
         vote(config, dataset, teachers, seed, arrays, shard)
 
 
-def test_labels_of_another_epsilon_or_aggregator_are_refused(config, arrays, voted) -> None:
+def test_label_pool_unknown_arguments_rejected(config, arrays, voted) -> None:
     with pytest.raises(OsoError, match="epsilon: 21; must be one of 20, 50 for laplace"):
         label_pool(config, "laplace", 21, *voted, arrays)
     with pytest.raises(OsoError, match="aggregator: 'stable'; must be one of laplace, gauss"):
@@ -398,11 +396,11 @@ def test_labels_of_another_epsilon_or_aggregator_are_refused(config, arrays, vot
 
 
 @pytest.mark.parametrize("name", ["pate.yaml", "ci/pate.yaml"])
-def test_the_configurations_of_the_project_are_allowed(repo, name) -> None:
+def test_load_pate_config_project_files_accepted(repo, name) -> None:
     assert load_pate_config(repo / "config" / name).name in ("pate", "pate_smoke")
 
 
-def test_a_configuration_is_read_from_standard_input(config, monkeypatch) -> None:
+def test_load_pate_config_reads_standard_input(config, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO(json.dumps(CONFIG)))
     assert load_pate_config(Path("-")) == config
     monkeypatch.setattr("sys.stdin", StringIO(json.dumps(CONFIG | {"seeds": []})))

@@ -34,12 +34,12 @@ ACCELERATOR = {2: [[3785403123831278, 2870481929235016], [5407483093300146, 1104
 ANSWER = {2: [-1.6368041, -0.6705779, -1.0927323]}
 
 
-def test_the_scheme_is_known() -> None:
+def test_rng_version_has_golden_values() -> None:
     assert RNG_VERSION in HASH
     assert BLOCK[RNG_VERSION] == rng_sources.BLOCK
 
 
-def test_batches() -> None:
+def test_batch_rng_batches_match_golden() -> None:
     batch = PoissonSampling(512 / 60_000).draw(60_000, Seeded().words("run", "sampling", 3000))
     first, last, size = BATCH[RNG_VERSION]
     assert (batch[:4].tolist(), batch[-2:].tolist(), len(batch)) == (first, last, size)
@@ -54,13 +54,13 @@ def test_batches() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_noise(threads: int) -> None:
+def test_batch_rng_noise_matches_golden(threads: int) -> None:
     """The first, the second, the last of a block, the first of the next, the last of all."""
     drawn = seeded_normals(["other", "run"], "noise/clipped_gradient/1", 3000, (40_000,), threads)
     assert drawn[1, [0, 1, 16383, 16384, 39999]].tolist() == NORMALS[RNG_VERSION]
 
 
-def test_an_answer() -> None:
+def test_mechanism_answer_matches_golden() -> None:
     """The name under which the mechanism asks for noise is part of the scheme."""
 
     class Nothing:
@@ -76,7 +76,7 @@ def test_an_answer() -> None:
     assert answers[ClippedGradient][0].tolist() == pytest.approx(ANSWER[RNG_VERSION], rel=1e-6)
 
 
-def test_an_accelerators_noise() -> None:
+def test_philox_noise_matches_golden() -> None:
     """The whole numbers behind it; how a device takes a logarithm is its own affair."""
     pairs = philox.pairs(["run"], "noise", 3000, 4, CPU)
     assert [each[0].to(torch.int64).tolist() for each in pairs] == ACCELERATOR[RNG_VERSION]
@@ -87,6 +87,6 @@ def test_an_accelerators_noise() -> None:
     np.testing.assert_allclose(drawn.numpy(), expected, rtol=1e-12)
 
 
-def test_starting_weights_are_those_of_every_scheme() -> None:
+def test_init_generator_matches_golden() -> None:
     """Rows of different schemes start a seed from the same weights."""
     assert int(init_generator("seed 1", "weights of cnn", 0).integers(2**32)) == 3831738972

@@ -29,7 +29,7 @@ ONE = (SumQuery("clipped_gradient", 1.0),)
 TWO = (SumQuery("clipped_gradient", 1.1), SumQuery("clipped_direction", 3.0))
 
 
-def test_equal_steps_are_counted() -> None:
+def test_ledger_record_counts_equal_steps() -> None:
     ledger = Ledger(PoissonSampling(0.01))
     for queries in [ONE, ONE, TWO, ONE]:
         ledger.record(tuple(SumQuery(**vars(query)) for query in queries))  # equal, not the same
@@ -37,26 +37,26 @@ def test_equal_steps_are_counted() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4095, 10**9 - 1])
-def test_however_many_steps_there_were_one_more_is_one_more(count: int) -> None:
+def test_ledger_record_large_count_incremented(count: int) -> None:
     ledger = Ledger(PoissonSampling(0.01), [(TWO, 5), (ONE, count)])
     ledger.record(ONE)
     assert ledger.steps == [(TWO, 5), (ONE, count + 1)]
     assert ledger.step_count == count + 6
 
 
-def test_reading_gives_back_what_was_written() -> None:
+def test_ledger_json_round_trips() -> None:
     ledger = Ledger(PoissonSampling(512 / 60000), [(ONE, 1172), (TWO, 3)])
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert len(ledger.to_json()) < 500
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 100_000])
-def test_a_broken_text_is_refused(text: str) -> None:
+def test_ledger_broken_json_rejected(text: str) -> None:
     with pytest.raises(OsoError, match="ledger"):
         Ledger.from_json(text)
 
 
-def test_the_sums_of_a_step_cost_what_they_cost_as_separate_mechanisms() -> None:
+def test_compute_epsilon_sums_match_composed_mechanisms() -> None:
     """Equation (1) of the ledger paper, held against dp_accounting's own composition."""
     gaussians = [dp_accounting.GaussianDpEvent(query.noise_multiplier) for query in TWO]
     step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.ComposedDpEvent(gaussians))
@@ -67,14 +67,14 @@ def test_the_sums_of_a_step_cost_what_they_cost_as_separate_mechanisms() -> None
     assert stored == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_sum_without_noise_makes_the_run_not_private() -> None:
+def test_compute_epsilon_noiseless_sum_becomes_infinite() -> None:
     exact = (*ONE, SumQuery("clipped_direction", 0.0))
     ledger = Ledger(PoissonSampling(0.01), [(ONE, 5), (exact, 1)])
     assert compute_epsilon([ledger], 1e-5) == float("inf")
     assert RdpAccountant().compose(ledger.event()).get_epsilon(1e-5) == float("inf")
 
 
-def test_each_step_and_each_run_costs() -> None:
+def test_compute_epsilon_ledgers_add_up() -> None:
     one = Ledger(PoissonSampling(0.01), [(ONE, 100)])
     assert compute_epsilon([one, one], 1e-5) == compute_epsilon(
         [Ledger(PoissonSampling(0.01), [(ONE, 200)])], 1e-5
@@ -97,7 +97,7 @@ def test_each_step_and_each_run_costs() -> None:
         ('"noise_multiplier": 1.0', '"noise_multiplier": 1.0, "more": 1'),
     ],
 )
-def test_values_that_would_lower_the_price_are_refused(spoil: tuple[str, str]) -> None:
+def test_ledger_invalid_json_value_rejected(spoil: tuple[str, str]) -> None:
     text = Ledger(PoissonSampling(0.01), [(ONE, 3)]).to_json()
     assert spoil[0] in text
     with pytest.raises(OsoError):
@@ -106,7 +106,7 @@ def test_values_that_would_lower_the_price_are_refused(spoil: tuple[str, str]) -
 
 @pytest.mark.parametrize(("kind", "place"), [(0, 2), (1, 1), (2, 0)])
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, 1e-200, 1e200, True, "1.0", None])
-def test_a_sum_that_would_lower_the_price_is_refused_wherever_it_stands(kind, place, bad) -> None:
+def test_ledger_invalid_noise_multiplier_rejected(kind, place, bad) -> None:
     """Of three kinds of steps with three sums each; also where nothing was read from a text."""
     right = [((tuple(SumQuery(name, 1.0 + of) for name in "abc")), 3) for of in range(3)]
     ledger = Ledger(PoissonSampling(0.01), list(right))
@@ -121,7 +121,7 @@ def test_a_sum_that_would_lower_the_price_is_refused_wherever_it_stands(kind, pl
 
 @pytest.mark.parametrize("kind", range(3))
 @pytest.mark.parametrize("bad", [-3, 0, 3.0, True, "3", None, 10**9 + 1])
-def test_a_count_that_would_lower_the_price_is_refused_wherever_it_stands(kind, bad) -> None:
+def test_ledger_invalid_count_rejected(kind, bad) -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery(name, 1.0),), 3) for name in "abc"])
     ledger.steps[kind] = (ledger.steps[kind][0], bad)
     for refuse in (ledger.check, ledger.releases, lambda: Ledger.from_json(ledger.to_json())):
@@ -131,7 +131,7 @@ def test_a_count_that_would_lower_the_price_is_refused_wherever_it_stands(kind, 
 
 @pytest.mark.parametrize("kind", range(3))
 @pytest.mark.parametrize("sums", [(), "aa", "aba", "abb"])
-def test_a_kind_of_step_without_sums_or_with_one_name_twice_is_refused(kind, sums) -> None:
+def test_ledger_missing_or_duplicate_sums_rejected(kind, sums) -> None:
     ledger = Ledger(PoissonSampling(0.01), [((SumQuery(name, 1.0),), 3) for name in "abc"])
     ledger.steps[kind] = (tuple(SumQuery(name, 1.0) for name in sums), 3)
     with pytest.raises(OsoError, match="ledger: a step must have queries with distinct names"):
@@ -161,7 +161,7 @@ def threshold(value: float) -> torch.Tensor:
     return torch.tensor([value])
 
 
-def test_a_step_is_answered_once() -> None:
+def test_mechanism_repeated_step_rejected() -> None:
     mechanism = Mechanism(["run"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
     mechanism.release(ONE_RUN, 3, query, Zeros)
@@ -171,7 +171,7 @@ def test_a_step_is_answered_once() -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 4])
-def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int) -> None:
+def test_mechanism_repeated_step_among_runs_rejected(ahead: int) -> None:
     """Whichever of them is ahead; and those behind are not booked for what was refused."""
     mechanism = Mechanism([f"run {i}" for i in range(5)], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(5))]
@@ -182,7 +182,7 @@ def test_a_step_is_answered_once_beside_runs_that_have_yet_to_take_it(ahead: int
     assert [ledger.step_count for ledger in mechanism.ledgers] == [i == ahead for i in range(5)]
 
 
-def test_resuming_keeps_the_old_steps_closed() -> None:
+def test_mechanism_resume_closes_earlier_steps() -> None:
     """A step of before the kill would draw its noise again, on other parameters."""
     mechanism = Mechanism(["a"], records=10, batch_size=5)
     mechanism.resume(
@@ -195,7 +195,7 @@ def test_resuming_keeps_the_old_steps_closed() -> None:
     assert mechanism.ledgers[0].steps[0][1] == 5
 
 
-def test_steps_that_were_answered_here_stay_closed_whatever_books_are_taken_up() -> None:
+def test_mechanism_resume_keeps_answered_steps_closed() -> None:
     """Of two steps, the last of them the fifth: their noise has been drawn."""
     mechanism = Mechanism(["a", "b"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
@@ -209,7 +209,7 @@ def test_steps_that_were_answered_here_stay_closed_whatever_books_are_taken_up()
     assert [ledger.step_count for ledger in mechanism.ledgers] == [3, 3]
 
 
-def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
+def test_mechanism_failed_step_booked_and_closed() -> None:
     """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
     mechanism = Mechanism(["run"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
@@ -225,12 +225,12 @@ def test_a_step_that_fails_is_paid_for_and_stays_closed() -> None:
 
 
 @pytest.mark.parametrize("nu", [-1.0, math.inf, float("inf"), math.nan])
-def test_a_budget_that_is_none_is_refused(nu: float) -> None:
+def test_mechanism_invalid_budget_rejected(nu: float) -> None:
     with pytest.raises(OsoError, match="must be >= 0 and finite"):
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
 
 
-def test_ended_runs_take_their_books_with_them() -> None:
+def test_mechanism_keep_retains_run_ledger() -> None:
     mechanism = Mechanism(["a", "b"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
     mechanism.release(slice(1, 2), 1, query, Zeros)
@@ -249,7 +249,7 @@ class TestABudgetedStep:
         mechanism = Mechanism(["run"], 10, 5, noise_multiplier=1.0)
         mechanism.release(ONE_RUN, 1, queries, Zeros)
 
-    def test_is_answered_within_its_price(self) -> None:
+    def test_mechanism_within_budget_answered(self) -> None:
         self.ask(ClippedGradient(1.0, threshold(1.0)))
         self.ask(ClippedGradient(1.25, threshold(1.0)), ClippedDirection(5 / 3, threshold(1.0)))
 
@@ -261,13 +261,13 @@ class TestABudgetedStep:
             [PlainGradient()],
         ],
     )
-    def test_is_refused_beyond_its_price(self, queries) -> None:
+    def test_mechanism_beyond_budget_rejected(self, queries) -> None:
         with pytest.raises(OsoError, match="must be >= the step's, 1"):
             self.ask(*queries)
 
     @pytest.mark.parametrize("less", [1e-8, 1e-2])
     @pytest.mark.parametrize("budget", [0.3, 1.0, 40.0])
-    def test_is_refused_however_little_it_is_beyond(self, budget: float, less: float) -> None:
+    def test_mechanism_slightly_beyond_budget_rejected(self, budget: float, less: float) -> None:
         mechanism = Mechanism(["run"], 10, 5, noise_multiplier=budget)
         with pytest.raises(OsoError, match="must be >= the step's"):
             mechanism.release(
@@ -276,11 +276,11 @@ class TestABudgetedStep:
         assert mechanism.ledgers[0].step_count == 0
 
     @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
-    def test_is_refused_with_noise_that_is_none(self, nu: float) -> None:
+    def test_mechanism_invalid_noise_rejected(self, nu: float) -> None:
         with pytest.raises(OsoError, match="noise_multiplier"):
             self.ask(ClippedGradient(nu, threshold(1.0)))
 
-    def test_is_refused_with_a_query_from_elsewhere(self) -> None:
+    def test_mechanism_foreign_query_rejected(self) -> None:
         """A method that brought its own sensitivity could state any."""
 
         class Mine(ClippedGradient):
@@ -291,7 +291,7 @@ class TestABudgetedStep:
             self.ask(Mine(1.0, threshold(1.0)))
 
 
-def test_two_queries_of_one_name_are_refused() -> None:
+def test_mechanism_duplicate_query_rejected() -> None:
     mechanism = Mechanism(["run"], records=10, batch_size=5)
     twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
     with pytest.raises(ValueError, match=r"share (their )?noise"):
@@ -299,7 +299,7 @@ def test_two_queries_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])
-def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: float) -> None:
+def test_mechanism_resume_mismatched_ledger_rejected(steps: int, rate: float) -> None:
     mechanism = Mechanism(["a"], records=10, batch_size=5)
     ledger = Ledger(PoissonSampling(rate), [((SumQuery("clipped_gradient", 1.0),), steps)])
     with pytest.raises(ValueError, match="must be those of 4 steps"):
@@ -318,7 +318,7 @@ def test_books_of_other_steps_or_batches_are_not_taken_up(steps: int, rate: floa
         [((SumQuery("clipped_gradient", 1.0),) * 2, 4)],
     ],
 )
-def test_books_that_no_mechanism_writes_are_not_taken_up(steps, place: int) -> None:
+def test_mechanism_resume_invalid_ledger_rejected(steps, place: int) -> None:
     """Of so many steps at the right rate; and the books that were here stay."""
     mechanism = Mechanism(["a", "b", "c"], records=10, batch_size=5)
     right = [((SumQuery("clipped_gradient", 1.0),), 4)]
@@ -330,34 +330,34 @@ def test_books_that_no_mechanism_writes_are_not_taken_up(steps, place: int) -> N
 
 
 @given(nu=st.floats(0.05, 100), ratio=st.floats(1.01, 1000))
-def test_proposition_1_inverts_the_composition(nu: float, ratio: float) -> None:
+def test_gradient_noise_multiplier_inverts_composition(nu: float, ratio: float) -> None:
     gradient = gradient_noise_multiplier(nu, ratio * nu)
     assert gradient > nu
     assert combined_noise_multiplier([gradient, ratio * nu]) == pytest.approx(nu, rel=1e-9)
 
 
-def test_the_papers_heuristic_costs_one_percent() -> None:
+def test_gradient_noise_multiplier_matches_paper_ratio() -> None:
     assert gradient_noise_multiplier(1.0, 7.124) == pytest.approx(1.01, abs=1e-5)
 
 
 @pytest.mark.parametrize("query_noise", [0.5, 1.0])
-def test_a_query_that_eats_the_budget_is_refused(query_noise: float) -> None:
+def test_gradient_noise_multiplier_costly_query_rejected(query_noise: float) -> None:
     with pytest.raises(OsoError, match="must be > the step"):
         gradient_noise_multiplier(1.0, query_noise)
 
 
-def test_no_noise_on_one_query_is_no_noise_at_all() -> None:
+def test_combined_noise_multiplier_zero_gives_zero() -> None:
     assert combined_noise_multiplier([1.0, 0.0]) == 0.0
 
 
-def test_neighbours_are_those_of_the_accountants() -> None:
+def test_unit_text_states_neighbouring() -> None:
     assert PoissonSampling.neighbouring == "add_or_remove_one"
     for unit in (EXAMPLE, USER):
         assert f"differ by one {unit.name} added or removed" in unit.neighbouring
         assert unit.text.startswith(f"one {unit.name}: ")
 
 
-def test_only_numbers_without_a_seed_are_said_to_protect() -> None:
+def test_randomness_texts_warn_about_seed() -> None:
     assert RANDOMNESS.keys() == SOURCES.keys()
     for name, said in RANDOMNESS.items():
         fresh = SOURCES[name] is SystemEntropy
@@ -371,7 +371,7 @@ LAPLACE_STEP = (SumQuery("a", 5.0, "laplace"), SumQuery("b", 5.0, "laplace"))
 PURE_STEP = (SumQuery("c", 4.0, "pure"),)
 
 
-def test_other_noise_is_written_and_read() -> None:
+def test_ledger_other_noise_json_round_trips() -> None:
     ledger = Ledger(FULL, [(LAPLACE_STEP, 7), (PURE_STEP, 3), (ONE, 2)], 1e-7)
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert not ledger.is_gaussian
@@ -393,20 +393,20 @@ def test_other_noise_is_written_and_read() -> None:
         (Ledger(FULL, [(PURE_STEP, 0)]), "count: 0; must be an integer >= 1"),
     ],
 )
-def test_a_ledger_that_cannot_be_priced_is_refused(ledger, message) -> None:
+def test_ledger_unpriceable_steps_rejected(ledger, message) -> None:
     for use in (ledger.check, lambda: compute_epsilon([ledger], 1e-5)):
         with pytest.raises(OsoError, match=message):
             use()
 
 
-def test_other_noise_has_no_gaussian_releases() -> None:
+def test_ledger_releases_other_noise_rejected() -> None:
     for ledger in (Ledger(FULL, [(PURE_STEP, 1)]), Ledger(FULL, [(ONE, 1)], 1e-9)):
         with pytest.raises(OsoError, match="has noise that is not Gaussian"):
             ledger.releases()
 
 
 @pytest.mark.parametrize("scale", [0.5, 5.0, 50.0])
-def test_laplace_noise_costs_its_divergence(scale) -> None:
+def test_compute_epsilon_laplace_matches_dp_accounting(scale) -> None:
     """Held against the sum of dp_accounting's events, and against its tighter PLD."""
     ledger = Ledger(FULL, [((SumQuery("a", scale, "laplace"), SumQuery("b", scale, "laplace")), 9)])
     event = dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(scale), 18)
@@ -418,7 +418,7 @@ def test_laplace_noise_costs_its_divergence(scale) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("count", [1, 20])
-def test_a_pure_mechanism_costs_what_a_randomized_response_does(epsilon, count) -> None:
+def test_compute_epsilon_pure_matches_randomized_response(epsilon, count) -> None:
     """By the closed form of its divergence; never more than the sum of epsilons, never less than
     the exact composition (Kairouz, Oh and Viswanath 2015)."""
     ledger = Ledger(FULL, [((SumQuery("c", 1 / epsilon, "pure"),), count)])
@@ -439,7 +439,7 @@ def test_a_pure_mechanism_costs_what_a_randomized_response_does(epsilon, count) 
 
 
 @pytest.mark.parametrize("noise", [1e-3, 1.0, 1e3, 1e7, 1e9])
-def test_a_pure_mechanism_of_any_noise_has_a_cost(noise) -> None:
+def test_compute_epsilon_pure_extremes_stay_bounded(noise) -> None:
     """Between nothing and its epsilon, also where the closed form cancels or overflows."""
     ledger = Ledger(FULL, [((SumQuery("c", noise, "pure"),), 1)])
     assert 0 <= compute_epsilon([ledger], 1e-12) <= 1 / noise + 0.02  # by the largest order
@@ -448,7 +448,7 @@ def test_a_pure_mechanism_of_any_noise_has_a_cost(noise) -> None:
 
 
 @pytest.mark.parametrize("failure", [1e-9, 1e-7, 5e-7])
-def test_delta_covers_a_failure_on_either_data_set(failure) -> None:
+def test_compute_epsilon_failure_reduces_delta(failure) -> None:
     ledger = Ledger(FULL, [((SumQuery("a", 2.0),), 1)], failure)
     epsilon = compute_epsilon([ledger], 1e-5)
     left = 1e-5 - failure * (1 + math.exp(epsilon))
@@ -459,7 +459,7 @@ def test_delta_covers_a_failure_on_either_data_set(failure) -> None:
     assert epsilon > compute_epsilon([Ledger(FULL, ledger.steps)], 1e-5)
 
 
-def test_failures_of_ledgers_add_up_until_delta_cannot_cover_them() -> None:
+def test_compute_epsilon_failures_add_up() -> None:
     one, two = (Ledger(FULL, [(PURE_STEP, 3)], 1e-6) for _ in range(2))
     both = compute_epsilon([one, two], 1e-5)
     assert both == pytest.approx(compute_epsilon([Ledger(FULL, [(PURE_STEP, 6)], 2e-6)], 1e-5))
@@ -467,7 +467,7 @@ def test_failures_of_ledgers_add_up_until_delta_cannot_cover_them() -> None:
     assert compute_epsilon([Ledger(FULL, [((SumQuery("a", 0.0, "pure"),), 1)])], 1e-5) == math.inf
 
 
-def test_gaussian_and_other_noise_are_priced_together() -> None:
+def test_compute_epsilon_mixed_noise_adds_up() -> None:
     """Also a training on sampled batches, whose steps cost no more for it."""
     training = Ledger(PoissonSampling(0.1), [(ONE, 50)])
     nothing = Ledger(FULL, [((SumQuery("c", 1e6, "pure"),), 1)])

@@ -49,7 +49,7 @@ def threshold(value: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("value", [0.01, 5.0])
-def test_noise_has_the_stated_deviation(value: float) -> None:
+def test_mechanism_noise_has_stated_deviation(value: float) -> None:
     """Gaussian, of sensitivity x multiplier: a fault in either factor shows."""
     mechanism = Mechanism(["run"], records=100, batch_size=10)
     zeros = torch.zeros(100, 40_000)
@@ -63,7 +63,7 @@ def test_noise_has_the_stated_deviation(value: float) -> None:
         assert len(answer.unique()) > 39_000
 
 
-def test_the_counts_noise_is_half_its_multiplier() -> None:
+def test_mechanism_count_noise_halves_multiplier() -> None:
     mechanism = always_empty(Mechanism(["run"], records=100, batch_size=10))
     zeros = torch.zeros(1, 0, 1)
     query = UnclippedCount(8.0, threshold(1.0))
@@ -77,7 +77,7 @@ def test_the_counts_noise_is_half_its_multiplier() -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
+def test_mechanism_noise_uncorrelated_across_releases(together: bool) -> None:
     mechanism = Mechanism(["a", "b"], records=100, batch_size=10)
     zeros = torch.zeros(100, 1000)
     queries = [ClippedGradient(1.0, torch.ones(2)), ClippedDirection(1.0, torch.ones(2))]
@@ -96,7 +96,7 @@ def test_noise_is_fresh_for_each_query_step_and_run(together: bool) -> None:
     assert correlation.abs().max() < 0.15  # 5 deviations of 1000 independent pairs
 
 
-def test_batches_are_poisson() -> None:
+def test_mechanism_batches_match_poisson_law() -> None:
     """Each example with probability q, independently: sizes vary as a binomial's do."""
     mechanism = Mechanism(["run"], records=1000, batch_size=100)
     batches = [batch_of(mechanism.random_numbers, "run", step) for step in range(1, 2001)]
@@ -108,7 +108,7 @@ def test_batches_are_poisson() -> None:
     assert share.max() < 0.14
 
 
-def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
+def test_mechanism_empty_batch_noised_and_booked() -> None:
     mechanism = Mechanism(["run"], records=10, batch_size=1)
     step = next(s for s in range(1, 100) if len(batch_of(mechanism.random_numbers, "run", s)) == 0)
     query = [ClippedGradient(2.0, threshold(1.0))]
@@ -123,7 +123,7 @@ def test_an_empty_batch_releases_pure_noise_and_is_paid_for() -> None:
     scale=st.sampled_from([1e-20, 1e-3, 1.0, 1e6, 1e25, math.inf, math.nan]),
     value=st.sampled_from([1e-14, 0.1, 10.0]),
 )
-def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, value) -> None:
+def test_unnoised_sums_neighbours_differ_within_sensitivity(seed, scale, value) -> None:
     """The exact sums of a batch with and without one example, whatever that example is."""
     generator = torch.Generator().manual_seed(seed)
     gradients = torch.randn(6, 30, generator=generator)
@@ -149,7 +149,7 @@ def test_neighbouring_data_sets_differ_by_at_most_the_sensitivity(seed, scale, v
         assert torch.linalg.vector_norm(a - b) <= bound + slack
 
 
-def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
+def test_mechanism_plain_gradient_released_exactly() -> None:
     mechanism = Mechanism(["run"], records=20, batch_size=10)
     gradients = torch.randn(20, 3)
     batch = batch_of(mechanism.random_numbers, "run", 1)
@@ -163,7 +163,7 @@ def test_the_plain_gradient_is_exact_and_booked_as_not_private() -> None:
     assert compute_epsilon(mechanism.ledgers, 1e-5) == math.inf
 
 
-def test_noise_is_added_before_the_sum_is_rounded() -> None:
+def test_mechanism_noise_added_before_rounding() -> None:
     """In float32, 1 + noise is a multiple of 2^-24 near zero, noise alone is not: a tell-tale."""
     norm = math.sqrt(40_000)
     mechanism = Mechanism(["run"], records=1, batch_size=1)
@@ -176,7 +176,7 @@ def test_noise_is_added_before_the_sum_is_rounded() -> None:
 
 
 @pytest.mark.parametrize("value", [math.inf, 1e38])
-def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> None:
+def test_mechanism_huge_threshold_stays_finite(value: float) -> None:
     for examples, batch_size in ((1000, 1), (3, 3)):  # nobody, everybody
         mechanism = Mechanism(["run"], examples, batch_size)
         step = next(s for s in range(1, 99) if batch_size == 3 or not size_of(mechanism, s))
@@ -188,7 +188,7 @@ def test_an_infinite_threshold_does_not_tell_an_empty_batch(value: float) -> Non
 @pytest.mark.parametrize(
     "multipliers", [(1.0, 1.0001), (1.0, 1.000001), (0.3123456, 0.3123457), (7.654321, 7.654322)]
 )
-def test_noise_differs_where_its_multiplier_does(multipliers) -> None:
+def test_mechanism_noise_differs_by_multiplier(multipliers) -> None:
     """Else two answers of one run, priced differently, would give the exact sum away."""
     noise = []
     for nu in multipliers:
@@ -199,7 +199,7 @@ def test_noise_differs_where_its_multiplier_does(multipliers) -> None:
     assert torch.corrcoef(torch.stack(noise))[0, 1].abs() < 0.15
 
 
-def test_with_the_systems_entropy_nothing_repeats() -> None:
+def test_mechanism_system_entropy_never_repeats() -> None:
     """The same run, step and query twice: another batch and another noise each time."""
     answers, batches = [], []
     for _ in range(2):
@@ -216,7 +216,7 @@ def test_with_the_systems_entropy_nothing_repeats() -> None:
     assert answers[0].std().item() == pytest.approx(6.0, rel=0.03)
 
 
-def test_the_deviation_of_noise_has_all_its_digits() -> None:
+def test_mechanism_deviation_keeps_float64_digits() -> None:
     """Of a number that float32 would round down: the noise would be less than was paid for."""
     mechanism = always_empty(Mechanism(["a", "b"], records=100, batch_size=7))
     nu, threshold = 2.3, torch.tensor([0.3, 5.0])
@@ -244,7 +244,7 @@ class NoNoise(Seeded):
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
-def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
+def test_noisy_mean_noise_matches_std(source) -> None:
     share = NoisyMean(500, 8.0, source)
     values = torch.rand(500, dtype=torch.float64)
     errors = [
@@ -259,7 +259,7 @@ def test_its_noise_is_half_of_nu_and_fresh_for_every_model(source) -> None:
 
 
 @pytest.mark.parametrize(("examples", "nu"), [(1, 0.5), (7, 3.25), (500, 8.0), (60_000, 123.456)])
-def test_its_noise_is_this_one_to_the_last_bit(examples: int, nu: float) -> None:
+def test_noisy_mean_bitwise_equals_formula(examples: int, nu: float) -> None:
     """Nothing a few hundredths smaller, which no sample of it would tell."""
     values = torch.rand(examples, dtype=torch.float64)
     (noise,) = seeded_normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
@@ -268,7 +268,7 @@ def test_its_noise_is_this_one_to_the_last_bit(examples: int, nu: float) -> None
     assert found == float(total.float()) / examples + 0.5
 
 
-def test_a_score_that_fails_is_paid_for_and_not_taken_again() -> None:
+def test_noisy_mean_failed_release_booked_once() -> None:
     """Whoever sees the error may have seen values."""
 
     def values():
@@ -283,7 +283,7 @@ def test_a_score_that_fails_is_paid_for_and_not_taken_again() -> None:
     assert share.ledger.step_count == 1
 
 
-def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
+def test_noisy_mean_releases_booked_once() -> None:
     share = NoisyMean(50, 2.0, Seeded())
     for run in range(7):
         share.release(f"{run}", lambda: torch.ones(50))
@@ -301,7 +301,7 @@ def test_every_answer_is_in_the_ledger_and_none_is_given_twice() -> None:
 
 
 @pytest.mark.parametrize("nus", [(2, 3), (2.0, 2.01), (1.234567, 1.234568), (12345.6, 12345.7)])
-def test_other_noise_of_one_name_is_other_noise(nus) -> None:
+def test_noisy_mean_noise_differs_by_multiplier(nus) -> None:
     one, other = (
         (NoisyMean(50, nu, Seeded()).release("a", lambda: torch.ones(50)) - 1) / nu for nu in nus
     )
@@ -309,7 +309,7 @@ def test_other_noise_of_one_name_is_other_noise(nus) -> None:
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=9), st.floats(width=32))
-def test_one_example_moves_the_sum_by_its_sensitivity_at_most(values, more) -> None:
+def test_noisy_mean_neighbours_differ_within_sensitivity(values, more) -> None:
     """Whatever a score is: infinite, no number, far outside of [0, 1]."""
 
     def total(numbers) -> float:
@@ -319,14 +319,14 @@ def test_one_example_moves_the_sum_by_its_sensitivity_at_most(values, more) -> N
     assert abs(total([*values, more]) - total(values)) <= 0.5 + 1e-6  # rounded, after the noise
 
 
-def test_a_score_per_example_or_none() -> None:
+def test_noisy_mean_invalid_arguments_rejected() -> None:
     with pytest.raises(OsoError, match=r"scores: shape \[2\]; must be \[3\]"):
         NoisyMean(3, 1.0, Seeded()).release("a", lambda: torch.ones(2))
     with pytest.raises(OsoError, match="must be > 0"):
         NoisyMean(3, 0.0, Seeded())
 
 
-def test_what_is_no_score_counts_as_none_or_all() -> None:
+def test_noisy_mean_invalid_scores_clamped() -> None:
     given = {math.nan: 0.0, -math.inf: 0.0, math.inf: 1.0, 7.0: 1.0, 0.25: 0.25}
     for value, counts in given.items():
         share = NoisyMean(1, 1.0, NoNoise())
@@ -346,7 +346,7 @@ class Numbered(Seeded):
         numbers[:] = block
 
 
-def test_each_block_of_a_long_sum_has_noise_of_its_own() -> None:
+def test_batch_rng_long_sum_blocks_differ() -> None:
     """Of a network of five million parameters on the host."""
     size = 300 * NOISE_BLOCK + 5
     draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
@@ -355,7 +355,7 @@ def test_each_block_of_a_long_sum_has_noise_of_its_own() -> None:
     assert torch.equal(noised[0].long(), torch.arange(size) // NOISE_BLOCK)
 
 
-def test_no_number_of_a_block_comes_twice(monkeypatch) -> None:
+def test_batch_rng_many_small_blocks_differ(monkeypatch) -> None:
     """Of a network of two billion parameters, whose blocks are made smaller here: 2^17 of them."""
     size = 8 * 2**17 - 3
     monkeypatch.setattr("oso_dp.privacy.rng_sources.BLOCK", 8)
@@ -365,7 +365,7 @@ def test_no_number_of_a_block_comes_twice(monkeypatch) -> None:
     assert torch.equal(noised[0].long(), torch.arange(size) // 8)
 
 
-def test_each_pair_of_a_long_sum_on_an_accelerator_has_a_place_of_its_own(monkeypatch) -> None:
+def test_philox_pairs_many_counters_differ(monkeypatch) -> None:
     """Of 33 million parameters, beyond what a float32 counts to."""
     counters = []
 
@@ -393,7 +393,7 @@ def released_at(mechanism: Mechanism, step: int, taken: list) -> tuple[float, fl
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source, monkeypatch) -> None:
+def test_mechanism_late_steps_differ(source, monkeypatch) -> None:
     # The system's noise before it is rounded: afterwards some numbers are equal.
     monkeypatch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
     mechanism = Mechanism(["a"], 200, 100, randomness=source(), microbatch_size=200)
@@ -405,7 +405,7 @@ def test_a_mechanisms_late_steps_have_batches_and_noise_of_their_own(source, mon
 
 
 @pytest.mark.parametrize(("late", "again"), [(4097, 4097), (5000, 4500), (2**20, 4097), (3, 2)])
-def test_a_late_step_is_released_once(late: int, again: int) -> None:
+def test_mechanism_late_step_repeat_rejected(late: int, again: int) -> None:
     mechanism = Mechanism(["a"], 200, 100)
     released_at(mechanism, late, [])
     with pytest.raises(ValueError, match=f"step: {again}; was released before"):
@@ -414,14 +414,14 @@ def test_a_late_step_is_released_once(late: int, again: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [24, 33])
-def test_examples_beyond_what_a_float32_counts_to_are_drawn_alike(bits: int) -> None:
+def test_uniform_below_large_limit_unbiased(bits: int) -> None:
     drawn = uniform_below(2**bits, 40_000, Seeded().words("a", "sampling", 7))
     low = drawn[:, None] >> np.arange(bits) & 1
     assert np.abs(low.mean(axis=0) - 0.5).max() < 0.02  # 8 deviations
 
 
 @pytest.mark.parametrize("microbatch_size", [None, 40])
-def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) -> None:
+def test_mechanism_prefetched_batches_match_steps(microbatch_size) -> None:
     """With and without, for two runs at once, also after one has ended, and on an accelerator."""
     taken: dict[str, list] = {}
     for how in ("not", "for a loader", "on an accelerator"):
@@ -448,7 +448,7 @@ def test_batches_that_are_drawn_ahead_are_those_of_their_steps(microbatch_size) 
 
 
 @pytest.mark.parametrize("is_on_accelerator", [False, True])
-def test_a_batch_that_is_drawn_ahead_is_used_once(is_on_accelerator) -> None:
+def test_mechanism_prefetched_batch_used_once(is_on_accelerator) -> None:
     """With the system's entropy: two steps of one batch would cost more than the ledger says.
 
     All 200 records fit into one microbatch.
@@ -483,7 +483,7 @@ def test_a_batch_that_is_drawn_ahead_is_used_once(is_on_accelerator) -> None:
         (9, 1, 4, 1),
     ],
 )
-def test_the_gradients_of_protected_data_are_computed_in_one_shape(
+def test_mechanism_protected_batches_share_width(
     records, batch_size, microbatch_size, runs
 ) -> None:
     """Else the rounding of a product would tell how many others there are."""
@@ -513,7 +513,7 @@ def test_the_gradients_of_protected_data_are_computed_in_one_shape(
 
 
 @pytest.mark.parametrize("size", [7, 8, 63, 64, 128, 376])
-def test_one_record_more_changes_no_others_gradient_by_a_bit(size: int, monkeypatch) -> None:
+def test_mechanism_extra_record_keeps_other_gradients(size: int, monkeypatch) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(300, 32), nn.ReLU(), nn.Linear(32, 3))
     engine = GradientEngine(model, cross_entropy)
@@ -536,7 +536,7 @@ def test_one_record_more_changes_no_others_gradient_by_a_bit(size: int, monkeypa
     assert all(fewer[row] == more[row] for row in range(1, size))
 
 
-def test_the_sums_of_many_microbatches_are_exact() -> None:
+def test_mechanism_many_microbatches_sum_exactly() -> None:
     """Rounded at each addition, a float32 would stay at 2^24."""
     mechanism = Mechanism(["a"], 1001, 1001, microbatch_size=1)
     values = torch.ones(1001, 1)

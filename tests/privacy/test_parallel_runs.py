@@ -83,7 +83,7 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
         *((True, None, 0, 37), (False, 16, 0, 37), (False, None, 1, MAX_SHORT)),
     ],
 )
-def test_answers_do_not_depend_on_company(
+def test_mechanism_runs_together_bitwise_equal_alone(
     problem, direction, microbatch_size, first, expected
 ) -> None:
     """Over steps in which the batches need different widths: the last bits of products show it.
@@ -106,7 +106,7 @@ def test_answers_do_not_depend_on_company(
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 9, 383, 384, 385, 448, 449, 10**6 + 1])
-def test_padding_wastes_little(length: int) -> None:
+def test_padded_length_rounds_to_next_block(length: int) -> None:
     for device, block in (("cpu", 8 if length <= 384 else 64), ("meta", 64)):
         width = padded_length(length, torch.device(device))
         assert width % block == 0
@@ -114,7 +114,7 @@ def test_padding_wastes_little(length: int) -> None:
 
 
 @pytest.mark.parametrize(("expected", "block"), [(EXPECTED, BLOCK), (40, SHORT_BLOCK)])
-def test_batches_by_width_are_the_batches(problem, expected: int, block: int) -> None:
+def test_batches_by_width_match_batches(problem, expected: int, block: int) -> None:
     """Also where the longest is as wide as its padding, or by one too long for it."""
     numbers = Mechanism(RUNS, EXAMPLES, expected).random_numbers
     drawn: set[int] = set()
@@ -130,7 +130,7 @@ def test_batches_by_width_are_the_batches(problem, expected: int, block: int) ->
     assert {0, 1, block - 1} <= drawn
 
 
-def test_a_layers_sums_are_its_own_runs_where_examples_are_in_two_sums(problem) -> None:
+def test_weighted_sums_mixed_runs_equal_alone(problem) -> None:
     """One run whose examples are in both sums beside others whose are not."""
     code, flats, inputs, targets, _ = problem
     rows = torch.arange(EXAMPLES).expand(len(RUNS), -1)
@@ -144,7 +144,7 @@ def test_a_layers_sums_are_its_own_runs_where_examples_are_in_two_sums(problem) 
         assert torch.equal(several[run], own[0])
 
 
-def test_many_runs_are_summed_as_listed(problem) -> None:
+def test_unnoised_sums_listed_runs_keep_order(problem) -> None:
     """`exact_sums` of a list of runs is that of each of them, in its order."""
     code, flats, inputs, targets, thresholds = problem
     rows = torch.arange(2 * BLOCK).view(2, BLOCK)
@@ -185,7 +185,7 @@ batches = st.integers(1, 5).flatmap(
 
 @pytest.mark.parametrize("kind", THRESHOLDED)
 @given(batches)
-def test_weights_and_sensitivities_of_runs_together_are_each_ones_own(kind, batch) -> None:
+def test_query_weights_sensitivities_equal_alone(kind, batch) -> None:
     """Thresholds and norms of any size, not finite, or none: nothing changes in company."""
     thresholds, norms = torch.tensor(batch[0]), torch.tensor(batch[1])
     query, runs = kind(1.0, thresholds), slice(0, len(thresholds))
@@ -225,7 +225,7 @@ class Uneven(Given):
 
 @pytest.mark.parametrize("batch_size", [1, 30])  # of 200 examples: some batches are empty
 @pytest.mark.parametrize("microbatch_size", [None, 4, 33])  # batches are padded to 64
-def test_answers_of_runs_together_are_each_ones_own(batch_size, microbatch_size) -> None:
+def test_mechanism_extreme_runs_match_alone(batch_size, microbatch_size) -> None:
     """Also where batches go through the model in pieces, whose last is shorter."""
     steps = (1, 2, 3)
     thresholds = torch.tensor([threshold for threshold, _ in FAR])
@@ -264,7 +264,7 @@ def test_answers_of_runs_together_are_each_ones_own(batch_size, microbatch_size)
 
 
 @pytest.mark.parametrize("batch_size", [1, 500])
-def test_each_run_of_many_has_the_noise_of_its_own_threshold(batch_size: int) -> None:
+def test_mechanism_noise_follows_run_threshold(batch_size: int) -> None:
     """Of none of them the company's, also where batches are empty; nothing else is in the sum."""
     thresholds = torch.tensor([0.0, 1e-6, 0.5, 3.0, 1e6, math.inf])
     runs = slice(0, len(thresholds))
@@ -281,7 +281,7 @@ def test_each_run_of_many_has_the_noise_of_its_own_threshold(batch_size: int) ->
             assert (noise[run] / deviation).mean().item() == pytest.approx(0.0, abs=0.04)
 
 
-def test_runs_together_are_divided_by_the_expected_size() -> None:
+def test_mechanism_mean_divides_by_expected_size() -> None:
     """With gradients of one and next to no noise, a mean is realised over expected size."""
     names = [f"run {i}" for i in range(6)]
     mechanism = Mechanism(names, 300, 30)
@@ -316,7 +316,7 @@ def nothing(_, batches: torch.Tensor) -> Given:
     return Given(torch.zeros(*batches.shape, WIDTH))
 
 
-def test_each_of_many_runs_has_its_own_noise_and_batch(mechanism) -> None:
+def test_mechanism_many_runs_draw_independently(mechanism) -> None:
     thresholds = torch.logspace(-4, 4, MANY)
     drawn = []
 
@@ -333,7 +333,7 @@ def test_each_of_many_runs_has_its_own_noise_and_batch(mechanism) -> None:
     assert len({tuple(row.tolist()) for batches in drawn for row in batches}) == MANY
 
 
-def test_each_of_many_runs_is_booked_and_answered_once(mechanism) -> None:
+def test_mechanism_many_runs_booked_once(mechanism) -> None:
     query = [ClippedGradient(0.7, torch.ones(MANY))]
     mechanism.release(ALL, 2, query, nothing)
     booked = [((SumQuery("clipped_gradient", 0.7),), 1)]
@@ -344,7 +344,7 @@ def test_each_of_many_runs_is_booked_and_answered_once(mechanism) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 70, MANY - 1])
-def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechanism) -> None:
+def test_mechanism_resume_one_bad_ledger_rejected(place: int, mechanism) -> None:
     one = (SumQuery("clipped_gradient", 0.7),)
     ledgers = [Ledger(mechanism.sampling, [(one, 4)]) for _ in range(MANY)]
     ledgers[place] = Ledger(mechanism.sampling, [(one, 3)])
@@ -356,7 +356,7 @@ def test_whichever_of_many_runs_lacks_a_step_none_is_taken_up(place: int, mechan
 
 
 @pytest.mark.parametrize("place", [1, MANY - 1])
-def test_no_two_of_many_runs_have_one_identity(place: int) -> None:
+def test_mechanism_invalid_run_id_rejected(place: int) -> None:
     names = [f"run {number}" for number in range(MANY)]
     for name, message in ((names[place - 1], "share their noise"), ("a\0b", "null character")):
         with pytest.raises(OsoError, match=message):
@@ -384,7 +384,7 @@ def of_each_layer(kind: type[Query], nu: float) -> list[Query]:
     ]
 
 
-def test_each_of_many_sums_of_a_step_has_its_own_noise_and_is_booked() -> None:
+def test_mechanism_many_sums_noised_and_booked() -> None:
     mechanism = Mechanism(["a"], FEW_EXAMPLES, 20)
     asked = [*of_each_layer(ClippedGradient, 3.0), *of_each_layer(UnclippedCount, 5.0)]
     answers = mechanism.release(
@@ -405,7 +405,7 @@ def test_each_of_many_sums_of_a_step_has_its_own_noise_and_is_booked() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 39])
-def test_whichever_of_many_sums_is_no_query_of_ours_is_refused(place: int) -> None:
+def test_mechanism_foreign_query_among_many_rejected(place: int) -> None:
     class Mine(ClippedDirection):
         def sensitivity(self, runs: slice) -> float:
             return 1e-9
@@ -423,7 +423,7 @@ def of_many_kinds(kinds: int) -> Ledger:
 
 
 @pytest.mark.parametrize("kinds", [1, 190])
-def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
+def test_ledger_many_step_kinds_priced(kinds: int) -> None:
     """All examples in each batch: one sum with the root of the sum of the precisions."""
     ledger = of_many_kinds(kinds)
     assert Ledger.from_json(ledger.to_json()) == ledger
@@ -436,7 +436,7 @@ def test_each_of_many_kinds_of_steps_is_kept_and_priced(kinds: int) -> None:
 
 
 @pytest.mark.parametrize("runs", [1, 250])
-def test_each_of_many_trainings_is_priced(runs: int) -> None:
+def test_compute_epsilon_many_ledgers_add_up(runs: int) -> None:
     """Of a grid's ledgers, and of those that a search's best stands for."""
     one = (SumQuery("clipped_gradient", 9.0),)
     ledgers = [Ledger(PoissonSampling(0.1), [(one, 5)]) for _ in range(runs)]

@@ -45,7 +45,7 @@ ONE = slice(0, 1)
 
 @pytest.mark.parametrize("kind", STABILISED)
 @pytest.mark.parametrize("threshold", [1.0, 1e18, 1e30, math.inf])
-def test_a_small_gradient_of_large_factors_counts_for_a_number(kind, threshold) -> None:
+def test_automatic_gradient_large_factors_stay_finite(kind, threshold) -> None:
     """A sum that is not finite would tell that such an example is there."""
     engine = GradientEngine(nn.Linear(2, 1, bias=False), lambda out, target: out[:, 0] * target)
     inputs, targets = torch.tensor([[[1e-17, 0.0]]]), torch.tensor([[1e17]])
@@ -71,20 +71,20 @@ def contribution(query, norm: float) -> float:
 
 @pytest.mark.parametrize("kind", THRESHOLDED)
 @given(norm=norms, threshold=thresholds)
-def test_no_example_contributes_more_than_the_sensitivity(kind, norm, threshold) -> None:
+def test_query_contribution_bounded_by_sensitivity(kind, norm, threshold) -> None:
     query = kind(1.0, torch.tensor([threshold]))
     assert contribution(query, norm) <= float(query.sensitivity(ONE)) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("kind", THRESHOLDED)
-def test_the_sensitivity_is_reached(kind) -> None:
+def test_query_sensitivity_reached(kind) -> None:
     """A sensitivity stated too large would waste noise: some example reaches it."""
     query = kind(1.0, torch.tensor([0.5]))
     assert contribution(query, 1e7) == pytest.approx(float(query.sensitivity(ONE)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_threshold_of_few_digits_does_not_round_the_noise(dtype) -> None:
+def test_clipped_gradient_half_precision_keeps_deviation(dtype) -> None:
     query = ClippedGradient(1.19908, torch.tensor([1.0, 0.75], dtype=dtype))
     deviations = (query.noise_multiplier * query.sensitivity(slice(0, 2))).tolist()
     assert deviations == pytest.approx([1.19908, 0.75 * 1.19908], rel=1e-6)
@@ -92,7 +92,7 @@ def test_a_threshold_of_few_digits_does_not_round_the_noise(dtype) -> None:
 
 @pytest.mark.parametrize("kind", THRESHOLDED)
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_counts_for_nothing(kind, norm) -> None:
+def test_query_nonfinite_norm_weighted_zero(kind, norm) -> None:
     weights = kind(1.0, torch.tensor([0.5])).weights(torch.tensor([[norm, 0.1]]), ONE)[0]
     assert weights[0] == 0
     assert weights.isfinite().all()
@@ -100,7 +100,7 @@ def test_a_gradient_that_is_not_finite_counts_for_nothing(kind, norm) -> None:
 
 @pytest.mark.parametrize("kind", STABILISED)
 @given(norm=norms, threshold=thresholds, log_stabiliser=st.floats(-6.0, 6.0))
-def test_no_stabiliser_lets_an_example_exceed(kind, norm, threshold, log_stabiliser) -> None:
+def test_automatic_gradient_stabiliser_keeps_bound(kind, norm, threshold, log_stabiliser) -> None:
     query = kind(1.0, torch.tensor([threshold]), stabiliser=10**log_stabiliser)
     assert query.weights(torch.tensor([[norm]]), ONE).isfinite().all()
     assert contribution(query, norm) <= float(query.sensitivity(ONE)) * (1 + 1e-6)
@@ -108,13 +108,13 @@ def test_no_stabiliser_lets_an_example_exceed(kind, norm, threshold, log_stabili
 
 @pytest.mark.parametrize("kind", STABILISED)
 @pytest.mark.parametrize("stabiliser", [-0.1, 0.0, 1e-46, math.inf, math.nan])
-def test_a_stabiliser_that_bounds_nothing_is_refused(kind, stabiliser) -> None:
+def test_automatic_gradient_invalid_stabiliser_rejected(kind, stabiliser) -> None:
     """Below zero a weight has no bound; 0 / 0 would tell of an example whose gradient is zero."""
     with pytest.raises(OsoError, match=r"_gradient': stabiliser .*; must be >= 1e-6 and <= 1e6"):
         kind(1.0, torch.ones(1), stabiliser=stabiliser)
 
 
-def test_automatic_clipping_has_its_papers_weights() -> None:
+def test_automatic_gradient_weights_match_papers() -> None:
     """By hand: C / (n + 0.01), and with r = 0.1 C / (n + r / (n + r))."""
     norm, threshold = torch.tensor([[0.0, 0.1, 1.0]]), torch.tensor([2.0])
     automatic = AutomaticGradient(1.0, threshold).weights(norm, ONE)
@@ -123,7 +123,7 @@ def test_automatic_clipping_has_its_papers_weights() -> None:
     torch.testing.assert_close(adaptive, torch.tensor([[2.0, 2 / 0.6, 2 / (1 + 0.1 / 1.1)]]))
 
 
-def test_the_direction_is_the_derivative_of_the_clipped_gradient() -> None:
+def test_clipped_direction_equals_gradient_derivative() -> None:
     """Equation 11 as a difference quotient of equation 4 in C, times a gradient of that norm."""
     norm, step = torch.tensor([[0.3, 0.99, 5.0]]), 1e-3
     low, high = (
@@ -133,13 +133,13 @@ def test_the_direction_is_the_derivative_of_the_clipped_gradient() -> None:
     torch.testing.assert_close((high - low) / step, direction, atol=1e-4, rtol=1e-3)
 
 
-def test_the_count_is_centred() -> None:
+def test_unclipped_count_votes_centred() -> None:
     norms = torch.tensor([[0.5, 1.0, 1.5]])
     votes = UnclippedCount(1.0, torch.tensor([1.0])).weights(norms, ONE)
     assert votes.tolist() == [[0.5, 0.5, -0.5]]
 
 
-def test_a_vanishing_threshold_stays_measurable() -> None:
+def test_clipped_gradient_tiny_threshold_raised() -> None:
     """At C = 1e-30 a gradient of norm 1e-23 squares to zero in float32 and would pass unclipped."""
     query = ClippedGradient(1.0, torch.tensor([1e-30]))
     assert query.sensitivity(ONE).item() == pytest.approx(1e-12)
@@ -147,7 +147,7 @@ def test_a_vanishing_threshold_stays_measurable() -> None:
     assert SMALLEST_THRESHOLD == 1e-12
 
 
-def test_a_weight_counts_as_long_as_float32_has_all_its_digits() -> None:
+def test_clipped_direction_subnormal_weight_dropped() -> None:
     """2 ** -126 is the smallest such number: an example of this norm still adds its direction."""
     query = ClippedDirection(1.0, torch.ones(1))
     weights = query.weights(torch.tensor([[2.0**125, 2.0**126, 2.0**127]]), ONE)
@@ -155,7 +155,7 @@ def test_a_weight_counts_as_long_as_float32_has_all_its_digits() -> None:
 
 
 @pytest.mark.parametrize("kind", [ClippedGradient, ClippedDirection, *STABILISED])
-def test_no_example_adds_more_than_its_bound_however_long_it_is(kind) -> None:
+def test_query_any_length_bounded_by_sensitivity(kind) -> None:
     """C / n has all digits of float32 or is nothing: a smaller one could be rounded up by half."""
     lengths = torch.logspace(-14, 38, 5201, dtype=torch.float64).float()[None]
     for exponent in range(-12, 31):
@@ -166,7 +166,7 @@ def test_no_example_adds_more_than_its_bound_however_long_it_is(kind) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_clipped_sum_is_clipped_beside_one_that_is_not(order: int) -> None:
+def test_unnoised_sums_clipped_unchanged_by_plain(order: int) -> None:
     gradients = Given(torch.tensor([[[3.0, 4.0], [0.0, 10.0]]]))
     queries = [ClippedGradient(1.0, torch.tensor([1.0])), PlainGradient()][::order]
     clipped, whole = sums_of_one(queries, gradients)[::order]
@@ -215,9 +215,7 @@ def by_definition(query: Query, rows: Tensor, present: Tensor) -> Tensor:
 
 
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-3, 3), microbatch_size=st.booleans())
-def test_sums_are_those_of_the_definition(
-    seed: int, exponent: float, microbatch_size: bool
-) -> None:
+def test_unnoised_sums_match_definition(seed: int, exponent: float, microbatch_size: bool) -> None:
     rows = gradients(seed)
     thresholds = 10**exponent * torch.tensor([1.0, 0.1, 30.0])
     queries = [ClippedGradient(1.0, thresholds), ClippedDirection(1.0, thresholds)]
@@ -232,7 +230,7 @@ def test_sums_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("norm", [1.0, 1.0 + 2**-23, 1.0 - 2**-24, 5.0, 0.0])
-def test_an_example_is_in_one_part_only(norm: float) -> None:
+def test_unnoised_sums_parts_never_overlap(norm: float) -> None:
     """At the threshold, too, where both weights are 1."""
     rows = torch.zeros(RUNS, 1, SIZE)
     rows[..., 0] = norm
@@ -247,7 +245,7 @@ def test_an_example_is_in_one_part_only(norm: float) -> None:
     assert torch.allclose(direction[:, 0], torch.tensor(float(norm > 1.0)), rtol=1e-6)
 
 
-def test_two_thresholds_have_parts_of_their_own() -> None:
+def test_unnoised_sums_two_thresholds_match_definition() -> None:
     rows, present = gradients(3), torch.ones(RUNS, EXAMPLES, dtype=torch.bool)
     queries = [
         ClippedGradient(1.0, torch.full((RUNS,), 0.5)),
@@ -261,7 +259,7 @@ def test_two_thresholds_have_parts_of_their_own() -> None:
         )
 
 
-def test_other_weights_share_nothing() -> None:
+def test_unnoised_sums_automatic_beside_clipped_unchanged() -> None:
     rows, present = gradients(4), torch.ones(RUNS, EXAMPLES, dtype=torch.bool)
     threshold = torch.ones(RUNS)
     queries = [AutomaticGradient(1.0, threshold), ClippedDirection(1.0, threshold)]
@@ -273,14 +271,14 @@ def test_other_weights_share_nothing() -> None:
 
 
 @given(nu=st.floats(0.1, 50), groups=st.integers(1, 500))
-def test_shares_of_the_noise_cost_one_sum(nu: float, groups: int) -> None:
+def test_proportional_noise_costs_one_sum(nu: float, groups: int) -> None:
     shares = proportional_noise(nu, groups)
     assert len(shares) == groups
     assert combined_noise_multiplier(shares) == pytest.approx(nu, rel=1e-9)
 
 
 @given(threshold=st.floats(0.1, 50), groups=st.integers(1, 500))
-def test_shares_of_the_threshold_bound_the_whole(threshold: float, groups: int) -> None:
+def test_equal_thresholds_bound_whole_norm(threshold: float, groups: int) -> None:
     shares = equal_thresholds(threshold, groups)
     assert len(shares) == groups
     assert math.hypot(*shares) == pytest.approx(threshold, rel=1e-9)
@@ -289,19 +287,19 @@ def test_shares_of_the_threshold_bound_the_whole(threshold: float, groups: int) 
 @pytest.mark.parametrize(
     ("layers", "message"), [((), "at least one layer"), (("a", "a"), "no layer twice")]
 )
-def test_impossible_groups_are_refused(layers, message) -> None:
+def test_layer_group_invalid_layers_rejected(layers, message) -> None:
     with pytest.raises(OsoError, match=message):
         LayerGroup("g", layers)
 
 
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 0.0), (1.0, math.nan), (1.0, 1e7), (-1.0, 1.0)])
-def test_a_scale_that_is_none_is_refused(scales) -> None:
+def test_layer_group_invalid_scales_rejected(scales) -> None:
     with pytest.raises(OsoError, match="must be one for each layer, >= 1e-06 and <= 1e"):
         LayerGroup("g", ("a", "b"), scales)
 
 
 @given(sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=9), nu=st.floats(0.1, 50))
-def test_allocations_by_dimension_cost_one_sum_and_bound_the_whole(sizes, nu) -> None:
+def test_dimension_adjusted_shares_cost_one_sum(sizes, nu) -> None:
     noise = dimension_adjusted_noise(nu, sizes)
     assert combined_noise_multiplier(noise) == pytest.approx(nu, rel=1e-9)
     assert math.hypot(*dimension_adjusted_thresholds(nu, sizes)) == pytest.approx(nu, rel=1e-9)
@@ -363,7 +361,7 @@ def gradients_at(code: GradientEngine, flat: torch.Tensor, inputs, targets) -> B
 
 
 @pytest.mark.parametrize("threshold", [0.05, 0.5, 100.0])
-def test_each_group_is_clipped_as_one_vector(threshold: float) -> None:
+def test_clipped_gradient_group_clipped_as_vector(threshold: float) -> None:
     code = network()
     inputs, targets = batch(6)
     queries = [ClippedGradient(1.0, torch.tensor([threshold]), group) for group in GROUPS]
@@ -375,7 +373,7 @@ def test_each_group_is_clipped_as_one_vector(threshold: float) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.01, 0.3, 5.0]))
-def test_neighbours_differ_by_at_most_each_groups_sensitivity(seed: int, threshold: float) -> None:
+def test_query_group_neighbours_differ_within_sensitivity(seed: int, threshold: float) -> None:
     """In each group, for every kind of query."""
     code = network()
     inputs, targets = batch(5, seed)
@@ -393,7 +391,7 @@ def test_neighbours_differ_by_at_most_each_groups_sensitivity(seed: int, thresho
 
 
 @pytest.mark.parametrize("layers", [("0", "3", "5"), ("5", "0", "3")])
-def test_a_group_of_all_layers_is_the_whole_gradient(layers) -> None:
+def test_clipped_gradient_full_group_clips_whole(layers) -> None:
     """However many they are, and in whatever order: no layer's part escapes the clip."""
     code = network()
     inputs, targets = batch(6)
@@ -405,7 +403,7 @@ def test_a_group_of_all_layers_is_the_whole_gradient(layers) -> None:
     torch.testing.assert_close(found, clipped_sum(gradients, LayerGroup("all", layers), threshold))
 
 
-def test_an_example_that_is_too_long_in_one_group_counts_in_no_other() -> None:
+def test_query_overflow_in_group_excludes_example() -> None:
     torch.manual_seed(1)
     code = GradientEngine(
         nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)), LOSSES["accuracy"]
@@ -426,7 +424,7 @@ def test_an_example_that_is_too_long_in_one_group_counts_in_no_other() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_an_example_that_is_not_finite_counts_in_no_group() -> None:
+def test_query_nonfinite_example_excluded_from_groups() -> None:
     """Not even as unclipped in a group whose own part of the gradient is finite."""
     code = network()
     inputs, targets = batch(4)
@@ -444,6 +442,6 @@ def test_an_example_that_is_not_finite_counts_in_no_group() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_the_plain_sum_claims_no_privacy() -> None:
+def test_plain_gradient_claims_no_privacy() -> None:
     assert PlainGradient().sensitivity(ONE) == math.inf
     assert PlainGradient().noise_multiplier == 0

@@ -34,7 +34,7 @@ def normals(run_id: str, purpose: str, step: int, count: int, threads: int = 1) 
 
 
 @pytest.mark.parametrize("count", [1, 5000, BLOCK, BLOCK + 1, 2**16 + 3, MILLION])
-def test_any_number_of_threads_gives_the_same_numbers(count: int) -> None:
+def test_seeded_noise_unchanged_by_threads(count: int) -> None:
     runs = ["a", "b", "c"]
     alone = seeded_normals(runs, "noise", 7, (count,))
     for threads in (2, 3, 16):
@@ -42,12 +42,12 @@ def test_any_number_of_threads_gives_the_same_numbers(count: int) -> None:
     assert np.array_equal(alone[1], normals("b", "noise", 7, count, 2))
 
 
-def test_words_go_on_where_they_stopped() -> None:
+def test_seeded_words_continue_stream() -> None:
     first, again = (Seeded().words("run", "sampling", 7) for _ in range(2))
     assert np.array_equal(np.concatenate([first(3), first(4)]), again(7))
 
 
-def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeded_training_noise_never_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 steps of two runs and two queries, three blocks each, by one thread and by two."""
     monkeypatch.setattr(rng_sources, "BLOCK", 8)
     drawn: list[np.ndarray] = []
@@ -76,7 +76,7 @@ def test_no_two_blocks_of_a_training_share_a_number(monkeypatch: pytest.MonkeyPa
     assert len(np.unique(numbers)) == len(numbers)
 
 
-def test_no_stream_key_comes_again() -> None:
+def test_stream_key_digests_differ() -> None:
     """Equal noise of two steps, or of two parts of one vector, cancels in a difference."""
     whose = "run", "noise/clipped_gradient/1"
     steps = {rng_sources.StreamKey(*whose, step, 0).digest for step in range(1, 200_001)}
@@ -85,7 +85,7 @@ def test_no_stream_key_comes_again() -> None:
     assert len(steps & blocks) == 1  # the first of both
 
 
-def test_no_two_blocks_have_one_key() -> None:
+def test_stream_key_states_differ() -> None:
     purposes = ("sampling", "noise/clipped_gradient/1", "noise/clipped_direction/7")
     parts = list(product(("a", "b", "a1"), purposes, (*range(1, 3001), 11, 111), range(4)))
     keys = {
@@ -103,21 +103,21 @@ def test_no_two_blocks_have_one_key() -> None:
         (("run", "noise", 1, 0), ("run", "noise", 10, 0)),
     ],
 )
-def test_the_parts_of_a_name_do_not_run_into_each_other(one: tuple, other: tuple) -> None:
+def test_stream_key_similar_parts_differ(one: tuple, other: tuple) -> None:
     assert (
         rng_sources.StreamKey(*one).bits().random_raw()
         != rng_sources.StreamKey(*other).bits().random_raw()
     )
 
 
-def test_every_stream_counts_from_one_place() -> None:
+def test_stream_key_bits_share_start_count() -> None:
     """Equal counts at equal places: two streams could meet only if they were one from the start."""
     for step in range(1, 100):
         bits = rng_sources.StreamKey("run", "noise", step, 0).bits()
         assert bits.state["state"]["state"][3] == 13  # from 1, and twelve words thrown away
 
 
-def test_the_key_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_key_uses_192_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 192 bits of the hash counts: 64 would let some of a study's streams meet."""
 
     class Digest:
@@ -139,19 +139,19 @@ class TestTheNoisesLaw:
 
     drawn = normals("run", "noise", 1, MILLION, 2)
 
-    def test_distribution_and_moments(self) -> None:
+    def test_seeded_noise_matches_normal_moments(self) -> None:
         assert scipy.stats.kstest(self.drawn, "norm").pvalue > 1e-5
         assert abs(self.drawn.mean()) < 5 / MILLION**0.5
         assert abs(self.drawn.var() - 1) < 5 * (2 / MILLION) ** 0.5
         assert abs((self.drawn**4).mean() - 3) < 5 * (96 / MILLION) ** 0.5
 
     @pytest.mark.parametrize("far", [2.0, 3.0, 4.0, 4.5])
-    def test_tails(self, far: float) -> None:
+    def test_seeded_noise_tails_match_normal(self, far: float) -> None:
         expected = MILLION * scipy.stats.norm.sf(far)
         for side in (self.drawn > far, self.drawn < -far):
             assert abs(side.sum() - expected) < 5 * expected**0.5
 
-    def test_blocks_are_independent(self) -> None:
+    def test_seeded_noise_blocks_uncorrelated(self) -> None:
         blocks = self.drawn[: 61 * BLOCK].reshape(61, BLOCK)
         for values in (blocks, blocks**2):
             correlation = np.corrcoef(values) - np.eye(61)
@@ -161,7 +161,7 @@ class TestTheNoisesLaw:
         ]  # a block's end, the next's start
         assert abs(across) < 5 / 60**0.5
 
-    def test_all_digits_are_used(self) -> None:
+    def test_seeded_noise_uses_all_digits(self) -> None:
         """float64 to its last binary digit, not a float32 number made longer."""
         part = np.abs(self.drawn)
         whole = (part[(part >= 1) & (part < 2)] * 2.0**52).astype(np.uint64)
@@ -171,7 +171,7 @@ class TestTheNoisesLaw:
         assert len(np.unique(self.drawn)) == MILLION
 
 
-def test_starting_weights_have_a_stream_of_their_seeds_own() -> None:
+def test_init_generator_differs_by_seed() -> None:
     first = [init_generator(f"seed {seed}", "weights", 0).random() for seed in (1, 1, 2)]
     assert first[0] == first[1] != first[2]
 
@@ -179,14 +179,14 @@ def test_starting_weights_have_a_stream_of_their_seeds_own() -> None:
 class TestSystemEntropy:
     """Fresh at every call, and of the stated distributions."""
 
-    def test_words(self) -> None:
+    def test_words_have_uniform_bits(self) -> None:
         words = SystemEntropy().words("run", "sampling", 1)(50_000)
         assert words.dtype == np.uint64
         ones = [(words >> np.uint64(place) & np.uint64(1)).mean() for place in range(64)]
         assert np.abs(np.array(ones) - 0.5).max() < 6 * 0.5 / 50_000**0.5
 
     @pytest.mark.parametrize(("runs", "size"), [(2, 100_000), (400, 500), (200_000, 1)])
-    def test_noise_is_normal_and_independent(self, runs: int, size: int) -> None:
+    def test_noise_normal_and_uncorrelated(self, runs: int, size: int) -> None:
         drawn = system_normals(runs, size)
         assert drawn.shape == (runs, size)
         assert scipy.stats.kstest(drawn.ravel(), "norm").pvalue > 1e-6
@@ -195,18 +195,18 @@ class TestSystemEntropy:
 
     @pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 2**16, 2**16 + 1, 2**17 + 3])
     @pytest.mark.parametrize("runs", [1, 2, 7])
-    def test_any_number_of_numbers_is_drawn(self, runs: int, count: int) -> None:
+    def test_noise_any_shape_distinct_and_finite(self, runs: int, count: int) -> None:
         drawn = system_normals(runs, count)
         assert drawn.shape == (runs, count)
         assert len(np.unique(drawn)) == runs * count
         assert np.isfinite(drawn).all()
 
-    def test_the_same_question_gets_another_answer(self) -> None:
+    def test_repeated_request_differs(self) -> None:
         words = SystemEntropy().words
         for ask in (lambda: words("a", "b", 1)(100), lambda: system_normals(1, 100)[0]):
             assert not set(ask()) & set(ask())
 
-    def test_no_seed_reaches_it(self) -> None:
+    def test_global_seeds_have_no_effect(self) -> None:
         draws = []
         for _ in range(2):
             random.seed(1)
@@ -216,7 +216,7 @@ class TestSystemEntropy:
             draws.append({*words, *system_normals(1, 4)[0]})
         assert not draws[0] & draws[1]
 
-    def test_the_law_is_normal_to_one_in_a_million(self) -> None:
+    def test_noise_moments_and_tails_match_normal(self) -> None:
         """Moments to the eighth, and how many of ten million lie beyond each value."""
         count = 10**7
         (numbers,) = system_normals(1, count)
@@ -232,9 +232,7 @@ class TestSystemEntropy:
             assert abs(beyond - count * tail) < 6 * (count * tail) ** 0.5 + 1, place
 
     @pytest.mark.parametrize(("runs", "size", "blocks"), [(2, 3 * 2**15 + 1, 4), (9, 2**14, 3)])
-    def test_each_block_has_a_key_of_its_own_and_no_other_secret(
-        self, runs, size, blocks, monkeypatch
-    ) -> None:
+    def test_noise_blocks_use_fresh_keys(self, runs, size, blocks, monkeypatch) -> None:
         keys, real = [], os.urandom
 
         def urandom(count: int) -> bytes:
@@ -250,7 +248,7 @@ class TestSystemEntropy:
         monkeypatch.setattr(os, "urandom", lambda count: again.pop(0))
         assert np.array_equal(ask(), drawn)
 
-    def test_the_extremes_are_finite(self, monkeypatch) -> None:
+    def test_noise_extreme_bytes_stay_finite(self, monkeypatch) -> None:
         for byte in (b"\x00", b"\xff"):
             monkeypatch.setattr(os, "urandom", lambda count, byte=byte: byte * count)
             assert np.isfinite(system_normals(1, 3)).all()
@@ -273,7 +271,7 @@ DEVIATIONS = torch.tensor([1.0, 1.3, 0.999, 2.0**-40, 3e-30, 7e20, 0.0], dtype=t
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_systems_noisy_sums_are_on_a_grid_of_the_noise_alone(dtype) -> None:
+def test_system_entropy_sums_rounded_to_grid(dtype) -> None:
     """A thousandth of the deviation, whatever the sum: its lowest bits tell nothing."""
     totals = torch.randn(len(DEVIATIONS), 10_001, dtype=torch.float64) * DEVIATIONS[:, None] * 50
     totals[-1] = torch.randn(10_001) * 1e-30  # without noise
@@ -290,7 +288,7 @@ def test_the_systems_noisy_sums_are_on_a_grid_of_the_noise_alone(dtype) -> None:
 
 @pytest.mark.parametrize("sizes", [(3, 4), (1, 2**16), (2**16 - 1, 2, 5), (40_000, 40_000, 1)])
 @pytest.mark.parametrize("runs", [1, 3])
-def test_the_systems_sums_of_a_step_share_no_number(sizes, runs, monkeypatch) -> None:
+def test_system_entropy_sums_share_no_number(sizes, runs, monkeypatch) -> None:
     monkeypatch.setattr(system_noise, "round_to_grid", lambda numbers, spacing: numbers)
     nothing = [torch.zeros(runs, size, dtype=torch.float64) for size in sizes]
     ones = [torch.ones(runs, dtype=torch.float64)] * len(sizes)
@@ -303,13 +301,13 @@ def test_the_systems_sums_of_a_step_share_no_number(sizes, runs, monkeypatch) ->
 
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
-def test_a_step_may_have_no_noisy_sum(source) -> None:
+def test_batch_rng_without_sums_returns_empty(source) -> None:
     """As training without privacy has."""
     draws = batch_rng.BatchRNG(source, PoissonSampling(0.1), 9, CPU)
     assert draws.add_noise(["a"], 1, [], []) == []
 
 
-def test_a_noisy_sum_is_a_function_of_the_exact_sum_and_noise(monkeypatch) -> None:
+def test_system_entropy_sum_rounded_to_nearest(monkeypatch) -> None:
     """Rounded to the nearest place, of the very sum in float64."""
     totals = torch.randn(3, 5000)
     deviations = torch.tensor([0.7, 20.0, 1e-3], dtype=torch.float64)
@@ -320,7 +318,7 @@ def test_a_noisy_sum_is_a_function_of_the_exact_sum_and_noise(monkeypatch) -> No
     assert torch.equal(noised, (torch.round(exact / spacing) * spacing).float())
 
 
-def test_noise_far_out_stays_as_far_as_it_was_drawn(monkeypatch) -> None:
+def test_batch_rng_far_noise_not_truncated(monkeypatch) -> None:
     """Where noise ends, a sum that lies beyond tells of the data: that is what delta is for."""
     for far in (-38.0, -6.0, 6.0, 9.0, 38.0):
 
@@ -354,7 +352,7 @@ LEAST, MOST = -(2**63), 2**63 - 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 4096])
-def test_two_numbers_come_from_a_radius_and_an_angle(size: int) -> None:
+def test_box_muller_matches_formula(size: int) -> None:
     words = torch.randint(LEAST, MOST, (2, size))
     numbers = box_muller(words)
     for place in {0, size // 2, size - 1}:
@@ -364,7 +362,7 @@ def test_two_numbers_come_from_a_radius_and_an_angle(size: int) -> None:
         assert numbers[size + place].item() == pytest.approx(radius * math.cos(angle), abs=1e-12)
 
 
-def test_the_tails_reach_far_and_have_no_gaps() -> None:
+def test_box_muller_tails_have_no_gaps() -> None:
     """Far out, values that lie apart would show in a sum which of them was possible."""
     words = torch.zeros(2, 4, dtype=torch.int64)  # angle 0: the radius and nothing else
     assert box_muller(words)[4:].tolist() == pytest.approx([noise_range.SYSTEM_NORMAL] * 4)
@@ -383,7 +381,7 @@ def test_the_tails_reach_far_and_have_no_gaps() -> None:
     numbers=st.integers(1, 10**8),
     delta=st.floats(1e-25, 0.1),
 )
-def test_delta_covers_outcomes_that_bounded_noise_excludes(nu, rate, steps, numbers, delta) -> None:
+def test_check_range_limits_excluded_probability(nu, rate, steps, numbers, delta) -> None:
     """As far as a record moves a sum, and in any of the numbers."""
     far = [scipy.stats.norm.sf(noise_range.SYSTEM_NORMAL - moved) for moved in (1 / nu, 0)]
     excluded = steps * (rate * far[0] + 2 * numbers * far[1])
@@ -402,7 +400,7 @@ def test_delta_covers_outcomes_that_bounded_noise_excludes(nu, rate, steps, numb
     normal=st.sampled_from([noise_range.SYSTEM_NORMAL, noise_range.TORCH_NORMAL]),
     kind=st.sampled_from([GAUSSIAN, LAPLACE, PURE]),
 )
-def test_delta_covers_each_sum_that_a_record_moves(noise, times, delta, normal, kind) -> None:
+def test_check_moves_limits_excluded_probability(noise, times, delta, normal, kind) -> None:
     if kind == GAUSSIAN:
         beyond = [scipy.stats.norm.sf(normal - 1 / nu) for nu in noise]
     else:
@@ -416,7 +414,7 @@ def test_delta_covers_each_sum_that_a_record_moves(noise, times, delta, normal, 
             noise_range.check_moves(delta, moves, normal)
 
 
-def test_an_unknown_source_is_refused() -> None:
+def test_get_source_unknown_name_rejected() -> None:
     assert isinstance(get_source("seeded"), Seeded)
     assert isinstance(get_source("system"), SystemEntropy)
     with pytest.raises(OsoError, match="randomness: 'dice'; must be one of seeded, system"):
@@ -436,13 +434,13 @@ NAMES = {
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_no_two_names_have_a_stream_of_the_host_in_common(names: list[str]) -> None:
+def test_stream_key_similar_names_differ(names: list[str]) -> None:
     for parts in ([(name, "noise") for name in names], [("run", name) for name in names]):
         assert len({rng_sources.StreamKey(*part, 1, 0).digest for part in parts}) == len(names)
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_nor_one_of_an_accelerator(names: list[str]) -> None:
+def test_philox_similar_names_differ(names: list[str]) -> None:
     drawn = philox.normals(names, "noise", 1, 1, torch.device("cpu"))
     assert len(drawn.unique()) == len(names)
     some = names[:: max(1, len(names) // 200)]

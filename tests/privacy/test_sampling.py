@@ -37,7 +37,7 @@ from oso_dp.privacy.sampling import (
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0001, math.nan, math.inf])
-def test_a_rate_out_of_range_is_refused(rate: float) -> None:
+def test_poisson_sampling_invalid_rate_rejected(rate: float) -> None:
     with pytest.raises(OsoError, match=r"sampling_rate: .*; must be > 0 and <= 1"):
         PoissonSampling(rate)
 
@@ -56,7 +56,7 @@ def test_a_rate_out_of_range_is_refused(rate: float) -> None:
         (1.5, 400, 400, 2),
     ],
 )
-def test_the_last_part_of_an_epoch_is_a_step(
+def test_count_steps_partial_step_rounded_up(
     epochs: float, examples: int, batch_size: int, steps: int
 ) -> None:
     assert count_steps(epochs, examples, batch_size) == steps
@@ -66,18 +66,18 @@ def test_the_last_part_of_an_epoch_is_a_step(
     ("batch_size", "examples", "rate"),
     [(512, 60_000, 0.0085333333333333333), (30, 100, 0.3), (7, 7, 1.0), (1, 3, 1 / 3)],
 )
-def test_a_rate_is_the_batchs_share_of_the_examples(
+def test_poisson_sampling_rate_equals_batch_share(
     batch_size: int, examples: int, rate: float
 ) -> None:
     assert PoissonSampling.of(batch_size, examples).rate == rate
 
 
-def test_the_event_is_that_of_the_draw() -> None:
+def test_poisson_sampling_event_wraps_sums() -> None:
     event = PoissonSampling(0.3).event(dp_accounting.GaussianDpEvent(2.0))
     assert event == dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(2.0))
 
 
-def test_full_batches_get_no_amplification() -> None:
+def test_poisson_sampling_full_rate_not_amplified() -> None:
     """q = 1 must cost what the Gaussian mechanism alone costs."""
     step = (SumQuery("g", 2.0),)
     event = Ledger(PoissonSampling(1.0), [(step, 10)]).event()
@@ -96,14 +96,14 @@ def test_full_batches_get_no_amplification() -> None:
         ("shuffled", "add_or_remove_one"),
     ],
 )
-def test_stored_combinations_that_the_accountants_are_not_for_are_refused(scheme, relation) -> None:
+def test_poisson_sampling_unsupported_json_rejected(scheme, relation) -> None:
     stored = {"sampling": scheme, "neighbouring": relation, "sampling_rate": 0.1}
     with pytest.raises(OsoError, match="must be 'poisson' with 'add_or_remove_one'"):
         PoissonSampling.from_json(stored)
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_the_accountant_is_made_for_the_samplings_relation(accountant: str) -> None:
+def test_poisson_sampling_relation_chooses_accountant(accountant: str) -> None:
     """A scheme for another relation gets another accountant, which refuses these events."""
 
     @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def draws(request) -> BatchRNG:
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_batches_are_the_same_on_any_device(step: int) -> None:
+def test_batch_rng_batches_ignore_accelerator_flag(step: int) -> None:
     """They are drawn on the host, so that a run has the same ones wherever it trains."""
     host, there = (
         BatchRNG(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu")) for _ in "ab"
@@ -150,7 +150,7 @@ def test_batches_are_the_same_on_any_device(step: int) -> None:
         assert torch.equal(a, b)
 
 
-def test_batches_together_are_each_runs_own(draws: BatchRNG) -> None:
+def test_batch_rng_batches_equal_single_runs(draws: BatchRNG) -> None:
     indices, present = draws.batches(RUNS, 3)
     for run, run_id in enumerate(RUNS):
         assert torch.equal(indices[run][present[run]], batch_of(draws, run_id, 3))
@@ -159,7 +159,7 @@ def test_batches_together_are_each_runs_own(draws: BatchRNG) -> None:
     assert indices.shape[1] == padded_length(longest, indices.device)
 
 
-def test_noise_together_is_each_runs_own(draws: BatchRNG) -> None:
+def test_batch_rng_noise_equals_single_runs(draws: BatchRNG) -> None:
     together = normals_of(draws, RUNS, "noise", 5, 4, 3)
     assert together.shape == (3, 4, 3)
     assert torch.equal(together[1], normals_of(draws, ["b"], "noise", 5, 4, 3)[0])
@@ -175,7 +175,7 @@ def deviates(draws: BatchRNG, run_id: str, purpose: str, step: int, size: int) -
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_each_sum_of_each_run_gets_its_own_noise(draws, dtype, threads, monkeypatch) -> None:
+def test_batch_rng_add_noise_matches_streams(draws, dtype, threads, monkeypatch) -> None:
     """Of a step with three sums: each from its stream, at its deviation, rounded once."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     generator = torch.Generator().manual_seed(1)
@@ -199,7 +199,7 @@ def test_each_sum_of_each_run_gets_its_own_noise(draws, dtype, threads, monkeypa
             assert torch.equal(answer[run].flatten(), exact.to(dtype))
 
 
-def test_threads_that_draw_at_the_same_time_have_numbers_of_their_own(monkeypatch) -> None:
+def test_batch_rng_concurrent_threads_match_serial(monkeypatch) -> None:
     """Each has drawn before either adds what it drew."""
     both = threading.Barrier(2, timeout=20)
 
@@ -230,7 +230,7 @@ class Given:
 
 @pytest.mark.parametrize("examples", [1, 2, 3, 4])
 @pytest.mark.parametrize("eighths", range(1, 8))
-def test_all_bits_together_give_the_binomial_law(examples: int, eighths: int) -> None:
+def test_draw_binomial_all_bits_match_law(examples: int, eighths: int) -> None:
     """Rates of three binary digits, each possible bit once: every size as often as it must be."""
     patterns = product(range(2**examples), repeat=3)
     sizes = Counter(
@@ -244,7 +244,7 @@ def test_all_bits_together_give_the_binomial_law(examples: int, eighths: int) ->
 
 
 @pytest.mark.parametrize("rate", [0.1, 1 / 3, 0.999, 512 / 60_000, 1e-12, 2.0**-40])
-def test_every_digit_of_the_rate_counts(rate: float) -> None:
+def test_poisson_sampling_draw_uses_rate_digits(rate: float) -> None:
     """Of an example whose number is the rate, or another than that in one binary digit."""
     numerator, denominator = rate.as_integer_ratio()
     digits = denominator.bit_length() - 1
@@ -257,7 +257,7 @@ def test_every_digit_of_the_rate_counts(rate: float) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("examples", [3, 4, 5])
-def test_all_numbers_together_give_each_subset_alike(examples: int, size: int) -> None:
+def test_draw_subset_gives_subsets_equally_often(examples: int, size: int) -> None:
     """Of all sequences of four numbers (some too large, some twice) those that suffice."""
     bits = (examples - 1).bit_length()
     found: Counter[tuple[int, ...]] = Counter()
@@ -269,7 +269,7 @@ def test_all_numbers_together_give_each_subset_alike(examples: int, size: int) -
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_small_data_sets_have_the_product_law(source: RandomSource) -> None:
+def test_poisson_sampling_few_records_match_law(source: RandomSource) -> None:
     """Every set of examples with the probability that independent choices give it."""
     examples, rate, draws = 5, 0.37, 6000
     words = [source.words("run", "sampling", step) for step in range(draws)]
@@ -282,7 +282,7 @@ def test_small_data_sets_have_the_product_law(source: RandomSource) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_many_steps_of_several_runs_have_the_law(source: RandomSource) -> None:
+def test_poisson_sampling_many_steps_match_law(source: RandomSource) -> None:
     """The study's size: 3,000 steps at q = 512 / 60,000."""
     examples, rate, runs = 60_000, 512 / 60_000, ("a", "b")
     batches = [
@@ -314,7 +314,7 @@ def test_many_steps_of_several_runs_have_the_law(source: RandomSource) -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 63, 64, 65, 128, 1000])
-def test_so_many_bits_count_and_no_more(bits: int) -> None:
+def test_draw_binomial_surplus_bits_ignored(bits: int) -> None:
     """With every bit a 1 nobody is below 1/2 or 1/4; with every bit a 0, all are."""
     asked = []
 
@@ -330,7 +330,7 @@ def test_so_many_bits_count_and_no_more(bits: int) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("rate", [1e-12, 0.001, 0.3, 0.5, 0.7, 0.999, 1.0])
-def test_a_batch_is_a_set_of_examples(source: RandomSource, rate: float) -> None:
+def test_poisson_sampling_draw_gives_distinct_records(source: RandomSource, rate: float) -> None:
     for examples in (1, 2, 1000):
         batch = PoissonSampling(rate).draw(examples, source.words("run", "sampling", examples))
         assert batch.dtype == np.int64
@@ -341,7 +341,7 @@ def test_a_batch_is_a_set_of_examples(source: RandomSource, rate: float) -> None
 
 
 @pytest.mark.parametrize("limit", [2, 3, 1000, 2**16 + 1, 60_000])
-def test_whole_numbers_are_uniform(limit: int) -> None:
+def test_uniform_below_matches_uniform_law(limit: int) -> None:
     drawn = uniform_below(limit, 20_000, Seeded().words("run", "sampling", limit))
     assert drawn.shape == (20_000,)
     assert 0 <= drawn.min() <= drawn.max() < limit
@@ -350,7 +350,7 @@ def test_whole_numbers_are_uniform(limit: int) -> None:
     assert scipy.stats.chisquare(cells, 20_000 * shares).pvalue > 1e-5
 
 
-def test_a_batch_costs_as_much_as_it_is_long() -> None:
+def test_poisson_sampling_draw_asks_few_words() -> None:
     """Two bits for an example that does not take part, instead of a number."""
     asked = 0
     words = Seeded().words("run", "sampling", 1)
@@ -429,7 +429,7 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_a_repeated_example_is_refused(name) -> None:
+def test_check_no_repeats_repeated_example_rejected(name) -> None:
     with pytest.raises(OsoError, match="data_loader: an example appears twice in a") as raised:
         check_no_repeats(REPEATED[name], "data_loader")
     assert "\n" not in str(raised.value)
@@ -455,7 +455,7 @@ ONCE = {
 
 
 @pytest.mark.parametrize("name", ONCE)
-def test_examples_that_appear_once_pass(name) -> None:
+def test_check_no_repeats_distinct_examples_accepted(name) -> None:
     check_no_repeats(ONCE[name], "data")
 
 
@@ -468,13 +468,13 @@ def test_examples_that_appear_once_pass(name) -> None:
         DATA + Subset(first_ten(DATA), [50]),
     ],
 )
-def test_what_cannot_be_told_apart_is_refused(data) -> None:
+def test_check_no_repeats_unclear_indices_rejected(data) -> None:
     with pytest.raises(OsoError, match=r"data: cannot tell whether a Subset or .* twice") as raised:
         check_no_repeats(data, "data")
     assert "\n" not in str(raised.value)
 
 
-def test_a_million_indices_take_seconds() -> None:
+def test_check_no_repeats_million_finishes_quickly() -> None:
     begin = time.perf_counter()
     data = Subset(ConcatDataset([range(100_000)] * 10), range(1_000_000))
     with pytest.raises(OsoError):
@@ -482,7 +482,7 @@ def test_a_million_indices_take_seconds() -> None:
     assert time.perf_counter() - begin < 5
 
 
-def test_a_batch_is_as_long_in_company_as_alone(draws: BatchRNG) -> None:
+def test_batch_rng_lengths_equal_single_runs(draws: BatchRNG) -> None:
     """Also an empty one beside others: what pads it is nobody's."""
     draws.sampling = PoissonSampling(1e-3)  # of 1,000 examples: about a third are empty
     names = [f"run {i}" for i in range(40)]

@@ -38,13 +38,13 @@ CPU = torch.device("cpu")
         ),
     ],
 )
-def test_known_answers(counter, key, expected) -> None:
+def test_philox_reference_vectors_match(counter, key, expected) -> None:
     """The test vectors of the generator's authors (Random123)."""
     found = philox.philox(*([torch.tensor(word) for word in words] for words in (counter, key)))
     assert [int(word) for word in found] == expected
 
 
-def test_normals_are_gaussian() -> None:
+def test_philox_normals_match_gaussian_law() -> None:
     drawn = philox.normals(["a"], "noise", 1, 100_001, CPU)
     assert drawn.shape == (1, 100_001)
     assert drawn.dtype == torch.float64
@@ -54,7 +54,7 @@ def test_normals_are_gaussian() -> None:
     assert abs(np.corrcoef(drawn[0, :half] ** 2, drawn[0, half:-1] ** 2)[0, 1]) < 0.02
 
 
-def test_the_longest_and_the_shortest_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_philox_normals_extreme_words_match_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of words 0 and 2^53 - 1, and at right angles."""
     last, right = 2.0**53 - 1, 2.0**51
     words = torch.tensor([[0.0, last, 0.0]]).double(), torch.tensor([[0.0, 0.0, right]]).double()
@@ -64,7 +64,7 @@ def test_the_longest_and_the_shortest_are_finite(monkeypatch: pytest.MonkeyPatch
     assert found == pytest.approx([longest, 0, 0, 0, 0, longest], abs=1e-12)
 
 
-def test_they_are_made_of_fine_uniform_numbers() -> None:
+def test_philox_pairs_have_53_uniform_bits() -> None:
     drawn = torch.cat(philox.pairs(["a"], "noise", 1, 50_002, CPU), dim=1)[0] * 2.0**-53
     assert 0 <= float(drawn.min()) < float(drawn.max()) < 1
     assert scipy.stats.kstest(drawn.numpy(), "uniform").pvalue > 1e-4
@@ -72,7 +72,7 @@ def test_they_are_made_of_fine_uniform_numbers() -> None:
     assert (drawn * 2**53 % 2).unique().tolist() == [0, 1]
 
 
-def test_all_of_the_hash_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_philox_normals_use_four_hash_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 bits of key alone would let some of tens of millions of streams meet."""
 
     class Digest:
@@ -127,7 +127,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_cudas_kernel_gives_the_same_integers(kernels, name: str) -> None:
+def test_cuda_kernel_matches_tensor_operations(kernels, name: str) -> None:
     """Of 100,000 counters and keys, the smallest and the largest words among them."""
     torch.manual_seed(0)
     _, takes, _, operations = KERNELS[name]
@@ -142,7 +142,7 @@ def test_cudas_kernel_gives_the_same_integers(kernels, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_cudas_kernel_is_one_that_torch_can_read(name: str) -> None:
+def test_cuda_kernel_signature_parsed_by_torch(name: str) -> None:
     """One template, whose last function takes some numbers and gives some by reference."""
     kernel, takes, gives, _ = KERNELS[name]
     parsed = _CodeParser(kernel)
@@ -161,7 +161,7 @@ ZERO_KEY = bytes.fromhex(
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 4097])
-def test_chacha20_is_the_standards_on_any_device(count: int, monkeypatch) -> None:
+def test_chacha20_host_and_device_match_standard(count: int, monkeypatch) -> None:
     assert chacha20.device_words(bytes(32), 8, CPU).numpy().tobytes() == ZERO_KEY
     for key in (bytes(32), b"\xff" * 32, bytes(range(32)), os.urandom(32)):
         monkeypatch.setattr(os, "urandom", lambda size, key=key: key[:size])
@@ -200,7 +200,7 @@ def correlations(values: np.ndarray) -> np.ndarray:
     return np.array([np.mean(values[:-lag] * values[lag:]) for lag in LAGS])
 
 
-def test_a_million_numbers_of_noise_are_a_million_draws(draws: BatchRNG) -> None:
+def test_batch_rng_long_noise_uncorrelated(draws: BatchRNG) -> None:
     """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
     drawn = normals_of(draws, ["a"], "noise/x", 7, MANY)[0].numpy()
     assert drawn.shape == (MANY,)
@@ -212,7 +212,7 @@ def test_a_million_numbers_of_noise_are_a_million_draws(draws: BatchRNG) -> None
 
 
 @pytest.mark.parametrize("source", [Seeded, SystemEntropy])
-def test_a_million_words_at_once_are_a_million_draws(source) -> None:
+def test_random_source_million_words_differ(source) -> None:
     """A batch's size takes them at once, where a data set is that large."""
     words = source().words("a", "sampling", 7)(MANY)
     assert words.dtype == np.uint64
@@ -221,7 +221,7 @@ def test_a_million_words_at_once_are_a_million_draws(source) -> None:
     assert bits.mean() == pytest.approx(0.5, abs=3e-4)  # 5 deviations
 
 
-def test_a_million_examples_take_part_independently(draws: BatchRNG) -> None:
+def test_batch_rng_large_batch_uncorrelated(draws: BatchRNG) -> None:
     taken = np.zeros(MANY)
     taken[batch_of(draws, "a", 7).numpy()] = 1.0
     assert taken.mean() == pytest.approx(0.5, abs=0.0025)  # 5 deviations
@@ -230,7 +230,7 @@ def test_a_million_examples_take_part_independently(draws: BatchRNG) -> None:
         assert part.mean() == pytest.approx(0.5, abs=0.01)
 
 
-def test_no_place_of_a_short_vector_depends_on_another(draws: BatchRNG) -> None:
+def test_batch_rng_short_noise_uncorrelated(draws: BatchRNG) -> None:
     """Every pair of 24 numbers, over 2,000 runs: in their values, and in how large they are."""
     drawn = normals_of(draws, [f"run {i}" for i in range(2000)], "noise/x", 7, 24)
     for values in (drawn, drawn**2):
@@ -239,7 +239,7 @@ def test_no_place_of_a_short_vector_depends_on_another(draws: BatchRNG) -> None:
 
 
 @pytest.mark.parametrize("size", [2**11, NOISE_BLOCK, NOISE_BLOCK + 2001, 4 * NOISE_BLOCK])
-def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: BatchRNG) -> None:
+def test_batch_rng_noise_halves_uncorrelated(size: int, draws: BatchRNG) -> None:
     """Pairs of opposite numbers have the right law, each by itself: a sum of two shows the data."""
     drawn = normals_of(draws, ["a"], "noise/x", 7, size)[0].numpy()
     blocks = [drawn, *(drawn[start : start + NOISE_BLOCK] for start in range(0, size, NOISE_BLOCK))]
@@ -251,12 +251,12 @@ def test_no_half_of_a_vector_is_the_others_mirror_image(size: int, draws: BatchR
                 assert abs(np.corrcoef(*values)[0, 1]) < 6 / math.sqrt(len(one))
 
 
-def test_no_two_steps_have_a_number_in_common(draws: BatchRNG) -> None:
+def test_batch_rng_steps_share_no_noise(draws: BatchRNG) -> None:
     noise = [normals_of(draws, ["a", "b"], "noise/x", step, 3).flatten() for step in STEPS]
     assert len(torch.cat(noise).unique()) == 6 * len(STEPS)
 
 
-def test_no_two_steps_have_a_batch_in_common(draws: BatchRNG) -> None:
+def test_batch_rng_steps_share_no_batch(draws: BatchRNG) -> None:
     draws.records = 200
     batches = [tuple(batch_of(draws, run, step).tolist()) for run in "ab" for step in STEPS]
     assert len(set(batches)) == 2 * len(STEPS)
@@ -268,7 +268,7 @@ def test_no_two_steps_have_a_batch_in_common(draws: BatchRNG) -> None:
 
 
 @pytest.mark.parametrize("steps", [(50, 51), (1024, 1025)])
-def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
+def test_batch_rng_successive_steps_uncorrelated(steps, draws: BatchRNG) -> None:
     """Nor shifted copies: a step that moved on by one place would be."""
     first, second = (normals_of(draws, ["a"], "noise/x", step, 20_000)[0] for step in steps)
     for shift in (0, 1, 2, 4, -1, -2, -4):
@@ -278,7 +278,7 @@ def test_following_steps_are_not_alike(steps, draws: BatchRNG) -> None:
 
 
 @pytest.mark.parametrize("examples", [1000, 200_000])
-def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: BatchRNG) -> None:
+def test_batch_rng_full_rate_draws_all(examples: int, draws: BatchRNG) -> None:
     draws.records, draws.sampling = examples, PoissonSampling(1.0)
     indices, present = draws.batches(["a", "b"], 1)
     for run in range(2):
@@ -286,7 +286,7 @@ def test_nobody_is_left_out_of_however_long_a_batch(examples: int, draws: BatchR
 
 
 @pytest.mark.parametrize("microbatch_size", [1, 3])
-def test_every_piece_of_a_batch_is_summed_however_many_there_are(microbatch_size: int) -> None:
+def test_mechanism_small_microbatches_all_summed(microbatch_size: int) -> None:
     """A large batch that goes through the model a few examples at a time."""
     mechanism = Mechanism(["a", "b"], 400, 400, microbatch_size=microbatch_size)
     query = [ClippedGradient(1e-9, torch.ones(2))]
@@ -312,7 +312,7 @@ def trained() -> tuple[Mechanism, torch.Tensor]:
 class TestALongTraining:
     """As at its beginning, so at its end."""
 
-    def test_has_its_noise_throughout(self, trained) -> None:
+    def test_mechanism_noise_deviation_stays_constant(self, trained) -> None:
         noise = trained[1] / torch.tensor([0.5 * 2.0, 3.0 * 2.0])[:, None]
         edges = [0, 50, 100, 1024, 1124, 2048, 2999, LAST]
         for start, end in pairwise(edges):
@@ -322,7 +322,7 @@ class TestALongTraining:
         assert len(noise.flatten(0, 1).unique(dim=0)) == 2 * LAST
 
     @pytest.mark.parametrize("step", [1, 1025, 10**6])
-    def test_refuses_what_was_not_paid_for(self, step: int) -> None:
+    def test_mechanism_noise_below_budget_rejected(self, step: int) -> None:
         mechanism = Mechanism(["a"], 40, 10, noise_multiplier=2.0)
         with pytest.raises(OsoError, match="must be >= the step's, 2"):
             mechanism.release(slice(0, 1), step, [ClippedGradient(1.9, torch.ones(1))], Given)

@@ -12,20 +12,20 @@ from oso_dp.privacy.thread_pool import run_in_threads
 
 
 @pytest.mark.parametrize("threads", [1, 5])
-def test_each_job_is_done_once(threads: int) -> None:
+def test_run_in_threads_jobs_done_once(threads: int) -> None:
     done: Counter[int] = Counter()
     for _ in range(50):
         run_in_threads(lambda number: done.update([number]), [(n,) for n in range(40)], threads)
     assert done == Counter({number: 50 for number in range(40)})
 
 
-def test_threads_work_at_the_same_time() -> None:
+def test_run_in_threads_jobs_overlap() -> None:
     together = threading.Barrier(2, timeout=20)
     run_in_threads(lambda _: together.wait(), [(0,), (1,)], 2)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_no_more_threads_work_than_are_allowed(threads: int) -> None:
+def test_run_in_threads_uses_allowed_threads(threads: int) -> None:
     """Whoever is there takes part: each job lasts long enough for all to come."""
     seen = set()
 
@@ -37,7 +37,7 @@ def test_no_more_threads_work_than_are_allowed(threads: int) -> None:
     assert len(seen) == threads
 
 
-def test_all_is_done_when_it_returns() -> None:
+def test_run_in_threads_waits_for_helper() -> None:
     """Though the caller is free long before its helper."""
     begun = threading.Event()
     done = []
@@ -55,7 +55,7 @@ def test_all_is_done_when_it_returns() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_error_is_raised(threads: int) -> None:
+def test_run_in_threads_job_error_raised(threads: int) -> None:
     def work(number: int) -> None:
         if number == 3:
             raise RuntimeError("three")
@@ -65,7 +65,7 @@ def test_an_error_is_raised(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_an_error_of_a_helper_is_raised_too(threads: int) -> None:
+def test_run_in_threads_helper_error_raised(threads: int) -> None:
     """A block that it could not fill would be released without noise."""
     failed = threading.Event()
 
@@ -101,7 +101,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_run_in_threads_works_after_fork() -> None:
     """Its parent's are not there; what was handed to them would never be done.
 
     In a process of its own, since others here may hold libraries that forbid forks.

@@ -42,7 +42,7 @@ def steps_of(users: Users, chosen: list[int], local: LocalTraining) -> list[list
 
 
 @given(ids=ids)
-def test_each_row_belongs_to_one_user_numbered_by_the_first_row(ids) -> None:
+def test_users_rows_partitioned_by_id(ids) -> None:
     users = Users(np.array(ids))
     assert len(users) == len({*ids})
     rows = [users.rows_of(user).tolist() for user in range(len(users))]
@@ -57,7 +57,7 @@ def test_each_row_belongs_to_one_user_numbered_by_the_first_row(ids) -> None:
 
 @settings(max_examples=60)
 @given(ids=ids, local=options, data=st.data())
-def test_each_epoch_takes_each_row_of_a_user_once(ids, local, data) -> None:
+def test_users_local_steps_take_rows_once(ids, local, data) -> None:
     users = Users(np.array(ids), local.rows_per_user)
     chosen = data.draw(st.lists(st.integers(0, len(users) - 1), min_size=1, unique=True))
     steps = steps_of(users, chosen, local)
@@ -88,7 +88,7 @@ def test_each_epoch_takes_each_row_of_a_user_once(ids, local, data) -> None:
 
 @settings(max_examples=60)
 @given(ids=ids, local=options, data=st.data())
-def test_a_users_local_steps_do_not_depend_on_who_else_was_drawn(ids, local, data) -> None:
+def test_users_local_steps_equal_alone(ids, local, data) -> None:
     """Nor do the shapes of what goes through the model, which rounding depends on."""
     users = Users(np.array(ids), local.rows_per_user)
     chosen = data.draw(st.lists(st.integers(0, len(users) - 1), min_size=1, unique=True))
@@ -107,7 +107,7 @@ def test_a_users_local_steps_do_not_depend_on_who_else_was_drawn(ids, local, dat
 
 
 @given(ids=ids, size=st.integers(1, 9), data=st.data())
-def test_groups_have_each_user_once(ids, size, data) -> None:
+def test_users_groups_contain_users_once(ids, size, data) -> None:
     users = Users(np.array(ids))
     chosen = sorted(data.draw(st.sets(st.integers(0, len(users) - 1))))
     groups = [group.tolist() for group in users.groups(torch.tensor(chosen).long(), size)]
@@ -115,12 +115,12 @@ def test_groups_have_each_user_once(ids, size, data) -> None:
     assert all(len(group) <= size for group in groups)
 
 
-def test_no_user_has_no_steps() -> None:
+def test_users_empty_choice_gives_no_steps() -> None:
     users = Users(np.array([1, 1, 2]))
     assert [part for step in steps_of(users, [], LocalTraining(2, 1)) for part in step] == []
 
 
-def test_one_id_only_is_refused() -> None:
+def test_users_single_id_rejected() -> None:
     with pytest.raises(OsoError, match="one id only; must be the ids of at least two users"):
         Users(np.array([3, 3, 3]))
 
@@ -145,7 +145,7 @@ def test_one_id_only_is_refused() -> None:
         ),
     ],
 )
-def test_local_options_that_mean_nothing_are_refused(values, message) -> None:
+def test_local_training_invalid_option_rejected(values, message) -> None:
     with pytest.raises(OsoError, match=message):
         LocalTraining(**values)
 
@@ -154,7 +154,7 @@ def ledger(unit, count: int = 3) -> Ledger:
     return Ledger(PoissonSampling(0.1, unit), [((SumQuery("x", 2.0),), count)])
 
 
-def test_a_ledger_keeps_its_unit_and_older_ones_protect_examples() -> None:
+def test_ledger_json_keeps_unit() -> None:
     assert Ledger.from_json(ledger(USER).to_json()) == ledger(USER)
     assert "unit" not in ledger(EXAMPLE).to_json()
     with pytest.raises(OsoError, match="unit 'row'; must be one of example, user"):
@@ -162,7 +162,7 @@ def test_a_ledger_keeps_its_unit_and_older_ones_protect_examples() -> None:
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
-def test_two_units_are_never_added_up(accountant) -> None:
+def test_compute_epsilon_mixed_units_rejected(accountant) -> None:
     with pytest.raises(OsoError, match="protect example and user; must protect one unit"):
         compute_epsilon([ledger(USER), ledger(EXAMPLE)], 1e-5, accountant)
     # One user's epsilon is the same number as one example's, of equal batches of records.
@@ -170,7 +170,7 @@ def test_two_units_are_never_added_up(accountant) -> None:
     assert both[0] == both[1] > 0
 
 
-def test_a_ledger_of_examples_does_not_continue_a_training_of_users() -> None:
+def test_mechanism_resume_other_unit_rejected() -> None:
     mechanism = Mechanism(["a"], 20, 2, unit=USER)
     with pytest.raises(ValueError, match="must be those of 3 steps of these runs"):
         mechanism.resume([ledger(EXAMPLE)], 3)

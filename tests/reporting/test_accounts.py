@@ -31,7 +31,7 @@ def ledger(nu, steps=600):
     return Ledger(PoissonSampling(1.0), [((SumQuery("clipped_gradient", nu),), steps)])
 
 
-def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
+def test_statement_names_exceeded_grids(store):
     store.add(epsilon=3.0)
     honest = accounts_of(store)
     assert statement(honest).startswith("The only grid was recomputed")
@@ -47,7 +47,7 @@ def test_a_grid_that_keeps_its_budget_and_one_that_does_not(store):
     assert "None exceeds" not in text
 
 
-def test_a_grid_whose_size_nobody_says_is_not_said_to_keep_its_budget(store):
+def test_statement_unknown_grid_size_unclear(store):
     store.add(method="fixed_threshold", noise_multiplier=100.0)
     accounts = accounts_of(store)
     assert accounting_table(accounts).printed["verdict"].tolist() == ["unclear"]
@@ -57,7 +57,7 @@ def test_a_grid_whose_size_nobody_says_is_not_said_to_keep_its_budget(store):
     assert "within its budget" not in text
 
 
-def test_a_row_of_the_table_is_what_one_computes_by_hand(store):
+def test_accounting_table_matches_hand_computation(store):
     """Two of nine runs are stored, one with a second seed; the other seven count as the dearer."""
     claim = {"noise_multiplier": 200.0, "query_noise_multiplier": None}
     store.add(learning_rate=0.1, **claim, ledger=ledger(300.0).to_json())
@@ -71,7 +71,7 @@ def test_a_row_of_the_table_is_what_one_computes_by_hand(store):
     assert row["pld"] < row["rdp"]
 
 
-def test_three_accountants_for_the_dearest_grid_of_each_data_set(store):
+def test_accounting_table_three_accountants_per_dataset(store):
     store.add(dataset="glyphs", noise_multiplier=500.0)
     store.add(noise_multiplier=400.0)
     store.add(method="adam_wosm", noise_multiplier=300.0)
@@ -82,13 +82,13 @@ def test_three_accountants_for_the_dearest_grid_of_each_data_set(store):
     assert [name.split(".")[0] for name in data["grid"]] == data["dataset"].tolist()
 
 
-def test_nothing_private_is_said_to_be_so(store):
+def test_statement_no_private_runs_reported(store):
     store.add(method="no_dp")
     assert "No run here is private" in statement(accounts_of(store))
     assert accounting_table(accounts_of(store)).printed.empty
 
 
-def test_many_grids_are_counted_not_listed(store):
+def test_statement_many_grids_abbreviated(store):
     for k in range(2, 10):
         store.add(k=k, noise_multiplier=5.0)
     text = statement(accounts_of(store))
@@ -97,7 +97,7 @@ def test_many_grids_are_counted_not_listed(store):
 
 
 @pytest.mark.parametrize("spoilt", ["{}", ledger(300.0, steps=599).to_json()])
-def test_no_report_of_a_broken_ledger(tmp_path, store, spoilt):
+def test_build_report_broken_ledger_raises(tmp_path, store, spoilt):
     store.add(learning_rate=0.1)
     run_id = store.add(ledger=spoilt)
     with pytest.raises(OsoError, match=f"run {run_id}: .*ledger") as error:
@@ -106,7 +106,7 @@ def test_no_report_of_a_broken_ledger(tmp_path, store, spoilt):
     assert not (tmp_path / "report").exists()
 
 
-def test_no_report_of_a_grid_above_its_budget(tmp_path, store):
+def test_build_report_exceeded_budget_raises(tmp_path, store):
     store.add(learning_rate=0.1)
     store.add(epsilon=3.0, noise_multiplier=5.0)  # much less than such a grid needs
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3: its ledgers cost epsilon"):
@@ -114,7 +114,7 @@ def test_no_report_of_a_grid_above_its_budget(tmp_path, store):
     assert not (tmp_path / "report").exists()
 
 
-def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
+def test_build_report_uses_all_plans(tmp_path, store, monkeypatch):
     """The store's own and the study's: each says how large its grids are."""
     store.add()
     results, paths = store.write(tmp_path / "results"), []
@@ -141,7 +141,7 @@ def test_a_report_knows_every_plan_that_is_named(tmp_path, store, monkeypatch):
     assert read_result_set(results, paths).budget["k"].tolist() == [2, 3]
 
 
-def test_the_page_says_what_the_ledgers_cost(paper_report):
+def test_build_report_page_states_accounts(paper_report):
     page = (paper_report / "index.html").read_text(encoding="utf-8")
     assert "All 4 grids were recomputed from the stored ledgers, by RDP. None exceeds" in page
     table = pd.read_csv(paper_report / "tables" / "accounting.csv")
@@ -149,7 +149,7 @@ def test_the_page_says_what_the_ledgers_cost(paper_report):
     assert table["runs"].tolist() == [9, 81, 45, 9]
 
 
-def test_a_plan_says_how_large_a_grid_is(tmp_path, store):
+def test_account_grids_size_from_plan(tmp_path, store):
     """With one quantile instead of five, FixedQuantile's grid has k runs, not 5 k."""
     config = {
         "name": "test",
@@ -173,7 +173,7 @@ def test_a_plan_says_how_large_a_grid_is(tmp_path, store):
     assert [grid.runs for grid in account_grids(runs, *read_study_plans([]))] == [10]
 
 
-def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
+def test_read_study_plans_invalid_plan_raises(tmp_path):
     path = Path(tmp_path) / "budget.json"
     path.write_text("[]")
     assert read_study_plans([path]) == []
@@ -193,7 +193,7 @@ def test_a_bare_list_is_no_plan_and_a_broken_plan_is_refused(tmp_path):
         (8.25, "8.2500 of 8 by RDP, ABOVE its budget"),
     ],
 )
-def test_a_total_is_said_with_what_was_charged_and_spent(spent, said):
+def test_statement_total_states_spent_epsilon(spent, said):
     """Not with the runs that are stored, nor with what was asked for."""
     known = {"dataset": "patients", "method": "all", "k": 0, "epsilon": 8.0, "delta": 1e-5}
     total = GridAccount(**known, runs=12, stored=4, seeds=2, spent=spent, ledgers=(), total=True)
@@ -207,7 +207,7 @@ def test_a_total_is_said_with_what_was_charged_and_spent(spent, said):
     assert row["ε spent, RDP"] == said.split()[0]
 
 
-def test_the_command_names_every_plan(tmp_path, monkeypatch):
+def test_report_command_passes_all_plans(tmp_path, monkeypatch):
     """As the workflow does: the store's and the study's."""
     seen = []
     monkeypatch.setattr(build, "build_report", lambda *given: seen.append(given) or "done")

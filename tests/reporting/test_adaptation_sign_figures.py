@@ -25,7 +25,7 @@ def lines(axes, value):
     return [line for line in axes.lines if to_hex(line.get_color()) == colour]
 
 
-def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
+def test_draw_adaptation_signs_line_per_seed(store, study) -> None:
     for seed in (0, 1):
         store.add(seed=seed, method_options=RATES, values=(0.9, 0.9, 0.9))
         store.add(seed=seed, method_options=RATES, learning_rate=0.1, values=(0.8, 0.8, 0.8))
@@ -42,7 +42,7 @@ def test_a_line_is_a_seed_of_the_best_point(store, study) -> None:
     assert below.get_ylim() == (-0.04, 1.04)
 
 
-def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
+def test_select_runs_largest_cell_per_dataset(store, study) -> None:
     for dataset in ("fashion_mnist", "mnist"):
         for k, epsilon, steps in ((5, 9.0, 600), (9, 3.0, 600), (9, 9.0, 600), (9, 12.0, 60)):
             more = {"steps": steps, "method_options": RATES}
@@ -58,7 +58,7 @@ def test_of_each_data_set_the_largest_cell_is_drawn(store, study) -> None:
     )
 
 
-def test_without_a_run_of_online_there_is_no_such_figure(store, study, paper_store) -> None:
+def test_figures_without_online_omitted(store, study, paper_store) -> None:
     store.add(method="fixed_threshold", method_options=RATES)
     assert plan_of(adaptation_signs, study(store)) is None
     assert plan_of(adaptation_signs, study(paper_store)) is None  # its rates are not stored
@@ -72,7 +72,7 @@ def probed(dataset, run_id, gradient, **more) -> pd.DataFrame:
     )
 
 
-def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
+def test_figures_from_results_folder_drawn(store, tmp_path) -> None:
     store.add(dataset="glyphs")
     results = store.write(tmp_path / "results")
     probed("glyphs", "b", [-0.5] * 50).to_csv(results / "adaptation_signs.csv", index=False)
@@ -81,7 +81,7 @@ def test_the_signs_of_a_results_folder_are_drawn(store, tmp_path) -> None:
     assert len(to_png(plan.draw())) > 5000
 
 
-def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
+def test_draw_adaptation_signs_band_per_dataset(store, study) -> None:
     for dataset, steps in (("mnist", 600), ("glyphs", 200)):
         more = {"steps": steps, "method_options": RATES, "every": 50, "values": (0.9,) * 3}
         store.add(dataset=dataset, **more)
@@ -93,7 +93,7 @@ def test_each_data_sets_coin_is_as_long_as_its_own_runs(store, study) -> None:
         assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(reach)
 
 
-def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
+def test_draw_adaptation_signs_fractions_match_rows(store, study) -> None:
     store.add(method_options=RATES, values=(0.9,) * 6)
     rows = select_runs(study(store))
     below = draw_adaptation_signs(rows).axes[1]
@@ -108,7 +108,7 @@ def test_the_share_of_each_value_is_drawn_as_it_was_told(store, study) -> None:
         assert not np.allclose(told, 0.5)
 
 
-def test_each_line_of_shares_is_its_own_and_stands_in_its_own_row() -> None:
+def test_draw_signs_fractions_match_rows() -> None:
     """Drawn one, without noise dashed, to be expected dotted; rho above C."""
     rows = probed("mnist", "a", [0.5, 0.5, -0.5] * 20)
     rows["direction"] = -rows["gradient"]
@@ -128,7 +128,7 @@ def test_each_line_of_shares_is_its_own_and_stands_in_its_own_row() -> None:
             assert values == pytest.approx([share] * len(values), abs=0.05)
 
 
-def test_the_signs_one_by_one_are_the_last_ones() -> None:
+def test_draw_signs_shows_last_signs() -> None:
     rows = probed("mnist", "a", [0.5] * 60 + [-0.5] * 25 + [0.5] * 15)
     panel = draw_signs(rows).axes[2]
     fields = [mesh.get_array().ravel().tolist() for mesh in panel.collections]
@@ -138,7 +138,7 @@ def test_the_signs_one_by_one_are_the_last_ones() -> None:
         assert (edges[0], edges[-1]) == (rows["step"].max() - 39.5, rows["step"].max() + 0.5)
 
 
-def test_a_coins_share_is_drawn_as_wide_as_chance_makes_it(store, study) -> None:
+def test_draw_adaptation_signs_chance_band_width(store, study) -> None:
     """Wider where fewer signs lie between two evaluations."""
     store.add(method_options=RATES, values=(0.9,) * 4, every=30)
     rows = select_runs(study(store))

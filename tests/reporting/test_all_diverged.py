@@ -33,24 +33,24 @@ def lost(diverged):
     return cells[cells["method"].isin(["online", "fixed_quantile"]) & (cells["epsilon"] == 9)]
 
 
-def test_judged_cells_all_diverged_are_diverged(lost) -> None:
+def test_judge_cells_all_diverged_status_diverged(lost) -> None:
     assert [*lost["status"]] == ["diverged"] * 2
     assert [*lost["verdict"]] == [verdicts.DIVERGED] * 2
 
 
-def test_headline_all_diverged_cells_count_run(diverged, lost) -> None:
+def test_agreement_text_all_diverged_counted(diverged, lost) -> None:
     (line,) = summary_text.agreement_text(diverged)
     assert "values that the paper prints, 2 were run: 2 diverged" in line
     (part,) = summary_text.coverage_text([lost])
     assert part.startswith("2 of 2 grids are incomplete")
 
 
-def test_verdict_all_diverged_cells_count_run(diverged) -> None:
+def test_verdict_text_all_diverged_counted(diverged) -> None:
     said = summary_text.verdict_text(diverged, judge_claims(diverged))
     assert "2 were run: on MNIST 2 diverged;" in said
 
 
-def test_tables_all_diverged_cells_are_run(diverged, lost) -> None:
+def test_paper_table_all_diverged_shown(diverged, lost) -> None:
     table = paper_table(diverged, find_table("mnist", 9))
     assert "No cell of this table was run." not in table.notes
     assert any("bfloat16: Online at ε = 9" in note for note in table.notes)
@@ -59,33 +59,33 @@ def test_tables_all_diverged_cells_are_run(diverged, lost) -> None:
     assert table.printed["Online"].iloc[-1, -1].startswith("diverged (")  # with its seeds
 
 
-def test_figures_all_diverged_cells_count_run(diverged) -> None:
+def test_figures_table_all_diverged_counted(diverged) -> None:
     data = figures_table(diverged, []).data.set_index("what")
     row = data.loc[[what for what in data.index if "MNIST, k = 9: " in what and "F" not in what]]
     assert [*row["status"]] == ["run, without a value"]
     assert [*row["cells_run"], *row["runs"]] == [2, 3]
 
 
-def test_matrix_all_diverged_cells_are_no_gap(diverged) -> None:
+def test_make_blocks_all_diverged_not_idle(diverged) -> None:
     (mnist, *_) = make_blocks(verdict_matrix(diverged))
     looks = [cell.css_class for cell in dict(mnist.lines)["Online"]]
     assert looks[-1] != "idle"
     assert {*looks[:-1]} == {"idle"}
 
 
-def test_evidence_all_diverged_cells_ran(diverged) -> None:
+def test_claim_data_all_diverged_included(diverged) -> None:
     evidence = ClaimData(judge_cells(diverged, "mnist", 9))
     for method, ran in {"online": 1, "fixed_quantile": 1, "adam_wosm": 0}.items():
         assert len(evidence.require_rows("mnist", method, frozenset({(9, 9.0)}))) == ran
 
 
-def test_sections_all_diverged_cells_have_their_length(diverged) -> None:
+def test_make_sections_all_diverged_length_known(diverged) -> None:
     """Which epochs were run is known of runs that diverged, too."""
     tables = {"table_08": paper_table(diverged, find_table("mnist", 9))}
     (section,) = make_sections(diverged, tables, [])
     assert section.is_complete == has_paper_length("mnist", 600)
 
 
-def test_summary_all_diverged_cells_are_shown(diverged, store, tmp_path) -> None:
+def test_summary_table_all_diverged_shown(diverged, store, tmp_path) -> None:
     table = summary_table(store.write(tmp_path / "store"))
     assert [*table.columns[2].cells] == ["diverged"] * 2

@@ -34,11 +34,11 @@ def names(page, heading):
     return patterns
 
 
-def test_every_claim_is_there_and_no_other(page):
+def test_artifact_page_lists_all_claims(page):
     assert [row[0] for row in rows(page, "Claims")] == [claim.name for claim in CLAIMS]
 
 
-def test_what_is_expected_is_what_the_paper_s_numbers_give(page, store, study):
+def test_artifact_page_expected_verdicts_match_paper(page, store, study):
     store.add(dataset="glyphs", k=3)
     data = judge_claims(study(store))
     for name, _, _, expected in rows(page, "Claims"):
@@ -54,7 +54,7 @@ def test_what_is_expected_is_what_the_paper_s_numbers_give(page, store, study):
 @pytest.mark.parametrize(
     ("heading", "files"), [("Tables", "tables/*.csv"), ("Figures", "figures/*.png")]
 )
-def test_every_table_and_figure_of_a_report_is_there(page, request, report, heading, files):
+def test_artifact_page_lists_report_files(page, request, report, heading, files):
     known = names(page, heading)
     made = {path.stem for path in request.getfixturevalue(report).glob(files)}
     assert made
@@ -62,7 +62,7 @@ def test_every_table_and_figure_of_a_report_is_there(page, request, report, head
         assert any(pattern.fullmatch(name) for pattern in known), name
 
 
-def test_no_row_names_another_table_that_is_gone(page, paper_report, glyphs_report):
+def test_artifact_page_tables_exist(page, paper_report, glyphs_report):
     """But for those that need other runs than these two reports have."""
     elsewhere = {"other_methods", "untuned_runs", "budget_strategies", "linear_scaling"}
     elsewhere |= {"pate_students", "pate_epsilons", "pate_published", "pate_claims"}
@@ -72,7 +72,7 @@ def test_no_row_names_another_table_that_is_gone(page, paper_report, glyphs_repo
             assert any(pattern.fullmatch(name) for name in made), pattern.pattern
 
 
-def test_every_command_exists(page, repo):
+def test_artifact_page_commands_exist(page, repo):
     targets = re.findall(r"^([a-z-]+):", (repo / "Makefile").read_text(), re.MULTILINE)
     for target in re.findall(r"(?:`|^    )make ([a-z-]+)", page, re.M):
         assert target in targets, target
@@ -80,7 +80,7 @@ def test_every_command_exists(page, repo):
         assert (repo / name).exists(), name
 
 
-def test_runs_and_hours_are_those_of_the_configurations(page, repo):
+def test_artifact_page_workload_matches_estimate(page, repo):
     stated = rows(page, "The full way")
     assert len(stated) >= 6
     for command, private, plain, hours in stated:

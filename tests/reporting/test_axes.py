@@ -16,7 +16,7 @@ from oso_dp.reporting.figures.noise import metric_over_noise_figure
 
 @pytest.mark.parametrize("low", [0.004, 0.15, 0.7, 1.0, 30.0, 2500.0])
 @pytest.mark.parametrize("factor", [4.5, 14.0, 60.0, 900.0, 3e4])
-def test_each_tick_of_a_logarithmic_axis_names_its_own_value(low: float, factor: float) -> None:
+def test_log_axis_tick_labels_match_positions(low: float, factor: float) -> None:
     """Read as a number it stands where the axis has it, so that no two are named alike."""
     axes = Figure().subplots()
     axes.set_xscale("log")
@@ -33,7 +33,7 @@ def test_each_tick_of_a_logarithmic_axis_names_its_own_value(low: float, factor:
 
 
 @pytest.mark.parametrize("value", [0.02, 0.9])
-def test_a_flat_line_has_a_scale_to_be_read_on(value: float) -> None:
+def test_log_axis_flat_line_widens_limits(value: float) -> None:
     axes = Figure().subplots()
     axes.plot([1, 2], [value, value])
     axes.set_ylim(0.99 * value, 1.01 * value)
@@ -44,9 +44,7 @@ def test_a_flat_line_has_a_scale_to_be_read_on(value: float) -> None:
 
 
 @pytest.mark.parametrize("search_accounting", ["random_stopping", "single"])
-def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
-    search_accounting: str, store, study
-) -> None:
+def test_metric_over_noise_figure_composition_only(search_accounting: str, store, study) -> None:
     """By another rule a grid has less noise and another best: a line would join both."""
     for place, nu in enumerate((2.0, 4.0, 8.0)):
         known = {"dataset": "glyphs", "epsilon": 3.0 + place, "k": 3}
@@ -60,9 +58,7 @@ def test_over_the_noise_searches_are_drawn_that_pay_for_all_their_runs(
     assert drawn == {(2.0, 80.0), (4.0, 80.0), (8.0, 80.0)}
 
 
-def test_data_whose_runs_share_one_budget_have_no_figure_over_the_noise(
-    store, study, monkeypatch
-) -> None:
+def test_noise_figures_shared_budget_omitted(store, study, monkeypatch) -> None:
     """All of their runs have one noise; what the rows say of them counts before a plan."""
     for dataset, rate in itertools.product(("glyphs", "mnist"), (0.1, 1.0)):
         store.add(dataset=dataset, k=2, learning_rate=rate, values=(0.8,))
@@ -79,7 +75,7 @@ QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 @pytest.mark.parametrize("ran", [1, 2, 3, 4])
-def test_half_of_a_grid_is_enough_for_a_map(ran: int, store, study) -> None:
+def test_grid_figure_half_grid_drawn(ran: int, store, study) -> None:
     """Of FixedThreshold's four points at k = 2."""
     for rate, threshold in [*itertools.product((0.1, 1.0), (0.5, 5.0))][:ran]:
         point = {"learning_rate": rate, "threshold": threshold}
@@ -91,7 +87,7 @@ def test_half_of_a_grid_is_enough_for_a_map(ran: int, store, study) -> None:
         assert (~cells).sum() == ran
 
 
-def test_a_panel_shows_all_that_ran_however_little_of_its_grid(store, study) -> None:
+def test_grid_figure_incomplete_panel_drawn(store, study) -> None:
     """FixedQuantile at epsilon = 9 has a panel for the others' sake: its one point did run."""
     ran = {"fixed_threshold": ("threshold", (0.5, 5.0)), "fixed_quantile": ("quantile", QUANTILES)}
     for (method, (upward, values)), epsilon in itertools.product(ran.items(), (3.0, 9.0)):

@@ -25,7 +25,7 @@ from oso_dp.reporting.tables.search_cost import noise_table
 
 
 @pytest.mark.parametrize("at", [(2, 0), (1, 2)])
-def test_a_cell_that_diverged_is_grey_in_its_own_place(at, store, study) -> None:
+def test_draw_grid_diverged_cell_grey(at, store, study) -> None:
     """Its learning rate to the right, C upward."""
     rates, thresholds = (0.1, 1.0, 10.0), (0.01, 1.0, 100.0)
     for i, rate in enumerate(rates):
@@ -40,7 +40,7 @@ def test_a_cell_that_diverged_is_grey_in_its_own_place(at, store, study) -> None
     assert grey.get_xy() == at
 
 
-def test_of_equal_points_the_ring_is_the_tables(store, study) -> None:
+def test_draw_grid_tied_ring_matches_table(store, study) -> None:
     """The first in the order of the learning rates, then of C."""
     for rate, threshold, value in ((0.1, 1.0, 0.5), (0.1, 0.01, 0.2), (1.0, 0.01, 0.5)):
         point = {"learning_rate": rate, "threshold": threshold, "values": (value,)}
@@ -54,7 +54,7 @@ def test_of_equal_points_the_ring_is_the_tables(store, study) -> None:
     assert [ring.get_xdata()[0] - 0.5, ring.get_ydata()[0] - 0.5] == place
 
 
-def test_each_way_stands_in_its_own_line_where_another_lacks_the_budget(store, study) -> None:
+def test_strategies_chart_missing_budget_keeps_rows(store, study) -> None:
     for epsilon in (3.0, 9.0):
         searched(store, SEARCH, epsilon=epsilon)
         if epsilon == 9:
@@ -81,7 +81,7 @@ def test_each_way_stands_in_its_own_line_where_another_lacks_the_budget(store, s
 
 
 @pytest.mark.parametrize("epsilons", [(0.5, 1.5, 2.25), (0.125, 10.0)])
-def test_axes_name_the_budgets_as_they_are(epsilons, store, study) -> None:
+def test_epsilon_axis_fractional_budgets_exact(epsilons, store, study) -> None:
     for epsilon in epsilons:
         for search_accounting in ("composition", "random_stopping"):
             for rate in (0.1, 1.0):
@@ -102,7 +102,7 @@ def test_axes_name_the_budgets_as_they_are(epsilons, store, study) -> None:
         assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == named
 
 
-def test_over_the_noise_each_methods_line_has_its_own_values() -> None:
+def test_metric_over_noise_chart_separates_methods() -> None:
     rows = [
         {"method": method, "noise_multiplier": nu, "mean": 90.0 + shift + nu, "std": 0.1,
          "source": source}
@@ -128,7 +128,7 @@ def test_over_the_noise_each_methods_line_has_its_own_values() -> None:
     assert handles["ours"].get_markerfacecolor() != "white"
 
 
-def test_a_dots_filling_is_what_the_legend_calls_it() -> None:
+def test_dot_chart_legend_matches_fill() -> None:
     sources = ["ours", "paper", "a third", "a fourth"]
     rows = [
         {"method": "online", "mean": 90.0 + place, "std": np.nan, "source": source}
@@ -148,7 +148,7 @@ def test_a_dots_filling_is_what_the_legend_calls_it() -> None:
         assert (filling == own and said == "#555555") or filling == said, source
 
 
-def test_steered_values_are_drawn_apart() -> None:
+def test_draw_adaptation_signs_legend_matches_values() -> None:
     """C goes up while rho goes down: each in the colour and under the name that is its own."""
     rows = [
         {"dataset": "mnist", "run_id": "a", "value": value, "step": step, "moves": 50.0,
@@ -165,7 +165,7 @@ def test_steered_values_are_drawn_apart() -> None:
         assert line.get_ydata()[-1] == pytest.approx(end)
 
 
-def test_a_value_that_diverged_is_a_verdict_and_is_counted(store, study) -> None:
+def test_judge_cells_diverged_value_counted(store, study) -> None:
     """Where the paper prints one; nothing else was run."""
     store.add(values=(), diverged_at=2)
     one = study(store)
@@ -176,7 +176,7 @@ def test_a_value_that_diverged_is_a_verdict_and_is_counted(store, study) -> None
     assert not verdict_text(one, judge_claims(one)).startswith("Neither confirmed nor refuted")
 
 
-def test_the_numbers_beside_a_figure_keep_six_digits(tmp_path) -> None:
+def test_write_figures_csv_six_digits(tmp_path) -> None:
     plan = SimpleNamespace(
         name="x", dataset="", k=None, kind="", caption="", measured=True,
         data=pd.DataFrame({"value": [0.123456789, 98765.4321]}),
@@ -188,7 +188,7 @@ def test_the_numbers_beside_a_figure_keep_six_digits(tmp_path) -> None:
     assert written["figures/x.csv"] == "value\n0.123457\n98765.4\n"
 
 
-def test_a_heat_maps_ticks_have_two_digits(store, study) -> None:
+def test_draw_grid_ticks_two_digits(store, study) -> None:
     for rate in (0.0147, 1.47):
         point = {"learning_rate": rate, "threshold": 0.68, "values": (0.5,)}
         store.add(k=2, method="fixed_threshold", **point)

@@ -20,7 +20,7 @@ def seen(paper_report, tmp_path):
     return look
 
 
-def test_tables_sort_by_number_and_filter(seen):
+def test_page_tables_sort_and_filter(seen):
     found = seen("""
         const table = document.querySelector('#noise_multipliers table.sort');
         const heads = [...table.tHead.rows[0].cells].map(c => c.textContent.trim());
@@ -53,7 +53,7 @@ def test_tables_sort_by_number_and_filter(seen):
     assert "C5" not in found["left"]
 
 
-def test_a_link_opens_what_is_folded_away(seen):
+def test_page_link_unfolds_target(seen):
     found = seen("""
         const cell = document.querySelector('table.matrix td.open a');
         const target = document.getElementById(cell.hash.slice(1));
@@ -70,7 +70,7 @@ def test_a_link_opens_what_is_folded_away(seen):
 
 
 @pytest.mark.parametrize("width", [1280, 420])
-def test_the_first_screen_has_the_verdict_and_nothing_is_wider_than_the_screen(seen, width):
+def test_page_first_screen_shows_verdict(seen, width):
     found = seen(
         """
         seen.verdict = document.querySelector('.verdict').getBoundingClientRect().bottom;
@@ -87,7 +87,7 @@ def test_the_first_screen_has_the_verdict_and_nothing_is_wider_than_the_screen(s
     assert found["first"] == found["contents"] == "sticky"
 
 
-def test_every_figure_is_drawn(seen):
+def test_page_figures_not_blank(seen):
     found = seen("""
         for (const fold of document.querySelectorAll('details')) fold.open = true;
         const images = [...document.images];
@@ -100,7 +100,7 @@ def test_every_figure_is_drawn(seen):
     assert found["blank"] == []
 
 
-def test_no_table_scrolls_at_1280_pixels(seen):
+def test_page_tables_fit_1280_pixels(seen):
     found = seen("""
         for (const fold of document.querySelectorAll('details')) fold.open = true;
         const boxes = [...document.querySelectorAll('.scroll')];

@@ -14,7 +14,7 @@ EPSILONS = (3.0, 5.0, 9.0)
 
 
 @pytest.mark.parametrize("budgets", [1, 2, 3])
-def test_nodps_curve_stands_in_each_panel_and_no_others_do(budgets: int) -> None:
+def test_curves_chart_no_dp_per_panel(budgets: int) -> None:
     rows = [
         {"run_id": f"{method} {epsilon}", "method": method, "epsilon": epsilon, "seed": 0}
         | {"status": "finished", "step": step, "value": value * step / 100}
@@ -37,7 +37,7 @@ def test_nodps_curve_stands_in_each_panel_and_no_others_do(budgets: int) -> None
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])
-def test_methods_that_have_no_panel_are_named(more: int, store, study) -> None:
+def test_untuned_runs_undrawn_methods_named(more: int, store, study) -> None:
     """Eight fit beside each other."""
     names = [f"method {place:02d}" for place in range(8 + more)]
     for method in names:

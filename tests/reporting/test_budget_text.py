@@ -39,7 +39,7 @@ def made(store, study):
 
 
 @pytest.mark.parametrize("kind", ["budget_strategies", "untuned_runs", "grid", "training"])
-def test_a_panel_says_its_budget(kind: str, made) -> None:
+def test_figures_panel_names_fractional_budget(kind: str, made) -> None:
     plan = next(plan for plan in every_figure(made) if plan.kind == kind and plan.k in (None, 4))
     said = "\n".join(
         text for axes in plan.draw().axes for text in (axes.get_title(), axes.get_ylabel())
@@ -48,7 +48,7 @@ def test_a_panel_says_its_budget(kind: str, made) -> None:
         assert f"ε = {epsilon}" in said
 
 
-def test_sentences_say_their_budgets(made) -> None:
+def test_report_text_fractional_budgets_exact(made) -> None:
     caption = next(
         plan.caption for plan in every_figure(made) if plan.kind == "metric" and plan.measured
     )
@@ -61,19 +61,19 @@ def test_sentences_say_their_budgets(made) -> None:
         assert f"| MNIST, ε = {epsilon} |" in budgets(made).split("largest loss, in margins")[1]
 
 
-def test_a_part_note_has_each_budget(made) -> None:
+def test_incomplete_note_lists_all_budgets(made) -> None:
     assert "ε = 0.5, 2.25" in incomplete_note(judge_cells(made, "mnist", 4))
 
 
 @pytest.mark.parametrize(("one", "other"), [(2.25, 2.4), (0.5, 0.25), (3.0, 3.25)])
-def test_cells_of_two_budgets_have_two_names(one: float, other: float) -> None:
+def test_anchor_differs_by_budget(one: float, other: float) -> None:
     known = {"dataset": "mnist", "k": 9, "method": "online"}
     names = [anchor({**known, "epsilon": epsilon}) for epsilon in (one, other)]
     assert names == [f"mnist-k9-eps{epsilon:g}-online" for epsilon in (one, other)]
 
 
 @pytest.mark.parametrize("seeds", [1, 5, 7, 12])
-def test_every_run_behind_a_value_is_named(seeds: int, store, study) -> None:
+def test_tooltip_names_all_runs(seeds: int, store, study) -> None:
     for seed in range(seeds):
         store.add(seed=seed, values=(0.9,))
     cell = {"dataset": "mnist", "k": 9, "epsilon": 9.0, "method": "online"}

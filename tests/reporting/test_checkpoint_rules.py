@@ -5,7 +5,7 @@ import pytest
 from oso_dp.reporting.tables.study import rules_sentence, rules_table
 
 
-def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):
+def test_rules_table_gain_over_other_rules(store, study):
     store.add(values=(0.95, 0.90), halves=((0.95, 0.93), (0.90, 0.90)))
     store.add(
         dataset="fashion_mnist",
@@ -26,7 +26,7 @@ def test_what_the_paper_s_rule_adds_is_counted_for_it(store, study):
     )
 
 
-def test_contests_that_another_method_would_win_are_counted(store, study):
+def test_rules_sentence_counts_changed_winners(store, study):
     for epsilon, online in ((9.0, 0.80), (7.0, 0.95)):
         one = {"epsilon": epsilon, "k": 1}
         store.add(values=(0.95,), halves=((online, online),), **one)
@@ -37,13 +37,13 @@ def test_contests_that_another_method_would_win_are_counted(store, study):
     )
 
 
-def test_grids_without_a_value_by_every_rule_are_left_out(store, study):
+def test_rules_table_grids_without_value_omitted(store, study):
     store.add(values=(), diverged_at=3)
     assert rules_table(study(store)).data.empty
     assert rules_sentence(study(store)) == "No grid has a value by every checkpoint rule."
 
 
-def test_the_winner_of_an_error_is_the_lowest(store, study):
+def test_rules_sentence_mse_lowest_wins(store, study):
     """Of three methods, of which the worst stays the worst while the best is another."""
     for method, best, other in (
         ("online", 0.010, 0.014),
@@ -57,7 +57,7 @@ def test_the_winner_of_an_error_is_the_lowest(store, study):
     )
 
 
-def test_a_part_of_a_grid_contests_nothing(store, study):
+def test_rules_sentence_incomplete_grid_excluded(store, study):
     """Here one point of two: its second one might be the best by either rule."""
     for k in (1, 2):
         store.add(k=k, values=(0.95,), halves=((0.8, 0.8),))
@@ -86,7 +86,7 @@ def contest(store, one, other, **more):
     [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}, {"epochs": 2}],
     ids=lambda other: "-".join(map(str, *other.items())),
 )
-def test_runs_that_are_not_alike_contest_nothing(other, store, study):
+def test_rules_sentence_differing_runs_excluded(other, store, study):
     contest(store, {}, {}, epsilon=3.0)
     contest(store, {}, other, epsilon=7.0)
     contest(store, other, {}, epsilon=9.0)
@@ -95,7 +95,7 @@ def test_runs_that_are_not_alike_contest_nothing(other, store, study):
 
 @pytest.mark.parametrize(("epochs", "contests"), [(1, 0), (9, 0), (10, 1), (11, 1)])
 @pytest.mark.parametrize("dataset", ["mnist", "glyphs"])
-def test_shorter_runs_than_the_papers_contest_nothing(epochs, contests, dataset, store, study):
+def test_rules_sentence_shorter_runs_excluded(epochs, contests, dataset, store, study):
     """On the paper's data sets; others have no length of their own."""
     contest(store, {}, {}, dataset=dataset, epochs=epochs)
     told = rules_sentence(study(store))

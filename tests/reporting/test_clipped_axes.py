@@ -15,7 +15,7 @@ RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
 
 @pytest.mark.parametrize("steps", [(600, 1200, 2400), (2400, 600, 1200)])
-def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study) -> None:
+def test_step_axis_covers_longest_run(steps, store, study) -> None:
     """Panels share the axis of the steps: once the first one's length was all that was shown."""
     datasets = ("mnist", "fashion_mnist", "glyphs")
     for dataset, length, epsilon in zip(datasets, steps, (3.0, 5.0, 9.0), strict=True):
@@ -36,7 +36,7 @@ def test_longer_runs_of_a_later_panel_are_shown_to_their_end(steps, store, study
 
 
 @pytest.mark.parametrize("spread", [np.nan, 0.5, 3.0, 8.0])
-def test_bars_of_the_other_half_are_shown_to_their_end(spread: float) -> None:
+def test_strategies_chart_cross_bars_within_axes(spread: float) -> None:
     rows = [{**WAY, "mean": 50.0}]
     rows += [{**WAY, **GUESS, "mean": 51.0, "cross_mean": 49.0, "cross_std": spread}]
     (axes,) = (

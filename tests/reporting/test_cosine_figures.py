@@ -25,7 +25,7 @@ def cosines(**more):
     return pd.DataFrame([row | more for row in rows])
 
 
-def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
+def test_figure_01_one_per_noise_multiplier():
     calm = cosines(noise_multiplier=0.01).assign(batch_mean=0.9)
     study = SimpleNamespace(cosine=pd.concat([calm, cosines()]))
     own, other = figures(study)
@@ -52,7 +52,7 @@ def test_figure_1_is_drawn_for_each_noise_from_its_own_rows():
         (cosines().assign(dataset=["a", "b"] * 3).to_csv(index=False), "more than one run"),
     ],
 )
-def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):
+def test_read_cosine_invalid_file_raises(tmp_path, content, message):
     path = tmp_path / "cosine.csv"
     path.write_text(content)
     with pytest.raises(OsoError, match=message) as error:
@@ -61,7 +61,7 @@ def test_a_file_of_cosines_that_is_none_is_named(tmp_path, content, message):
     assert "\n" not in str(error.value)
 
 
-def test_figure_1s_bands_are_the_deviations_of_their_own_truth():
+def test_cosine_chart_bands_equal_std():
     rows = cosines(data_std=0.02)
     for panel, truth in zip(cosine_chart(rows, "").draw().axes, ("batch", "data"), strict=True):
         curve = rows[rows["step"] == 100]
@@ -73,7 +73,7 @@ def test_figure_1s_bands_are_the_deviations_of_their_own_truth():
 
 
 @pytest.mark.parametrize("at", [0.01, 0.03, 0.1, 2.0, 100.0])
-def test_the_runs_own_threshold_stands_on_the_line(at: float) -> None:
+def test_cosine_chart_run_threshold_interpolated(at: float) -> None:
     """Which is straight between two thresholds where their axis is logarithmic."""
     rows = cosines()
     rows = rows[rows["step"] == 100].assign(run_threshold=at)

@@ -8,7 +8,7 @@ from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 
 @pytest.mark.parametrize("seen", [1, 2, 4])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_cross_stands_at_a_runs_last_evaluation(seen, turned, make_store, study) -> None:
+def test_curves_chart_cross_at_last_evaluation(seen, turned, make_store, study) -> None:
     """At its own value, not at the mean over seeds; of each run that diverged one."""
     store = make_store()
     store.add(seed=0, values=(0.9,) * 12)
@@ -30,7 +30,7 @@ def test_a_cross_stands_at_a_runs_last_evaluation(seen, turned, make_store, stud
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 @pytest.mark.parametrize("falls", [False, True])
-def test_no_panel_cuts_what_another_one_shows(metric, falls, make_store, study) -> None:
+def test_curves_chart_panels_cover_all_curves(metric, falls, make_store, study) -> None:
     """All panels have one scale; once it was set by the first alone, and cut the others' curves."""
     store = make_store()
     for place, epsilon in enumerate((3.0, 5.0, 7.0, 9.0)):

@@ -18,7 +18,7 @@ def lines(table):
     return shown.set_index(["", " "]).T.to_dict()
 
 
-def test_our_networks_and_data_have_the_sizes_of_the_paper_s(store, study):
+def test_data_table_sizes_match_paper(store, study):
     store.add(batch_size=512)
     table = data_table(study(store))
     cells = lines(table)
@@ -32,7 +32,7 @@ def test_our_networks_and_data_have_the_sizes_of_the_paper_s(store, study):
         assert set(cells[quantity, "verdict"].values()) == {"same"}
 
 
-def test_what_the_runs_really_used_is_shown(store, study):
+def test_data_table_shows_used_batch_size(store, study):
     store.add(batch_size=256)
     cells = lines(data_table(study(store)))
     assert cells["Batch Size", "ours"]["MNIST"] == "256"
@@ -41,7 +41,7 @@ def test_what_the_runs_really_used_is_shown(store, study):
 
 
 @pytest.mark.parametrize("sizes", [(256, 256, 512), (256, 64, 256), (32, 256, 256)])
-def test_of_several_batch_sizes_the_most_frequent_is_shown(sizes, store, study):
+def test_data_table_most_frequent_batch_size(sizes, store, study):
     """Of a data set that nobody knows its number of examples, too."""
     for seed, size in enumerate(sizes):
         store.add(seed=seed, batch_size=size)
@@ -55,7 +55,7 @@ def test_of_several_batch_sizes_the_most_frequent_is_shown(sizes, store, study):
     ("models", "sizes"),
     [(["softmax_regression"], "7850"), (["tanh_cnn", "softmax_regression"], "7850, 26010")],
 )
-def test_of_users_both_sizes_are_in_users_and_networks_those_that_ran(models, sizes, store, study):
+def test_data_table_counts_users_and_networks(models, sizes, store, study):
     for model in models:
         store.add(
             dataset="mnist_writers", model=model, unit="user", local="FedSGD", examples=539,
@@ -71,13 +71,13 @@ def test_of_users_both_sizes_are_in_users_and_networks_those_that_ran(models, si
     assert lines(table)["Model Size", "verdict"]["MNIST by writer"] == "–"
 
 
-def test_another_network_than_the_paper_s_is_counted(store, study):
+def test_data_table_other_network_size_differs(store, study):
     store.add(model="tanh_cnn")
     cells = lines(data_table(study(store)))
     assert cells["Model Size", "verdict"]["MNIST"] == "differs by −525,312"
 
 
-def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
+def test_data_table_ag_news_subset_column(store, study, tmp_path):
     store.add(dataset="ag_news_partial")
     (tmp_path / "vocabulary_coverage.json").write_text(
         json.dumps({"ag_news_partial": {"known_words": {"train": 0.901, "test": 0.8998}}})
@@ -93,7 +93,7 @@ def test_a_part_of_ag_news_has_a_column_of_its_own(store, study, tmp_path):
     assert cells["Words with a vector, test", "ours"]["AG News"] == "–"
 
 
-def test_without_a_file_there_are_no_facts(tmp_path):
+def test_read_vocabulary_coverage_missing_file_empty(tmp_path):
     assert read_vocabulary_coverage(tmp_path) == {}
 
 
@@ -106,7 +106,7 @@ def test_without_a_file_there_are_no_facts(tmp_path):
         ('{"ag_news": {"known_words": {"train": 90.1}}}', "ag_news, known_words train: 90.1"),
     ],
 )
-def test_other_facts_are_refused_in_one_line(tmp_path, content, culprit):
+def test_read_vocabulary_coverage_invalid_file_raises(tmp_path, content, culprit):
     (tmp_path / "vocabulary_coverage.json").write_text(content)
     with pytest.raises(OsoError) as error:
         read_vocabulary_coverage(tmp_path)

@@ -26,13 +26,13 @@ def package(tmp_path, monkeypatch) -> str:
         del sys.modules[name]
 
 
-def test_modules_come_by_their_order_and_those_without_last(package, tmp_path) -> None:
+def test_find_modules_sorted_by_order(package, tmp_path) -> None:
     found = find_modules(package, [str(tmp_path / package)], "figures")
     names = [module.__name__.split(".")[1] for module in found]
     assert names == ["c_early", "a_late", "b_unplaced"]
 
 
-def test_two_of_one_name_are_refused() -> None:
+def test_check_distinct_duplicate_name_raises() -> None:
     check_distinct("table", ["runs", "claims"])
     with pytest.raises(OsoError, match=r"^report: two tables have the name 'runs'; rename one"):
         check_distinct("table", ["runs", "claims", "runs"])

@@ -36,7 +36,7 @@ def lines_in(axes, colour):
 @pytest.mark.parametrize(
     ("epsilons", "axis"), [((9.0,), 0), ((3.0, 9.0), 1)], ids=["dots", "lines"]
 )
-def test_error_bars_need_two_seeds(make_store, study, epsilons, axis):
+def test_metric_chart_one_seed_without_bars(make_store, study, epsilons, axis):
     """And are deviations, not errors of the mean."""
 
     def bars(seeds):
@@ -55,7 +55,7 @@ def test_error_bars_need_two_seeds(make_store, study, epsilons, axis):
         assert segment[:, axis] == pytest.approx([90.5 - half, 90.5 + half])
 
 
-def test_mse_has_a_logarithmic_axis(store, study):
+def test_metric_chart_mse_axis_logarithmic(store, study):
     store.add(dataset="fashion_mnist", metric="mse", values=(0.1, 0.01))
     s = study(store)
     assert (
@@ -69,7 +69,7 @@ def test_mse_has_a_logarithmic_axis(store, study):
     )
 
 
-def test_nothing_to_draw_gives_no_figure(store, study):
+def test_chart_draw_empty_returns_none(store, study):
     store.add(method="no_dp")
     s = study(store)
     assert adapted_chart(steps_of(s), "threshold", "", s.methods).draw() is None  # all null
@@ -79,7 +79,7 @@ def test_nothing_to_draw_gives_no_figure(store, study):
     assert metric_chart(empty, "", s.methods).draw() is None
 
 
-def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
+def test_colours_independent_of_other_methods():
     few, many = chart.colours(["online"]), chart.colours(["zeta", "alpha", "online"])
     assert all(many[m] == few[m] for m in few)
     assert len(set(many.values())) == len(many)
@@ -87,7 +87,7 @@ def test_each_method_keeps_its_colour_and_marker_whatever_else_is_there():
     assert len(set(marks.values())) == len(marks)
 
 
-def test_figures_of_the_demo(glyphs_report):
+def test_build_report_demo_figures_written(glyphs_report):
     names = {
         "metric_over_epsilon_glyphs_k3",
         "learning_curves_glyphs",
@@ -112,13 +112,13 @@ def test_figures_of_the_demo(glyphs_report):
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_figures_of_the_paper_are_numbered_like_its_own(paper_report):
+def test_build_report_paper_figures_numbered(paper_report):
     numbered = {p.stem for p in (paper_report / "figures").glob("figure_*.png")}
     # k = 7 has values of ours or none; the other six also where only the paper has values.
     assert numbered == {f"figure_{n:02d}" for n in (2, 6, 7, 8, 9, 10, 11)}
 
 
-def test_noise_is_drawn_of_the_papers_grids(store, study):
+def test_noise_figure_paper_grids_only(store, study):
     """Other methods and k would leave no room for the bars that the paper is about."""
     store.add(values=(0.9,))
     store.add(method="auto_s", values=(0.9,))
@@ -129,7 +129,7 @@ def test_noise_is_drawn_of_the_papers_grids(store, study):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Online"]
 
 
-def test_a_grid_that_ran_in_part_is_named_below_its_figure(store, study):
+def test_incomplete_note_in_figure_captions(store, study):
     store.add(dataset="glyphs", k=1)
     store.add(dataset="glyphs", k=1, method="auto_s")
     store.add(dataset="glyphs", k=2, method="online")
@@ -156,7 +156,7 @@ def bars_in(axes, axis=1):
 
 
 @pytest.mark.parametrize(("epsilons", "axis"), [((9.0,), 0), ((7.0, 9.0), 1)])
-def test_bars_of_the_papers_values_are_its_own_deviations(store, study, epsilons, axis):
+def test_metric_chart_paper_bars_equal_std(store, study, epsilons, axis):
     """And ours are ours: 93.62 ± 0.91 and 92.94 ± 0.5 are Table 8's."""
     for epsilon, seed in itertools.product(epsilons, range(3)):
         store.add(epsilon=epsilon, seed=seed, values=(0.90 + 0.02 * seed,))
@@ -170,7 +170,7 @@ def test_bars_of_the_papers_values_are_its_own_deviations(store, study, epsilons
     assert ours == [pytest.approx((92, 2))] * len(epsilons)
 
 
-def test_dots_stand_at_their_methods_names():
+def test_dot_chart_dots_match_method_labels():
     methods = ["online", "fixed_threshold", "fixed_quantile", "adam_wosm", "auto_s"]
     values = pd.DataFrame({"method": methods, "mean": range(5), "std": 0.1, "source": "ours"})
     (axes,) = dot_chart(values, "accuracy", "", methods).draw().axes
@@ -186,7 +186,7 @@ def test_dots_stand_at_their_methods_names():
 
 
 @pytest.mark.parametrize("make_chart", [curves_chart, adapted_chart], ids=["metric", "threshold"])
-def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(make_chart):
+def test_training_curves_panel_mean_and_span(make_chart):
     """Of three seeds, of which one is far from the others."""
     rows = [
         {"run_id": f"{epsilon} {seed}", "method": "online", "epsilon": epsilon, "seed": seed}
@@ -208,7 +208,7 @@ def test_a_panel_has_the_mean_and_the_span_of_its_own_budget(make_chart):
             assert np.isclose(heights, scale * edge).any()
 
 
-def test_constants_are_those_of_the_panels_own_budget():
+def test_adapted_chart_constants_per_budget():
     rows = [
         {"run_id": f"{method} {epsilon}", "method": method, "epsilon": epsilon, "seed": 0}
         | {"status": "finished", "step": step, "threshold": constant if constant else step / 100}

@@ -42,7 +42,7 @@ def grid_store(store):
     return store
 
 
-def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
+def test_grid_figure_points_placed_by_hyperparameters(grid_store, study):
     plan = grid_figure(study(grid_store), "mnist", 3)
     figure = plan.draw()
     panel = figure.axes[0]
@@ -67,9 +67,7 @@ def test_a_heat_map_has_each_point_at_its_place(grid_store, study):
     [(1.0, 1.0, [1.5, 1.5]), (0.1, 99.0, [0.5, 2.5]), (10.1, 0.0099, [2.5, 0.5]),
      (11.0, 1.0, None), (0.05, 1.0, None), (1.0, 0.005, None), (1.0, 200.0, None)],
 )  # fmt: skip
-def test_the_papers_point_stands_in_its_own_cell_or_in_none(
-    rate, threshold, place, grid_store, study
-) -> None:
+def test_draw_grid_paper_square_within_rounding(rate, threshold, place, grid_store, study) -> None:
     points = study(grid_store).points
     theirs = {"method": "fixed_threshold", "epsilon": 9.0, "quantile": np.nan}
     best = pd.DataFrame([{**theirs, "learning_rate": rate, "threshold": threshold}])
@@ -79,7 +77,7 @@ def test_the_papers_point_stands_in_its_own_cell_or_in_none(
     assert drawn == ([] if place is None else [pytest.approx(place, abs=0.02)])
 
 
-def test_panels_share_their_scales_even_if_one_lacks_a_row(store, study):
+def test_grid_figure_missing_row_keeps_axes(store, study):
     """At epsilon = 3, C = 0.01 and one learning rate were not run: the others stay in place."""
     rates = (0.1, 1.0, 10.0)
     for epsilon in (3.0, 9.0):
@@ -104,7 +102,7 @@ def test_panels_share_their_scales_even_if_one_lacks_a_row(store, study):
     assert [t.get_text() for t in first.get_yticklabels()] == ["0.01", "1", "100"]
 
 
-def test_the_least_error_is_the_brightest(store, study):
+def test_grid_figure_lowest_mse_brightest(store, study):
     for i, value in enumerate((0.1, 0.01, 0.5)):
         point = {"learning_rate": 10.0**i, "threshold": 1.0, "method": "fixed_threshold"}
         store.add(dataset="fashion_mnist", metric="mse", k=2, **point, values=(value,))
@@ -116,11 +114,11 @@ def test_the_least_error_is_the_brightest(store, study):
     assert shades.argmax() == 1
 
 
-def test_a_few_points_of_a_grid_are_no_map(paper_store, study):
+def test_grid_figure_few_points_not_drawn(paper_store, study):
     assert grid_figure(study(paper_store), "mnist", 9).draw() is None
 
 
-def test_each_grid_stands_at_its_own_noise(store, study):
+def test_metric_against_noise_uses_grid_noise(store, study):
     for epsilon, nu, value in ((3.0, 4.0, 0.8), (9.0, 2.0, 0.9)):
         store.add(epsilon=epsilon, noise_multiplier=nu, values=(value,))
     store.add(
@@ -141,7 +139,7 @@ def test_each_grid_stands_at_its_own_noise(store, study):
     assert drawn == {1.0, 2.0, 4.0}
 
 
-def test_nothing_of_ours_is_no_figure_of_noise(store, study):
+def test_metric_over_noise_chart_nonprivate_omitted(store, study):
     store.add(method="no_dp")
     s = study(store)
     assert (
@@ -150,7 +148,7 @@ def test_nothing_of_ours_is_no_figure_of_noise(store, study):
     )
 
 
-def test_both_prices_have_a_panel_and_share_their_scale(store, study):
+def test_outcome_chart_panels_share_scale(store, study):
     for search_accounting, best in (("composition", 0.8), ("random_stopping", 0.9)):
         for point, epsilon in itertools.product(range(3), (3.0, 9.0)):
             store.add(
@@ -171,7 +169,7 @@ def test_both_prices_have_a_panel_and_share_their_scale(store, study):
     assert outcome_chart(only, "accuracy", "", s.methods).draw() is None
 
 
-def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study):
+def test_other_methods_figure_contains_new_method(paper_store, study):
     paper_store.add(method="magic", values=(0.99,))
     s = study(paper_store)
     paper, beyond = (
@@ -183,11 +181,11 @@ def test_methods_beyond_the_paper_have_a_figure_of_their_own(paper_store, study)
     assert said[1] == ["Online", "FixedThreshold", "magic", "NoDP, ours"]
 
 
-def test_without_others_there_is_no_figure_beyond(paper_store, study):
+def test_other_methods_figure_without_others_omitted(paper_store, study):
     assert other_methods_figure(study(paper_store), "mnist", 9).draw() is None
 
 
-def test_the_list_of_figures_says_what_was_run(paper_store, study):
+def test_figures_table_reports_run_status(paper_store, study):
     s = study(paper_store)
     drawn = [f"figure_{n:02d}" for n in (2, 6, 8)]
     shown = figures_table(s, drawn).printed.astype({"figure": int}).set_index("figure")
@@ -199,7 +197,7 @@ def test_the_list_of_figures_says_what_was_run(paper_store, study):
     assert shown.loc[2, ["status", "file"]].tolist() == ["drawn", "figures/figure_02.png"]
 
 
-def test_part_of_ag_news_is_never_the_papers(store, study):
+def test_metric_against_noise_subset_excludes_paper(store, study):
     store.add(dataset="ag_news_partial", values=(0.8,))
     s = study(store)
     cells = metric_against_noise(s, "ag_news_partial")
@@ -209,7 +207,7 @@ def test_part_of_ag_news_is_never_the_papers(store, study):
     assert "metric_over_epsilon_ag_news_partial_k9" in names
 
 
-def test_a_small_file_keeps_every_methods_colour():
+def test_to_png_keeps_method_colours():
     """Thin lines beside a heat map: the palette must not give them another method's colour."""
     with chart.theme():
         figure = Figure(figsize=(6.4, 3.8), layout="constrained")
@@ -228,7 +226,7 @@ def test_a_small_file_keeps_every_methods_colour():
 
 @pytest.mark.parametrize("method", ["fixed_threshold", "fixed_threshold_per_layer"])
 @pytest.mark.parametrize("dataset", ["mnist", "ag_news_partial"])
-def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset, method):
+def test_grid_figure_complete_without_plan_drawn(store, study, dataset, method):
     """Also of a method that the paper does not have."""
     for rate in (0.1, 1.0, 10.0):
         for threshold in (0.1, 1.0, 10.0):
@@ -239,7 +237,7 @@ def test_a_whole_grid_is_known_as_such_without_a_plan(store, study, dataset, met
     assert judge_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]
 
 
-def test_bars_over_the_noise_are_deviations():
+def test_metric_over_noise_chart_draws_std():
     """Ours filled, the paper's hollow, as the legend says."""
     cells = pd.DataFrame(
         {
@@ -263,7 +261,7 @@ def test_bars_over_the_noise_are_deviations():
     }
 
 
-def test_the_papers_best_stands_in_the_panel_of_its_own_budget():
+def test_draw_grid_paper_square_per_budget():
     """One square for each, at its rho and C."""
     axes = {"learning_rate": (0.1, 1.0, 10.0), "threshold": (0.01, 1.0, 100.0)}
     known = {"method": "fixed_threshold", "quantile": np.nan}
@@ -289,7 +287,7 @@ def test_the_papers_best_stands_in_the_panel_of_its_own_budget():
 
 
 @pytest.mark.parametrize("momentum", [0.99])
-def test_a_point_of_another_momentum_is_not_drawn(momentum, grid_store, study):
+def test_grid_figure_other_momentum_excluded(momentum, grid_store, study):
     """It stands at the place of one that is, and is better."""
 
     def drawn():

@@ -17,37 +17,37 @@ from oso_dp import labels
         ((math.nan,), ""),
     ],
 )
-def test_runs_of_another_length_are_said_to_be_so(epochs, said: str) -> None:
+def test_format_epochs_note_other_length_named(epochs, said: str) -> None:
     """Longer ones, too: they are no fairer a comparison."""
     assert labels.format_epochs_note(epochs) == said
 
 
 @pytest.mark.parametrize("delta", [1e-5, 2e-5, 1e-6, 3.3e-7, 1e-10])
-def test_a_delta_is_the_number_that_it_is(delta: float) -> None:
+def test_format_delta_round_trips(delta: float) -> None:
     text = labels.format_delta(delta)
     assert float(text) == delta
     assert "e-0" not in text
 
 
 @pytest.mark.parametrize("value", [0.004, -0.004, 0.006, -0.006, 12.345, -1.0])
-def test_a_difference_has_its_sign_and_two_decimals(value: float) -> None:
+def test_format_signed_keeps_sign_and_value(value: float) -> None:
     text = labels.format_signed(value)
     assert float(text.replace("−", "-")) == pytest.approx(value, abs=0.005)
     assert text[0] in ("+" if value > 0 else "−") or text == "0.00"
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.25, 3.125, 12.75, 100.0, 0.68264])
-def test_a_budget_is_the_number_that_it_is(epsilon: float) -> None:
+def test_format_budget_round_trips(epsilon: float) -> None:
     assert float(labels.format_budget(epsilon)) == epsilon
 
 
 @pytest.mark.parametrize("epsilon", [None, math.nan])
-def test_no_budget_is_said_to_be_none(epsilon: float | None) -> None:
+def test_format_budget_missing_prints_none(epsilon: float | None) -> None:
     assert labels.format_budget(epsilon) == "none"
 
 
 @pytest.mark.parametrize("around", [60.0, 120.0, 7_200.0, 36_000.0])
-def test_of_two_durations_that_are_printed_in_one_unit_the_longer_has_the_larger_number(
+def test_format_duration_monotone_within_unit(
     around: float,
 ) -> None:
     """And each is what it is printed as, but for the rounding."""

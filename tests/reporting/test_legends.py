@@ -43,7 +43,7 @@ def at(axes, x=None, y=None):
 
 
 @pytest.mark.parametrize("epsilons", [(3.0, 5.0, 7.0, 9.0), (9.0,)])
-def test_ours_and_the_papers_are_what_the_legend_calls_them(epsilons, made) -> None:
+def test_metric_chart_legend_matches_sources(epsilons, made) -> None:
     cells = judge_cells(made, "mnist", 9)
     cells = cells[cells["epsilon"].isin(epsilons)]
     figure = metric_chart(cells, "", made.methods).draw()
@@ -58,7 +58,7 @@ def test_ours_and_the_papers_are_what_the_legend_calls_them(epsilons, made) -> N
             assert look(entries[name]) in [look(line) for line in found]
 
 
-def test_methods_have_the_look_that_the_legend_says(made, drawn) -> None:
+def test_figures_legend_matches_method_style(made, drawn) -> None:
     """In each figure whose legend names methods: colour and, where it has one, marker."""
     titles = {labels.method_label(method): method for method in made.methods}
     seen = set()
@@ -75,7 +75,7 @@ def test_methods_have_the_look_that_the_legend_says(made, drawn) -> None:
     assert {kind for kind, _ in seen} >= {"metric", "other_methods", "training", "noise"}
 
 
-def test_a_value_of_the_other_half_is_what_the_legend_calls_it(made) -> None:
+def test_strategies_chart_legend_matches_markers(made) -> None:
     rows = budget_strategies(made)
     rows = rows[rows["dataset"] == "glyphs"]
     figure = strategies_chart(rows, "", made.methods).draw()
@@ -91,7 +91,7 @@ def test_a_value_of_the_other_half_is_what_the_legend_calls_it(made) -> None:
                 assert hollow(line) == hollow(entries[name])
 
 
-def test_lines_beside_guesses_are_what_the_legend_calls_them(made) -> None:
+def test_untuned_chart_legend_matches_reference_lines(made) -> None:
     rows = with_alternatives(made)
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2)]
     figure = untuned_chart(rows, "", made.methods).draw()
@@ -109,7 +109,7 @@ def test_lines_beside_guesses_are_what_the_legend_calls_them(made) -> None:
         assert flat == {}
 
 
-def test_guesses_are_hollow_and_joined_as_the_legend_says(made) -> None:
+def test_untuned_chart_legend_matches_variants(made) -> None:
     rows = with_alternatives(made)
     rows = rows[(rows["dataset"] == "glyphs") & (rows["k"] == 2) & (rows["method"] == "online")]
     figure = untuned_chart(rows, "", made.methods).draw()
@@ -136,7 +136,7 @@ def holed():
     return pd.DataFrame([one for one in every if one["epsilon"] > 3 or one["threshold"] < 100])
 
 
-def test_rings_squares_and_grey_fields_are_what_the_legend_calls_them(holed) -> None:
+def test_draw_grid_legend_matches_marks(holed) -> None:
     best = holed[(holed["epsilon"] == 9) & (holed["learning_rate"] == 0.1)].iloc[:1]
     figure = draw_grid(holed, best, "accuracy", "")
     entries = named(figure)
@@ -156,7 +156,7 @@ def test_rings_squares_and_grey_fields_are_what_the_legend_calls_them(holed) -> 
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
-def test_curves_are_broken_as_the_legend_says(metric: str) -> None:
+def test_training_curves_legend_matches_line_styles(metric: str) -> None:
     """Of what is private and what is not, and of what a method adapts and what it does not."""
     rows = pd.DataFrame(
         [
@@ -190,7 +190,7 @@ def test_curves_are_broken_as_the_legend_says(metric: str) -> None:
         assert len({entry.get_linestyle() for entry in entries.values()}) == 2
 
 
-def test_steps_and_thresholds_of_figure_1_are_what_the_legend_calls_them(made) -> None:
+def test_cosine_chart_legend_matches_marks(made) -> None:
     figure = cosine_chart(made.cosine, "").draw()
     entries = named(figure)
     for axes, truth in zip(figure.axes, ("batch", "data"), strict=True):
@@ -208,7 +208,7 @@ def test_steps_and_thresholds_of_figure_1_are_what_the_legend_calls_them(made) -
                 assert hollow(line) == hollow(entries[name])
 
 
-def test_shares_of_signs_are_what_the_legend_calls_them(made) -> None:
+def test_draw_signs_legend_matches_fractions(made) -> None:
     rows = made.signs.assign(
         gradient=1.0, true_gradient=-1.0, gradient_z=0.0, direction=1.0, true_direction=-1.0,
         direction_z=0.0,

@@ -28,7 +28,7 @@ def link(markers: int, form=files.to_link) -> str:
 
 
 @pytest.mark.parametrize("markers", [1, 2, 40])
-def test_svg_link_keeps_text_and_rounds_coordinates(markers: int) -> None:
+def test_to_svg_link_rounds_coordinates_only(markers: int) -> None:
     source = link(markers, files.to_svg_link)
     assert source.startswith(SVG)
     assert '"' not in source
@@ -40,7 +40,7 @@ def test_svg_link_keeps_text_and_rounds_coordinates(markers: int) -> None:
     assert not re.search(r"\.\d{3}", places)
 
 
-def test_link_of_large_figure_is_picture() -> None:
+def test_to_link_large_figure_uses_webp() -> None:
     source = link(2000)
     assert source.startswith(WEBP)
     with Image.open(io.BytesIO(base64.b64decode(source[len(WEBP) :]))) as picture:
@@ -49,6 +49,6 @@ def test_link_of_large_figure_is_picture() -> None:
 
 
 @pytest.mark.parametrize("markers", [1, 40, 400])
-def test_link_is_the_smaller_of_both(markers: int) -> None:
+def test_to_link_picks_smaller_format(markers: int) -> None:
     lengths = [len(link(markers, form)) for form in (files.to_svg_link, files.to_webp_link)]
     assert len(link(markers)) == min(lengths)

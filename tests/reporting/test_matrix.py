@@ -17,7 +17,7 @@ def some(store, study):
     return verdict_matrix(study(store))
 
 
-def test_every_verdict_has_a_sign():
+def test_glyphs_cover_all_verdicts():
     constants = [value for name, value in vars(verdicts).items() if name.isupper()]
     words = {value for value in constants if isinstance(value, str)}
     assert words - {
@@ -27,7 +27,7 @@ def test_every_verdict_has_a_sign():
     } == set(GLYPHS)
 
 
-def test_a_cell_says_its_verdict_its_seeds_and_the_interval(some):
+def test_make_blocks_cell_shows_verdict_seeds(some):
     (mnist, _, _) = make_blocks(some)
     cells = dict(mnist.lines)
     assert [cell.glyph for cell in cells["Online"]] == ["·"] * 11 + ["=3"]
@@ -40,14 +40,14 @@ def test_a_cell_says_its_verdict_its_seeds_and_the_interval(some):
     assert [k for k, _ in mnist.ks] == [5, 7, 9]
 
 
-def test_budgets_are_the_data_sets_own(some):
+def test_make_blocks_budgets_per_dataset(some):
     digits, fashion, _ = make_blocks(some)
     assert [text for text, _ in digits.epsilons] == ["3", "5", "7", "9"] * 3
     assert [text for text, _ in fashion.epsilons] == ["1", "2", "3", "4"] * 3
     assert [start for _, start in fashion.epsilons] == [True, False, False, False] * 3
 
 
-def test_the_legend_explains_what_is_there_and_nothing_else(some):
+def test_legend_explains_present_glyphs_only(some):
     text = legend(some)
     assert "= consistent with the printed value" in text
     assert "? undecided" in text
@@ -56,7 +56,7 @@ def test_the_legend_explains_what_is_there_and_nothing_else(some):
     assert "momentum" not in legend(some[some["method"] == "online"])
 
 
-def test_signs_tell_verdicts_apart_and_colours_whether_ours_agrees():
+def test_glyphs_distinct_with_agreement_colours():
     """Of a value and of a point alike: what agrees with the paper is green, and nothing else."""
     agrees = {verdicts.CONSISTENT, verdicts.SAME, verdicts.AS_GOOD}
     open_ = {

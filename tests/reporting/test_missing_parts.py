@@ -46,7 +46,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
 
 
-def test_a_new_file_is_a_new_table_or_figure_of_the_report(added, store, tmp_path) -> None:
+def test_build_report_new_modules_included(added, store, tmp_path) -> None:
     for seed in (0, 1):
         store.add(dataset="glyphs", k=3, seed=seed)
     page = build_report(store.write(tmp_path / "results"), tmp_path / "report")

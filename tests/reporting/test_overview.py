@@ -20,7 +20,7 @@ def made(store, study):
     return study(store)
 
 
-def test_overview_has_each_value_once(made) -> None:
+def test_overview_draws_all_printed_values(made) -> None:
     (spec,) = figures(made)
     panels = spec.draw().axes
     assert [axes.get_title() for axes in panels] == ["MNIST, %", "Fashion-MNIST, mse × 100"]
@@ -36,7 +36,7 @@ def test_overview_has_each_value_once(made) -> None:
         assert drawn == set(zip(cells["paper_mean"], cells["mean"], strict=True))
 
 
-def test_overview_band_is_the_margin(made) -> None:
+def test_overview_band_equals_margin(made) -> None:
     (spec,) = figures(made)
     for axes, dataset in zip(spec.draw().axes, ("mnist", "fashion_mnist"), strict=True):
         (band,) = [one for one in axes.collections if isinstance(one, PolyCollection)]
@@ -47,6 +47,6 @@ def test_overview_band_is_the_margin(made) -> None:
         assert heights.min() < at < heights.max()
 
 
-def test_overview_without_printed_values_is_absent(store, study) -> None:
+def test_overview_without_printed_values_omitted(store, study) -> None:
     store.add(dataset="glyphs")
     assert list(figures(study(store))) == []

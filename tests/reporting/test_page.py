@@ -56,7 +56,7 @@ def read(report):
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
-def test_page_needs_nothing_but_itself(which, request):
+def test_page_self_contained(which, request):
     report = request.getfixturevalue(which)
     checker, _ = read(report)
     source = (report / "index.html").read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def test_page_needs_nothing_but_itself(which, request):
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
-def test_cells_that_are_no_plain_numbers_say_what_they_are_sorted_by(which, request):
+def test_page_formatted_numbers_have_sort_key(which, request):
     """In a browser a column of plain numbers is sorted as numbers, any other as text."""
     source = (request.getfixturevalue(which) / "index.html").read_text(encoding="utf-8")
     tables = re.findall(r'<table class="sort">.*?</table>', source, re.S)
@@ -92,7 +92,7 @@ def test_cells_that_are_no_plain_numbers_say_what_they_are_sorted_by(which, requ
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
-def test_links_lead_to_files_beside_the_page_to_its_own_parts_and_to_the_paper(which, request):
+def test_page_links_resolve(which, request):
     report = request.getfixturevalue(which)
     checker, _ = read(report)
     assert len(set(checker.ids)) == len(checker.ids)
@@ -112,7 +112,7 @@ def test_links_lead_to_files_beside_the_page_to_its_own_parts_and_to_the_paper(w
     assert len(checker.images) == len(figures)
 
 
-def test_values_say_which_runs_they_are_the_mean_of(glyphs_report, glyphs_store):
+def test_page_tooltips_name_runs(glyphs_report, glyphs_store):
     source = (glyphs_report / "index.html").read_text(encoding="utf-8")
     hovers = re.findall(r'title="(seed[^"]*)"', source)
     assert hovers
@@ -124,7 +124,7 @@ def test_values_say_which_runs_they_are_the_mean_of(glyphs_report, glyphs_store)
             assert known[run_id] == int(seed)
 
 
-def test_shorter_runs_than_the_paper_s_are_shown_and_not_ranked(store, study):
+def test_make_sections_shorter_runs_unranked(store, study):
     for method, value in (("online", 0.8), ("adam_wosm", 0.9)):
         store.add(method=method, k=1, epochs=1, values=(value,))
         store.add(method=method, k=9, values=(value,))
@@ -139,7 +139,7 @@ def test_shorter_runs_than_the_paper_s_are_shown_and_not_ranked(store, study):
     assert set(table.printed[""]) == {"–"}  # no verdict
 
 
-def test_where_one_method_ran_shorter_none_is_called_the_best(store, study):
+def test_make_sections_shorter_method_left_out(store, study):
     """Neither in its section, nor in the findings, of a k that the paper does not have: the others
     are ranked without it."""
     for k in (1, 9):
@@ -157,14 +157,14 @@ def test_where_one_method_ran_shorter_none_is_called_the_best(store, study):
 
 
 @pytest.mark.parametrize("which", ["glyphs_report", "paper_report"])
-def test_report_names_no_folder_of_this_machine(which, request):
+def test_build_report_omits_local_paths(which, request):
     report = request.getfixturevalue(which)
     for path in report.rglob("*"):
         if path.suffix in (".html", ".md", ".csv", ".tex", ".json"):
             assert str(report.parent.parent) not in path.read_text(encoding="utf-8"), path
 
 
-def test_demo_says_that_it_is_not_mnist(glyphs_report):
+def test_page_demo_states_not_mnist(glyphs_report):
     _, text = read(glyphs_report)
     assert "This is not MNIST" in text
     assert "Values are means of 2 seeds" in text
@@ -173,7 +173,7 @@ def test_demo_says_that_it_is_not_mnist(glyphs_report):
     assert "22 finished, 4 diverged" in text
 
 
-def test_paper_report_is_honest_about_one_seed(paper_report):
+def test_page_one_seed_states_limits(paper_report):
     _, text = read(paper_report)
     assert "Every value has one seed" in text
     assert "Neither confirmed nor refuted yet: of the 94 values that the paper prints" in text
@@ -185,7 +185,7 @@ def test_paper_report_is_honest_about_one_seed(paper_report):
     assert "Not run yet: Table 2 (MNIST, k = 7)" in text
 
 
-def test_headlines_are_computed(paper_report, paper_store, study):
+def test_page_headlines_match_tables(paper_report, paper_store, study):
     _, text = read(paper_report)
     table = (paper_report / "tables" / "table_08.csv").read_text(encoding="utf-8")
     ours = {
@@ -201,12 +201,12 @@ def test_headlines_are_computed(paper_report, paper_store, study):
     assert "81 runs needs 2.68 times the noise of Online's grid of 9" in text
 
 
-def test_the_title_is_text_not_markup(paper_report):
+def test_page_title_escaped(paper_report):
     source = (paper_report / "index.html").read_text(encoding="utf-8")
     assert "<title>A &lt;title&gt; &amp; more</title>" in source
 
 
-def test_every_table_is_written_three_times(paper_report):
+def test_build_report_writes_three_table_formats(paper_report):
     names = {p.name for p in (paper_report / "tables").iterdir()}
     tables = [f"table_{n:02d}" for n in (1, 2, 3, 4, 8, 9, 10, 11, 12, 13)]
     tables += ["claims", "questions", "checkpoint_rules", "search_outcome", "figures"]
@@ -214,7 +214,7 @@ def test_every_table_is_written_three_times(paper_report):
     assert names == {f"{t}.{e}" for t in tables for e in ("md", "csv", "tex")}
 
 
-def test_the_same_results_give_the_same_report(glyphs_store, study, tmp_path, monkeypatch):
+def test_build_report_same_results_identical(glyphs_store, study, tmp_path, monkeypatch):
     """Of one kind of figure; that all are drawn alike, those of reports/ show."""
     curves = [plan for plan in every_figure(study(glyphs_store)) if plan.kind == "training"]
     monkeypatch.setattr(build, "every_figure", lambda _: curves)
@@ -232,7 +232,7 @@ def one_line(error) -> str:
     return message
 
 
-def test_missing_results_are_one_line(tmp_path):
+def test_build_report_missing_results_raises(tmp_path):
     with pytest.raises(OsoError) as error:
         build_report(tmp_path / "nowhere", tmp_path / "report")
     assert str(tmp_path / "nowhere") in one_line(error)
@@ -243,7 +243,7 @@ def test_missing_results_are_one_line(tmp_path):
     assert not (tmp_path / "report").exists()
 
 
-def test_an_output_that_cannot_be_written_is_one_line(tmp_path, store, monkeypatch):
+def test_build_report_file_as_output_raises(tmp_path, store, monkeypatch):
     monkeypatch.setattr(build, "every_figure", lambda study: [])  # no figure
     store.add()
     results = store.write(tmp_path / "results")

@@ -32,7 +32,7 @@ def drawn(plans: list[FigureSpec]) -> list[files.RenderedFigure | None]:
         return list(figures)
 
 
-def test_several_processes_draw_what_one_draws_in_its_order(cores) -> None:
+def test_draw_in_background_matches_one_process(cores) -> None:
     plans = [plan(number) for number in range(7)]
     cores(1)
     alone = drawn(plans)
@@ -43,7 +43,7 @@ def test_several_processes_draw_what_one_draws_in_its_order(cores) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_a_figure_refuses_is_raised(cores, count: int) -> None:
+def test_draw_in_background_figure_error_raised(cores, count: int) -> None:
     def refuse() -> None:
         raise OsoError("this cannot be drawn")
 
@@ -52,7 +52,7 @@ def test_what_a_figure_refuses_is_raised(cores, count: int) -> None:
         drawn([plan(0), plan(1, refuse), plan(3)])
 
 
-def test_a_killed_process_is_said_in_one_line(cores) -> None:
+def test_draw_in_background_killed_process_raises(cores) -> None:
     cores(2)
     parent = os.getpid()
 

@@ -3,7 +3,7 @@
 from tests.reporting.conftest import comparison_tables
 
 
-def test_a_table_says_which_cells_were_computed_in_which_precision(store, study) -> None:
+def test_paper_table_precision_note_lists_cells(store, study) -> None:
     store.add(values=(0.9,), precision="bfloat16")
     store.add(values=(0.9,), epsilon=3.0, precision="bfloat16")
     store.add(method="adam_wosm", threshold=1.0, values=(0.9,), precision="float32")
@@ -13,7 +13,7 @@ def test_a_table_says_which_cells_were_computed_in_which_precision(store, study)
     assert "Products" not in " ".join(tables["table_11"].notes)
 
 
-def test_rows_of_another_scheme_of_streams_share_a_mean(store, study) -> None:
+def test_points_rng_versions_share_mean(store, study) -> None:
     """They follow the same law."""
     for seed, rng_version in ((0, 1), (1, 2), (2, None)):
         store.add(seed=seed, values=(0.9 + seed / 100,), rng_version=rng_version)

@@ -13,7 +13,7 @@ ALL = {"epochs": 10, "precision": "float32", "delta": 1e-5, "variant": ""}
 @pytest.mark.parametrize("lead", [0.5, 1.0, 1.35, 1.45, 2.0, 3.0])
 @pytest.mark.parametrize(("one", "other"), [(0.8, 0.6), (1.0, 1.0), (0.3, 1.4), (1.4, 0.3)])
 @pytest.mark.parametrize(("seeds", "others"), [(3, 3), (2, 5), (5, 5)])
-def test_a_lead_is_held_against_welchs_interval(one, other, lead, seeds, others):
+def test_best_method_text_lead_matches_welch(one, other, lead, seeds, others):
     rows = cells(("online", 9, 90 + lead, one, seeds), ("adam_wosm", 9, 90.0, other, others))
     text = best_method_text(rows.assign(unit="%", grid_points=9, grid_size=9, **ALL))
     assert f"{lead:.2f} points ahead of AdamWOSM" in text
@@ -23,7 +23,7 @@ def test_a_lead_is_held_against_welchs_interval(one, other, lead, seeds, others)
 
 
 @pytest.mark.parametrize(("dataset", "said"), [("fashion_mnist", "undecided"), ("glyphs", "best")])
-def test_errors_are_held_against_the_interval_of_their_ratio_where_claims_are(dataset, said):
+def test_best_method_text_mse_uses_ratio(dataset, said):
     """The interval of 0.3 - 0.1 excludes 0, that of 0.3 / 0.1 contains 1."""
     made = cells(("online", 4, 0.1, 0.08, 3), ("adam_wosm", 4, 0.3, 0.05, 3), dataset=dataset)
     made = made.assign(metric="mse", unit="mse", grid_points=9, grid_size=9, **ALL)
@@ -42,7 +42,7 @@ def test_errors_are_held_against_the_interval_of_their_ratio_where_claims_are(da
         ),
     ],
 )
-def test_beside_an_incomplete_grid_methods_are_ranked_at_the_papers_points(parts, at_paper, said):
+def test_best_method_text_ranks_paper_points(parts, at_paper, said):
     """The best of more points is larger by their number alone."""
     methods = ("online", "adam_wosm", "fixed_threshold")
     made = cells(*zip(methods, (9, 9, 9), (95.0, 93.0, 92.0), (0.1,) * 3, (3,) * 3, strict=True))
@@ -51,7 +51,7 @@ def test_beside_an_incomplete_grid_methods_are_ranked_at_the_papers_points(parts
     assert said in best_method_text(made)
 
 
-def test_who_did_not_run_is_named_beside_the_best():
+def test_best_method_text_names_missing_methods():
     made = cells(
         ("online", 9, 95.0, 0.1), ("adam_wosm", 9, 93.0, 0.1), ("fixed_threshold", 9, 0.0, 0.0)
     )
@@ -61,7 +61,7 @@ def test_who_did_not_run_is_named_beside_the_best():
 
 
 @pytest.mark.parametrize(("online", "other"), [(1, 10), (10, 1), (10, 10)])
-def test_runs_of_the_papers_length_are_ranked_against_none_but_such(online, other, store, study):
+def test_other_methods_table_shorter_runs_unranked(online, other, store, study):
     """Shorter ones are shown, whichever of the two they are."""
     for seed in range(3):
         more = {"k": 1, "seed": seed}
@@ -76,7 +76,7 @@ def test_runs_of_the_papers_length_are_ranked_against_none_but_such(online, othe
 @pytest.mark.parametrize(("lead", "verdict"), [(0.05, "better"), (-0.05, "worse")])
 @pytest.mark.parametrize("online", [2, 1])
 @pytest.mark.parametrize("other", [2, 1])
-def test_what_was_not_run_of_a_grid_may_undo_a_verdict(online, other, lead, verdict, store, study):
+def test_other_methods_table_reversible_verdict_omitted(online, other, lead, verdict, store, study):
     """A part that is worse may have a better point, and one that is beaten, too; of two each."""
     for seed in range(3):
         for method, points, value in (("online", online, 0.8), ("auto_s", other, 0.8 + lead)):
@@ -94,7 +94,7 @@ def test_what_was_not_run_of_a_grid_may_undo_a_verdict(online, other, lead, verd
     ("online", "other"),
     [("float32", "bfloat16"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")],
 )
-def test_runs_of_another_precision_are_not_ranked(online, other, store, study):
+def test_other_methods_table_mixed_precision_unranked(online, other, store, study):
     """It moves what an autoencoder ends with by as much as methods differ."""
     for seed in range(3):
         more = {"dataset": "fashion_mnist", "metric": "mse", "k": 1, "seed": seed}

@@ -9,7 +9,7 @@ from oso_dp.reporting.table import latex, to_csv, to_latex, to_markdown
 from oso_dp.reporting.tables.cells import paper_table
 
 
-def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
+def test_table_formats_have_expected_layout(paper_store, study):
     table = paper_table(study(paper_store), find_table("mnist", 9))
     lines = [line for line in to_markdown(table).splitlines() if line.startswith("| ")]
     assert len(lines) == 1 + 4 * 3
@@ -39,7 +39,7 @@ def test_markdown_csv_and_latex_hold_the_same_cells(paper_store, study):
     assert not re.search("[ρεγ±×−–“”]", body)
 
 
-def test_latex_escapes_what_would_break_it():
+def test_latex_escapes_special_characters():
     assert latex("a_b & 5 % of $x^2$ {±}") == (
         r"a\_b \& 5 \% of \$x\textasciicircum{}2\$ \{$\pm$\}"
     )

@@ -51,7 +51,7 @@ def refuses(folder: Path, store: Path, *parts: str) -> None:
     assert content(folder) == before
 
 
-def test_a_report_takes_the_place_of_the_last_one(report, tmp_path) -> None:
+def test_report_folder_replaces_previous_report(report, tmp_path) -> None:
     write(report, tmp_path / "store", b="three", c="four")
     assert content(report) == {"tables/b.md": "three", "tables/c.md": "four"}
     assert list(json.loads((report / MANIFEST).read_text())["files"]) == [
@@ -59,36 +59,36 @@ def test_a_report_takes_the_place_of_the_last_one(report, tmp_path) -> None:
     ]
 
 
-def test_another_stores_report_is_not_replaced(report, tmp_path) -> None:
+def test_report_folder_other_store_rejected(report, tmp_path) -> None:
     refuses(report, tmp_path / "other", "contains the report of", str(tmp_path / "store"))
 
 
-def test_a_report_that_names_no_store_is_not_replaced(report, tmp_path) -> None:
+def test_report_folder_manifest_without_store_rejected(report, tmp_path) -> None:
     files = json.loads((report / MANIFEST).read_text())["files"]
     (report / MANIFEST).write_text(json.dumps(files))
     refuses(report, tmp_path / "store", "no report of oso")
 
 
 @pytest.mark.parametrize("name", ["index.html", "notes.txt", "tables/mine.md", "deep/er/x"])
-def test_a_folder_with_anything_else_is_not_replaced(report, tmp_path, name) -> None:
+def test_report_folder_foreign_file_rejected(report, tmp_path, name) -> None:
     for folder in (report, tmp_path / "elsewhere"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
         refuses(folder, tmp_path / "store", name)
 
 
-def test_a_file_that_was_changed_is_not_replaced(report, tmp_path) -> None:
+def test_report_folder_changed_file_rejected(report, tmp_path) -> None:
     (report / "tables/a.md").write_text("mine")
     refuses(report, tmp_path / "store", "tables/a.md was changed")
 
 
 @pytest.mark.parametrize("manifest", ["[]", "{", '{"files": 3}', '{"store": 1}', "", "[1, 2]"])
-def test_a_strange_manifest_makes_no_files_ours(report, tmp_path, manifest) -> None:
+def test_report_folder_invalid_manifest_rejected(report, tmp_path, manifest) -> None:
     (report / MANIFEST).write_text(manifest)
     refuses(report, tmp_path / "store")
 
 
-def test_nothing_outside_is_read_or_removed(tmp_path) -> None:
+def test_report_folder_outside_file_kept(tmp_path) -> None:
     outside = tmp_path / "outside.md"
     write(tmp_path / "report", tmp_path / "store", a="one")
     outside.write_text("precious")
@@ -100,19 +100,19 @@ def test_nothing_outside_is_read_or_removed(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "tables/../../x", "/tmp/oso-x", ".", "a/.."])
-def test_a_name_that_leads_out_is_refused(tmp_path, name) -> None:
+def test_report_folder_outside_name_rejected(tmp_path, name) -> None:
     with pytest.raises(OsoError, match="not the name of a file below"):
         ReportFolder(tmp_path / "report", tmp_path).write(name, "x")
 
 
-def test_hidden_files_and_reports_below_stay(report, tmp_path) -> None:
+def test_report_folder_hidden_and_nested_kept(report, tmp_path) -> None:
     (report / ".gitkeep").write_text("")
     write(report / "demo", tmp_path / "other", a="demo's")
     write(report, tmp_path / "store", d="new")
     assert content(report) == {"tables/d.md": "new", ".gitkeep": "", "demo/tables/a.md": "demo's"}
 
 
-def test_both_may_move_together(report, tmp_path) -> None:
+def test_report_folder_moved_with_store_accepted(report, tmp_path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "moved").mkdir()
     for name in ("report", "store"):
@@ -120,7 +120,7 @@ def test_both_may_move_together(report, tmp_path) -> None:
     write(tmp_path / "moved/report", tmp_path / "moved/store", c="new")
 
 
-def test_an_interrupted_report_is_taken_up(report, tmp_path, monkeypatch) -> None:
+def test_report_folder_interrupted_report_accepted(report, tmp_path, monkeypatch) -> None:
     """A kill at each of its writes: then neither the old nor the new files are somebody else's."""
     real = os.replace
     for moment in range(6):
@@ -145,7 +145,7 @@ def test_an_interrupted_report_is_taken_up(report, tmp_path, monkeypatch) -> Non
     assert content(report) == {"tables/b.md": "last"}
 
 
-def test_a_report_is_published_for_the_same_store_only(report, tmp_path) -> None:
+def test_publish_copies_same_store_only(report, tmp_path) -> None:
     publish(report, tmp_path / "deep/er/public")
     assert content(tmp_path / "deep/er/public") == content(report)
     check_place(tmp_path / "deep/er/public", tmp_path / "store")
@@ -161,11 +161,11 @@ def test_a_report_is_published_for_the_same_store_only(report, tmp_path) -> None
     ("store", "folder"),
     [("results", "results-report"), ("a/b/results/", "a/b/results-report"), ("/x", "/x-report")],
 )
-def test_a_report_goes_beside_its_store(store, folder) -> None:
+def test_default_folder_beside_store(store, folder) -> None:
     assert default_folder(Path(store)) == Path(folder)
 
 
-def test_a_report_goes_beside_the_folder_that_one_is_in(tmp_path, monkeypatch) -> None:
+def test_default_folder_dot_path_resolved(tmp_path, monkeypatch) -> None:
     (tmp_path / "store/in").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "store")
     assert default_folder(Path(".")) == tmp_path / "store-report"
@@ -173,6 +173,6 @@ def test_a_report_goes_beside_the_folder_that_one_is_in(tmp_path, monkeypatch) -
     assert default_folder(Path("..")) == tmp_path / "store-report"
 
 
-def test_the_repositorys_report_is_of_its_results(repo) -> None:
+def test_check_place_repository_report_accepted(repo) -> None:
     """So that `make report` replaces it."""
     check_place(repo / "reports", repo / "results")

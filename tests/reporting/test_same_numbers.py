@@ -41,11 +41,11 @@ def made(repo: Path, stored: ResultSet) -> Made:
     return Made(sources, {table.name: table for table in every_table(sources)}, plans)
 
 
-def test_the_report_has_these_tables_and_no_others(repo: Path, made: Made) -> None:
+def test_reports_table_names_match(repo: Path, made: Made) -> None:
     assert {path.stem for path in (repo / "reports/tables").glob("*.csv")} == made.tables.keys()
 
 
-def test_every_number_is_the_reports(repo: Path, made: Made, tmp_path: Path) -> None:
+def test_reports_table_numbers_match(repo: Path, made: Made, tmp_path: Path) -> None:
     """A change of code may not change one; new rows come with `make report`."""
     for name, table in made.tables.items():
         path = tmp_path / f"{name}.csv"
@@ -61,14 +61,14 @@ def test_every_number_is_the_reports(repo: Path, made: Made, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("write", [to_markdown, to_latex])
-def test_every_cell_is_printed_as_in_the_report(write, repo: Path, made: Made) -> None:
+def test_reports_table_text_matches(write, repo: Path, made: Made) -> None:
     """What somebody reads is a table's text, and not the numbers behind it."""
     ending = {to_markdown: "md", to_latex: "tex"}[write]
     for name, table in made.tables.items():
         assert write(table) == (repo / f"reports/tables/{name}.{ending}").read_text(), name
 
 
-def test_every_sentence_of_the_page_is_the_reports(repo: Path, made: Made) -> None:
+def test_reports_page_text_matches(repo: Path, made: Made) -> None:
     """Findings, captions, details and what stands above a value; all but the figures themselves."""
     pictures = [_as_drawn(plan, repo / "reports/figures") for plan in made.plans]
     fresh = render(made.sources, made.tables, pictures, None)
@@ -76,7 +76,7 @@ def test_every_sentence_of_the_page_is_the_reports(repo: Path, made: Made) -> No
     assert _said(fresh) == _said(stored)
 
 
-def test_the_numbers_beside_a_figure_are_the_reports(repo: Path, made: Made) -> None:
+def test_reports_figure_data_match(repo: Path, made: Made) -> None:
     beside = [plan for plan in made.plans if plan.data is not None]
     assert beside
     for plan in beside:
@@ -92,7 +92,7 @@ def test_the_numbers_beside_a_figure_are_the_reports(repo: Path, made: Made) -> 
 
 
 @pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_a_figure_of_each_kind_is_the_reports(repo: Path, made: Made, all_of_them: bool) -> None:
+def test_reports_figure_images_match(repo: Path, made: Made, all_of_them: bool) -> None:
     """To the last dot: what is drawn where, in which colour, and what legends and axes say."""
     wanted = re.search(r"^matplotlib==(\S+)", (repo / "requirements.lock").read_text(), re.M)
     if version("matplotlib") != wanted[1]:

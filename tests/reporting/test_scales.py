@@ -41,9 +41,7 @@ NOBODYS = pd.DataFrame(columns=["method", "epsilon", "learning_rate", "threshold
 
 @pytest.mark.parametrize(("metric", "logarithmic"), [("accuracy", False), ("mse", True)])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_heat_maps_colours_reach_from_the_worst_to_the_best_of_all_its_panels(
-    metric: str, logarithmic: bool, order: int
-) -> None:
+def test_draw_grid_colours_span_all_panels(metric: str, logarithmic: bool, order: int) -> None:
     """Wherever they stand; the errors by their logarithm."""
     values = np.geomspace(0.5, 80.0, 18)[::order]
     *panels, bar = draw_grid(whole_grids(values), NOBODYS, metric, "").axes
@@ -57,9 +55,7 @@ def test_a_heat_maps_colours_reach_from_the_worst_to_the_best_of_all_its_panels(
 
 @pytest.mark.parametrize("values", [(0.99, 0.95), (0.95, 0.99), (0.5, 0.7, 0.6)])
 @pytest.mark.parametrize("epsilons", [(), (3.0, 9.0)])
-def test_nodps_line_stands_at_its_best_as_all_other_values_do(
-    values, epsilons, store, study
-) -> None:
+def test_metric_chart_no_dp_at_best(values, epsilons, store, study) -> None:
     store.add(method="no_dp", dataset="glyphs", values=values)
     for epsilon in epsilons:
         store.add(dataset="glyphs", epsilon=epsilon, values=tuple(v - 0.3 for v in values))
@@ -73,7 +69,7 @@ def test_nodps_line_stands_at_its_best_as_all_other_values_do(
 
 
 @pytest.mark.parametrize("rates", [(0.0025, 0.01), (0.01, 0.0025)])
-def test_the_coins_band_holds_for_the_value_that_moves_faster(rates) -> None:
+def test_draw_adaptation_signs_band_larger_rate(rates) -> None:
     """Inside of it nothing can be told from chance: that must be so of either."""
     rows = [
         {"dataset": "mnist", "run_id": "a", "value": value, "step": step, "moves": 50.0}
@@ -88,7 +84,7 @@ def test_the_coins_band_holds_for_the_value_that_moves_faster(rates) -> None:
 
 
 @pytest.mark.parametrize("steps", [(50.0, 100.0), (1.0, 2.0, 600.0)])
-def test_what_is_steered_is_drawn_at_the_steps_at_which_it_was_seen(steps) -> None:
+def test_draw_adaptation_signs_at_evaluated_steps(steps) -> None:
     """From none on: the factors at them, the shares between them."""
     rows = [
         {"dataset": "mnist", "run_id": "a", "value": value, "step": step, "moves": 1.0}
@@ -107,9 +103,7 @@ def test_what_is_steered_is_drawn_at_the_steps_at_which_it_was_seen(steps) -> No
 
 
 @pytest.mark.parametrize("largest", [5, 9])
-def test_every_price_is_within_the_axis_and_every_grid_at_its_own_size(
-    largest, store, study
-) -> None:
+def test_cost_chart_covers_costs_and_grids(largest, store, study) -> None:
     """Also where a smaller k has the larger grid."""
     store.add(k=9, method="online")
     store.add(k=largest, method="fixed_threshold")
@@ -151,7 +145,7 @@ GUESS = {"strategy": "default", "method": "auto_s"}
 
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", 1), ("mse", -1)])
 @pytest.mark.parametrize("far", [-1, 1])
-def test_what_is_far_off_is_named_at_the_side_where_it_lies(metric, direction, far) -> None:
+def test_strategies_chart_far_worse_value_labelled(metric, direction, far) -> None:
     """What is far worse than the searches is cut off; what is far better is drawn."""
     value = 50.0 + far * 40.0
     rows = [{**WAY, "mean": mean, "method": m} for mean, m in ((50.0, "online"), (51.0, "psac"))]
@@ -170,7 +164,7 @@ def test_what_is_far_off_is_named_at_the_side_where_it_lies(metric, direction, f
 
 
 @pytest.mark.parametrize("below", [-10.0, 10.0])
-def test_a_value_of_the_other_half_is_seen_however_far_from_the_whole_ones(below: float) -> None:
+def test_strategies_chart_cross_value_within_axis(below: float) -> None:
     rows = [{**WAY, "mean": 50.0}, {**WAY, **GUESS, "mean": 51.0, "cross_mean": 50.0 + below}]
     (axes,) = (
         strategies_chart(pd.DataFrame(rows).assign(metric="accuracy"), "", ["online"]).draw().axes
@@ -180,7 +174,7 @@ def test_a_value_of_the_other_half_is_seen_however_far_from_the_whole_ones(below
 
 
 @pytest.mark.parametrize("spread", [0.1, 5.0, 20.0])
-def test_the_best_guess_is_shown_with_the_whole_of_its_bar(spread: float) -> None:
+def test_untuned_chart_best_bar_within_axis(spread: float) -> None:
     known = {"dataset": "glyphs", "k": 4, "epsilon": 3.0, "method": "online", "variant": ""}
     known |= {"metric": "accuracy", "threshold": 0.1, "quantile": np.nan, "own_std": 0.1}
     known |= {"own_mean": 72.0, "online_mean": 72.0}
@@ -197,7 +191,7 @@ def test_the_best_guess_is_shown_with_the_whole_of_its_bar(spread: float) -> Non
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_figure_1_is_the_same_in_whatever_order_its_rows_come(seed: int) -> None:
+def test_cosine_chart_row_order_ignored(seed: int) -> None:
     rows = pd.DataFrame(
         [
             {"step": step, "threshold": c, "run_threshold": 0.3, "batch_mean": mean, "batch_std": 0}
@@ -219,7 +213,7 @@ def test_figure_1_is_the_same_in_whatever_order_its_rows_come(seed: int) -> None
 
 @pytest.mark.parametrize("noise", [(1.0, 1.0), (1.0, 2.0)])
 @pytest.mark.parametrize("lacking", [None, ("adam_wosm", 3.0), ("online", 5.0)])
-def test_over_each_bar_stands_the_size_of_its_own_grid(noise, lacking) -> None:
+def test_noise_chart_bars_labelled_grid_size(noise, lacking) -> None:
     """Also where two budgets buy the same noise, or a method lacks one of them."""
     sizes = {("online", 3.0): 5, ("online", 5.0): 9, ("adam_wosm", 3.0): 7, ("adam_wosm", 5.0): 11}
     sizes.pop(lacking, None)

@@ -25,7 +25,7 @@ def price_axes(paper_store, study):
     return figure.axes[0]
 
 
-def test_each_rule_is_a_line_through_its_prices(price_axes, paper_store, study):
+def test_cost_chart_lines_match_costs(price_axes, paper_store, study):
     lines = {line.get_label(): line for line in price_axes.lines}
     prices = search_costs(study(paper_store))
     drawn = {(x, y) for rule in RULES for x, y in zip(*lines[rule.label].get_data(), strict=True)}
@@ -33,7 +33,7 @@ def test_each_rule_is_a_line_through_its_prices(price_axes, paper_store, study):
     assert (price_axes.get_xscale(), price_axes.get_yscale()) == ("log", "log")
 
 
-def test_the_grids_are_marked_and_named(price_axes):
+def test_cost_chart_names_grid_sizes(price_axes):
     dotted = [line.get_xdata()[0] for line in price_axes.lines if line.get_linestyle() == ":"]
     assert dotted == [9, 45, 81]
     (above,) = price_axes.child_axes
@@ -44,14 +44,14 @@ def test_the_grids_are_marked_and_named(price_axes):
     assert [name.count("\n") for name in names] == [0, 1, 0]  # neighbours at two heights
 
 
-def test_ticks_keep_apart_and_marks_come_first():
+def test_space_labels_close_ticks_dropped():
     assert space_labels([1, 5, 7, 9, 25, 35, 45, 49, 81], first=[9, 45, 81]) == [
         *(1, 5, 7, 9, 25, 35, 45, 81)
     ]
     assert space_labels([48, 50], first=[50]) == [50]
 
 
-def test_the_caption_says_what_the_largest_grid_pays(paper_store, study):
+def test_cost_figure_caption_states_ratio(paper_store, study):
     s = study(paper_store)
     prices = search_costs(s)
     caption = next(p.caption for p in price_plans(s) if p.name == "search_cost_mnist")
@@ -60,7 +60,7 @@ def test_the_caption_says_what_the_largest_grid_pays(paper_store, study):
     assert "From Online's grid of 9 to the grid of 81 (FixedThreshold)" in caption
 
 
-def test_both_sums_of_every_point_cost_nu(store, study):
+def test_split_chart_points_compose_to_nu(store, study):
     """Proposition 1, by the composition that it inverts; the ratio comes from the rows."""
     for epsilon, nu in ((3.0, 2.0), (9.0, 1.0)):
         store.add(epsilon=epsilon, noise_multiplier=nu, query_noise_multiplier=5 * nu)
@@ -78,9 +78,7 @@ def test_both_sums_of_every_point_cost_nu(store, study):
         assert set(line.get_ydata()) == {nu}
 
 
-def test_figure_2_shows_mnist_at_its_largest_k_and_the_budget_where_it_is_known(
-    store, study, tmp_path
-):
+def test_online_grids_prefers_mnist_largest_k(store, study, tmp_path):
     store.add(dataset="glyphs", k=11)
     assert online_grids(study(store))["dataset"].unique().tolist() == ["glyphs"]
     store.add(k=7, epsilon=3.0, noise_multiplier=3.0)
@@ -103,7 +101,7 @@ def test_figure_2_shows_mnist_at_its_largest_k_and_the_budget_where_it_is_known(
 
 
 @pytest.mark.parametrize("ratios", [(7.124,), (7.124, 5.0), (4.0, 8.0, 2.5), (3.0, 3.0)])
-def test_each_ratio_that_was_chosen_is_named_once(ratios, store, study):
+def test_split_chart_names_ratios_once(ratios, store, study):
     for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
         store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
     figure = split_chart(online_grids(study(store)), "").draw()
@@ -112,18 +110,18 @@ def test_each_ratio_that_was_chosen_is_named_once(ratios, store, study):
     assert chosen.endswith(f" = {', '.join(f'{ratio:g}' for ratio in sorted(set(ratios)))} ν")
 
 
-def test_without_online_there_is_no_figure_2(store, study):
+def test_split_chart_without_online_omitted(store, study):
     store.add(method="fixed_threshold")
     assert split_chart(online_grids(study(store)), "").draw() is None
     assert "figure_02" not in [plan.name for plan in price_plans(study(store))]
 
 
-def test_without_a_private_run_only_the_accountants_are_drawn(store, study):
+def test_figures_nonprivate_study_accountants_only(store, study):
     store.add(method="no_dp")
     assert [plan.name for plan in price_plans(study(store))] == ["moments_accountant"]
 
 
-def test_the_accountants_over_epochs():
+def test_accountants_pld_below_rdp_below_advanced():
     data = accountants()
     assert (np.diff(data.drop(columns="epochs"), axis=0) > 0).all()
     assert (data["pld"] < data["rdp"]).all()
@@ -141,7 +139,7 @@ def test_the_accountants_over_epochs():
         assert list(line.get_ydata()) == data[column].tolist()
 
 
-def test_the_names_of_many_methods_stay_within_the_figure(store, study):
+def test_cost_chart_many_methods_abbreviated(store, study):
     """Eight grids of one size: their names side by side would be wider than the figure."""
     alike = ["online", "adam_wosm", "auto_s", "psac", "online_additive", "online_scale_invariant"]
     for method in alike:

@@ -23,7 +23,7 @@ def printed(results, width=80):
     return stream.getvalue()
 
 
-def test_a_terminal_of_80_columns_shows_every_value_whole(glyphs_store, tmp_path):
+def test_summary_table_80_columns_not_truncated(glyphs_store, tmp_path):
     text = printed(glyphs_store.write(tmp_path))
     assert "…" not in text
     lines = [line for line in text.splitlines() if "FixedThreshold" in line]
@@ -33,7 +33,7 @@ def test_a_terminal_of_80_columns_shows_every_value_whole(glyphs_store, tmp_path
 
 
 @pytest.mark.parametrize("best", ["online", "adam_wosm"])
-def test_of_accuracies_the_highest_is_bold(best, store, tmp_path):
+def test_summary_table_highest_accuracy_bold(best, store, tmp_path):
     for method in ("online", "adam_wosm", "no_dp"):
         value = 0.9 if method == best else 0.99 if method == "no_dp" else 0.8
         store.add(dataset="glyphs", k=1, method=method, values=(value,))
@@ -42,7 +42,7 @@ def test_of_accuracies_the_highest_is_bold(best, store, tmp_path):
     assert names == [method_label(best)]
 
 
-def test_where_a_part_of_a_grid_ran_it_says_so_and_none_is_bold(store, tmp_path):
+def test_summary_table_incomplete_grid_marked(store, tmp_path):
     for epsilon, k_points in ((3.0, (1, 2)), (9.0, (2, 2))):
         for method, points in zip(("online", "adam_wosm"), k_points, strict=True):
             for rate in (0.1, 1.0)[:points]:
@@ -55,7 +55,7 @@ def test_where_a_part_of_a_grid_ran_it_says_so_and_none_is_bold(store, tmp_path)
     assert "* incomplete grid" in text
 
 
-def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
+def test_summary_table_plan_mismatch_raises(repo, tmp_path):
     plan = make_plan(load_config(repo / "config/ci/smoke.yaml"))
     for kind, rows in rows_of(plan).items():
         rows = [
@@ -69,7 +69,7 @@ def test_a_summary_is_held_against_its_stores_plan(repo, tmp_path):
         summary_table(tmp_path)
 
 
-def test_the_best_private_method_is_bold(store, tmp_path):
+def test_summary_table_lowest_mse_bold(store, tmp_path):
     for method, value in (("online", 0.02), ("adam_wosm", 0.01), ("no_dp", 0.001)):
         store.add(dataset="fashion_mnist", k=1, method=method, metric="mse", values=(value,))
     bold = [line for line in printed(store.write(tmp_path)).splitlines() if "\x1b[1m" in line]
@@ -78,7 +78,7 @@ def test_the_best_private_method_is_bold(store, tmp_path):
     assert "AdamWOSM" in rows[0]
 
 
-def test_several_data_sets_are_told_apart(store, tmp_path):
+def test_summary_table_several_datasets_named(store, tmp_path):
     store.add(dataset="mnist", k=5)
     store.add(dataset="glyphs", k=3, epsilon=1.0, values=(), diverged_at=1)
     text = printed(store.write(tmp_path), width=100)
@@ -87,13 +87,13 @@ def test_several_data_sets_are_told_apart(store, tmp_path):
     assert "diverged" in text
 
 
-def test_missing_results_are_refused(tmp_path):
+def test_summary_table_missing_results_raises(tmp_path):
     with pytest.raises(OsoError, match="no such results folder"):
         summary_table(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
-def test_the_seeds_are_those_of_the_best_point_with_a_value(store, tmp_path, seeds):
+def test_summary_table_seeds_of_best_point(store, tmp_path, seeds):
     """Not the runs of its grid, nor those that diverged before any value."""
     for seed in range(seeds):
         for rate, value in ((0.1, 0.7), (1.0, 0.8), (10.0, 0.5)):
@@ -106,7 +106,7 @@ def test_the_seeds_are_those_of_the_best_point_with_a_value(store, tmp_path, see
 
 
 @pytest.mark.parametrize(("metric", "said"), [("accuracy", "82.00 ± 2.00"), ("mse", "8.20 ± 0.20")])
-def test_the_values_are_each_runs_best_over_the_seeds(store, tmp_path, metric, said):
+def test_summary_table_shows_best_evaluation_mean(store, tmp_path, metric, said):
     """Not its last: that is another rule."""
     for seed, off in enumerate((-1, 0, 1)):
         values = {
@@ -119,7 +119,7 @@ def test_the_values_are_each_runs_best_over_the_seeds(store, tmp_path, metric, s
     assert said in line
 
 
-def test_noise_and_point_are_those_of_the_value_that_is_shown(store, tmp_path):
+def test_summary_table_noise_of_best_point(store, tmp_path):
     """The best over all evaluations; another point is better at the last one, with other noise."""
     for rate, values in ((0.1, (0.9, 0.5)), (1.0, (0.6, 0.8))):
         store.add(dataset="glyphs", learning_rate=rate, values=values, noise_multiplier=400.0)
@@ -131,7 +131,7 @@ def test_noise_and_point_are_those_of_the_value_that_is_shown(store, tmp_path):
 
 
 @pytest.mark.parametrize("epsilons", [(9.0,), (3.0, 9.0)])
-def test_what_ran_without_privacy_has_a_line_of_its_own(store, tmp_path, epsilons):
+def test_summary_table_no_dp_own_line(store, tmp_path, epsilons):
     """Which no budget stands in, and which is the best of nothing."""
     for epsilon in epsilons:
         for method in ("online", "adam_wosm"):
@@ -150,7 +150,7 @@ def test_what_ran_without_privacy_has_a_line_of_its_own(store, tmp_path, epsilon
     [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}],
     ids=lambda other: next(iter(other)),
 )
-def test_runs_that_are_not_alike_have_no_best(other, store, tmp_path):
+def test_summary_table_differing_runs_not_bold(other, store, tmp_path):
     for epsilon, more in ((3.0, {}), (9.0, other)):
         for method, value, how in (("online", 0.9, {}), ("adam_wosm", 0.8, more)):
             known = {"dataset": "glyphs", "k": 1, "epsilon": epsilon, "method": method}
@@ -165,7 +165,7 @@ def test_runs_that_are_not_alike_have_no_best(other, store, tmp_path):
 @pytest.mark.parametrize(
     "other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}, {}]
 )
-def test_what_diverged_without_a_value_keeps_no_other_from_being_the_best(other, store, tmp_path):
+def test_summary_table_diverged_keeps_best_bold(other, store, tmp_path):
     """However its runs differ from the others': it is compared with nothing."""
     for method, value in (("online", 0.9), ("adam_wosm", 0.8)):
         store.add(dataset="glyphs", k=1, method=method, values=(value,))
@@ -178,7 +178,7 @@ def test_what_diverged_without_a_value_keeps_no_other_from_being_the_best(other,
     assert "None is bold" not in text
 
 
-def test_the_only_one_with_a_value_is_the_best_of_nothing(store, tmp_path):
+def test_summary_table_single_value_not_bold(store, tmp_path):
     store.add(dataset="glyphs", k=1, values=(0.9,))
     store.add(dataset="glyphs", k=1, method="auto_s", values=(), diverged_at=3)
     lines = [line for line in printed(store.write(tmp_path)).splitlines() if "Online" in line]

@@ -22,7 +22,7 @@ from oso_dp.reporting.page.summary_text import (
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_lead_of_one_seed_is_undecided(store, study, seeds):
+def test_best_method_text_one_seed_undecided(store, study, seeds):
     """Of one seed of either method."""
     for rate in (0.1, 1.0):
         for seed in range(seeds):
@@ -33,19 +33,19 @@ def test_a_lead_of_one_seed_is_undecided(store, study, seeds):
     assert text.endswith("1.00 points ahead of AdamWOSM.")
 
 
-def test_a_single_method_is_not_called_best(store, study):
+def test_best_method_text_single_method_unranked(store, study):
     store.add(values=(0.9,))
     store.add(method="no_dp", values=(0.99,))  # no contest: it pays no budget
     text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert text == "MNIST, k = 9: at ε = 9 only Online was run, 90.00 %."
 
 
-def test_without_a_private_run_nobody_is_best(store, study):
+def test_best_method_text_nonprivate_returns_none(store, study):
     store.add(method="no_dp", values=(0.99,))
     assert best_method_text(judge_cells(study(store), "mnist", 9)) is None
 
 
-def test_coverage_counts_the_grids_that_are_incomplete(store, study):
+def test_coverage_text_counts_incomplete_grids(store, study):
     for i in range(9):
         store.add(learning_rate=10.0 ** (i / 2 - 2.5))
     store.add(method="adam_wosm", threshold=0.1)
@@ -56,7 +56,7 @@ def test_coverage_counts_the_grids_that_are_incomplete(store, study):
     assert coverage_text([complete[complete["method"] == "online"]]) == []
 
 
-def test_the_papers_values_are_counted_and_the_largest_difference_is_named(store, study):
+def test_agreement_text_counts_and_largest_difference(store, study):
     for seed, more in ((0, -0.001), (1, 0.0), (2, 0.001)):
         store.add(seed=seed, values=(0.9402 + more,))  # the paper has 93.62 ± 0.91
         lower = {"method": "adam_wosm", "threshold": 31.6, "values": (0.9013 + more,)}
@@ -74,7 +74,7 @@ def test_the_papers_values_are_counted_and_the_largest_difference_is_named(store
 
 
 @pytest.mark.parametrize("word", ["consistent", "better", "worse"])
-def test_verdict_counts_values_by_data_set(word, store, study):
+def test_verdict_text_counts_by_dataset(word, store, study):
     """A count over both would hide that all of one data set's errors are far off."""
     error = {"consistent": 0.0076, "better": 0.002, "worse": 0.05}[word]  # the paper has 0.76
     for seed, more in ((0, -0.001), (1, 0.0), (2, 0.001)):
@@ -86,7 +86,7 @@ def test_verdict_counts_values_by_data_set(word, store, study):
     assert f"2 were run: on MNIST 1 consistent; on Fashion-MNIST 1 {word}; of its" in said
 
 
-def test_scope_counts_runs_and_seeds(store, study):
+def test_run_summary_text_counts_runs_seeds(store, study):
     store.add(seed=0)
     store.add(seed=1)
     store.add(method="adam_wosm", threshold=1.0, diverged_at=70)
@@ -96,7 +96,7 @@ def test_scope_counts_runs_and_seeds(store, study):
     )
 
 
-def test_what_the_paper_says_follows_from_its_table():
+def test_paper_ranking_text_matches_best_points():
     text = (files("oso_dp.paper") / "best_points.csv").read_text(encoding="utf-8")
     rows = [r for r in csv.DictReader(text.splitlines()) if r["printed_mean"] not in ("", "-")]
     wins = Counter()
@@ -113,7 +113,7 @@ def test_what_the_paper_says_follows_from_its_table():
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4, 5, 6])
-def test_ours_are_said_to_be_of_as_many_seeds_as_the_papers_only_if_they_are(seeds, store, study):
+def test_agreement_text_states_fewest_seeds(seeds, store, study):
     for seed in range(seeds):
         store.add(seed=seed, values=(0.93 + 0.001 * seed,))
     (line,) = agreement_text(study(store))
@@ -121,7 +121,7 @@ def test_ours_are_said_to_be_of_as_many_seeds_as_the_papers_only_if_they_are(see
     assert line.endswith("Both are means of 5 seeds or more." if seeds >= 5 else few)
 
 
-def test_a_part_of_a_grid_is_named_where_methods_are_ranked(store, study) -> None:
+def test_best_method_text_incomplete_grid_undecided(store, study) -> None:
     """The best of more points is larger by their number alone."""
     for place in range(9):
         store.add(learning_rate=10.0 ** (place / 2 - 2.5), values=(0.9,))
@@ -130,20 +130,20 @@ def test_a_part_of_a_grid_is_named_where_methods_are_ranked(store, study) -> Non
     assert "at ε = 9 undecided (incomplete grid of AdamWOSM): Online has 90.00 %" in text
 
 
-def test_who_diverged_was_run(store, study) -> None:
+def test_best_method_text_diverged_counts_run(store, study) -> None:
     store.add(values=(0.9,))
     store.add(method="adam_wosm", threshold=0.1, values=(), diverged_at=2)
     text = best_method_text(judge_cells(study(store), "mnist", 9))
     assert text == "MNIST, k = 9: at ε = 9 only Online has a value, 90.00 %."
 
 
-def test_seeds_of_guesses_count_where_nothing_was_searched(store, study) -> None:
+def test_run_summary_text_counts_untuned_seeds(store, study) -> None:
     for seed in range(5):
         store.add(seed=seed, search_accounting="single", k=1, values=(0.9 + seed / 100,))
     assert run_summary_text(study(store)).endswith("Values are means of 5 seeds.")
 
 
-def test_shorter_runs_are_not_held_against_the_paper(store, study) -> None:
+def test_judge_cells_shorter_runs_undecided(store, study) -> None:
     """They stand there, and nobody says that they are worse."""
     for seed in range(3):
         for place in range(9):
@@ -158,7 +158,7 @@ OTHER_RUNS = [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}]
 
 @pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
 @pytest.mark.parametrize("value", [0.99, 0.5])
-def test_runs_that_are_not_alike_are_not_ranked(value, other, store, study) -> None:
+def test_best_method_text_differing_runs_unranked(value, other, store, study) -> None:
     """Of three methods two are; the third is named, however well it did."""
     store.add(dataset="glyphs", values=(0.9,))
     store.add(dataset="glyphs", method="adam_wosm", threshold=1.0, values=(0.8,))
@@ -169,7 +169,7 @@ def test_runs_that_are_not_alike_are_not_ranked(value, other, store, study) -> N
 
 
 @pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
-def test_where_no_two_are_alike_nobody_is_best(other, store, study) -> None:
+def test_best_method_text_all_differing_unranked(other, store, study) -> None:
     store.add(values=(0.9,))
     store.add(method="adam_wosm", threshold=1.0, values=(0.8,), **other)
     text = best_method_text(judge_cells(study(store), "mnist", 9))
@@ -177,7 +177,7 @@ def test_where_no_two_are_alike_nobody_is_best(other, store, study) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.25])
-def test_a_budget_that_is_no_whole_number_is_told_as_it_is(epsilon, store, study) -> None:
+def test_best_method_text_fractional_budget_exact(epsilon, store, study) -> None:
     for method, nu in (("online", 300.0), ("adam_wosm", 600.0)):
         store.add(method=method, epsilon=epsilon, values=(0.9,), noise_multiplier=nu)
     made = study(store)
@@ -187,7 +187,7 @@ def test_a_budget_that_is_no_whole_number_is_told_as_it_is(epsilon, store, study
 
 
 @pytest.mark.parametrize("dear", [3.0, 9.0])
-def test_a_larger_grid_costs_most_where_it_is_most_times_onlines_noise(dear, store, study):
+def test_noise_cost_text_largest_noise_ratio(dear, store, study):
     """Not where there is most noise."""
     for epsilon, online in ((3.0, 500.0), (9.0, 200.0)):
         times = 3.5 if epsilon == dear else 1.5
@@ -200,7 +200,7 @@ def test_a_larger_grid_costs_most_where_it_is_most_times_onlines_noise(dear, sto
 
 
 @pytest.mark.parametrize("leads", [(0.02, 0.05), (0.05, 0.02)])
-def test_best_method_at_several_budgets_is_one_clause(leads, store, study) -> None:
+def test_best_method_text_joins_budget_clauses(leads, store, study) -> None:
     for epsilon, lead in zip((3.0, 9.0), leads, strict=True):
         for seed in (0, 1):
             for method, value in (("online", 0.8 + lead), ("adam_wosm", 0.8)):

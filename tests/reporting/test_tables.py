@@ -21,7 +21,7 @@ def row_of(frame, method, epsilon=9.0):
     return rows.iloc[0]
 
 
-def test_a_cell_is_what_one_computes_by_hand(store, study):
+def test_judge_cells_matches_hand_computation(store, study):
     # Two seeds at the paper's point (rho = 1), one elsewhere; the paper has 93.62 here.
     store.add(seed=0, learning_rate=1.0, values=(0.90, 0.95, 0.93))
     store.add(seed=1, learning_rate=1.0, values=(0.94, 0.93, 0.91))
@@ -37,7 +37,7 @@ def test_a_cell_is_what_one_computes_by_hand(store, study):
     assert (cell["last_mean"], cell["last_learning_rate"]) == (pytest.approx(94.0), 10.0)
 
 
-def test_the_papers_point_is_found_within_its_rounding(store, study):
+def test_judge_cells_paper_point_within_rounding(store, study):
     # Table 8, epsilon = 3: printed 0.316, on the grid 0.316228.
     store.add(epsilon=3.0, learning_rate=0.316228, values=(0.8,))
     store.add(epsilon=3.0, learning_rate=1.0, values=(0.9,))
@@ -55,7 +55,7 @@ def test_the_papers_point_is_found_within_its_rounding(store, study):
         (False, 0.99, verdicts.BETTER),
     ],
 )
-def test_a_part_of_a_grid_is_not_called_worse(store, study, at_papers_point, value, said) -> None:
+def test_judge_cells_incomplete_grid_not_worse(store, study, at_papers_point, value, said) -> None:
     """Without the paper's own point, rho = 1: what was not run may be as good as printed, 93.62."""
     for seed in range(4):
         store.add(seed=seed, learning_rate=0.01, values=(value + 0.001 * seed,))
@@ -65,7 +65,7 @@ def test_a_part_of_a_grid_is_not_called_worse(store, study, at_papers_point, val
     assert cell["verdict"] == said
 
 
-def test_mse_is_shown_times_100_and_less_is_better(store, study):
+def test_judge_cells_mse_times_100(store, study):
     shared = {"dataset": "fashion_mnist", "k": 5, "epsilon": 4.0, "metric": "mse"}
     store.add(**shared, values=(0.05, 0.007), learning_rate=3.16)
     store.add(**shared, values=(0.05, 0.02), learning_rate=0.3)
@@ -86,7 +86,7 @@ def lines_of(table):
     }
 
 
-def test_the_layout_is_the_papers(paper_store, study):
+def test_paper_table_layout_matches_paper(paper_store, study):
     table = table_of(study(paper_store))
     columns = [c for c in table.printed.columns if c[0]]
     assert columns == [
@@ -104,7 +104,7 @@ def test_the_layout_is_the_papers(paper_store, study):
     assert len(table.data) == 17  # NoDP, too
 
 
-def test_what_was_not_run_says_so(paper_store, study):
+def test_paper_table_missing_runs_marked(paper_store, study):
     table = table_of(study(paper_store))
     _, ours, verdict = lines_of(table)["3"]
     assert ours["Online"].tolist() == ["–", "–"]
@@ -117,7 +117,7 @@ def test_what_was_not_run_says_so(paper_store, study):
     assert any("ours may have fewer" in note for note in table.notes)
 
 
-def test_no_dp_stands_below_its_table(paper_store, study):
+def test_paper_table_no_dp_in_notes(paper_store, study):
     (note,) = [n for n in table_of(study(paper_store)).notes if n.startswith("NoDP")]
     assert note.startswith("NoDP: the paper's best is at ρ = 0.003162, without a value; ours is at")
     other = table_of(study(paper_store), "fashion_mnist", 7)
@@ -126,7 +126,7 @@ def test_no_dp_stands_below_its_table(paper_store, study):
     )
 
 
-def test_divergence_is_marked_where_it_happened(store, study):
+def test_cells_table_counts_diverged_runs(store, study):
     store.add(dataset="glyphs", seed=0, values=(0.9,))
     store.add(dataset="glyphs", seed=1, values=(0.3,), diverged_at=60)
     worse = {"learning_rate": 10.0, "values": (0.2,)}  # another point, of which more is lost
@@ -141,19 +141,19 @@ def test_divergence_is_marked_where_it_happened(store, study):
     assert shown.loc[("9", "FixedQuantile"), "our best"] == "–"
 
 
-def test_all_nine_tables_of_the_paper_are_there_for_its_data(paper_store, study):
+def test_comparison_tables_include_all_paper_tables(paper_store, study):
     names = [t.name for t in comparison_tables(study(paper_store))]
     assert names == [f"table_{n:02d}" for n in (2, 3, 4, 8, 9, 10, 11, 12, 13)]
 
 
-def test_the_demo_has_its_own_table_and_none_of_the_papers(glyphs_store, study):
+def test_comparison_tables_demo_own_table_only(glyphs_store, study):
     (table,) = comparison_tables(study(glyphs_store))
     assert table.name == "glyphs_k3"
     assert not any("paper" in column for column in table.printed.columns)
     assert any("not MNIST" in note for note in table.notes)
 
 
-def test_a_part_of_ag_news_fills_none_of_ag_news_cells(store, study):
+def test_comparison_tables_ag_news_subset_separate(store, study):
     for method, more in (("online", {}), ("adam_wosm", {"threshold": 0.01})):
         store.add(dataset="ag_news_partial", method=method, values=(0.86,), **more)
     store.add(dataset="mnist", values=(0.9,))
@@ -166,7 +166,7 @@ def test_a_part_of_ag_news_fills_none_of_ag_news_cells(store, study):
     assert any("not comparable" in note for note in partial.notes)
 
 
-def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
+def test_other_methods_table_new_methods_compared(store, study):
     for seed, plus in ((0, 0.0), (1, 0.001), (2, 0.0005)):
         store.add(k=1, seed=seed, values=(0.9 + plus,))
         store.add(k=1, method="my_clipping", seed=seed, threshold=2.0, values=(0.95 + plus,))
@@ -188,7 +188,7 @@ def test_what_the_paper_does_not_have_goes_to_a_table_of_its_own(store, study):
     assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00 ± 0.11", "worse"]
 
 
-def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(store, study):
+def test_cells_table_new_k_states_length(store, study):
     store.add(k=1, epochs=1, steps=1, values=(0.6,))
     store.add(k=9, epochs=10, steps=10, values=(0.9,))
     tables = {t.name: t for t in comparison_tables(study(store))}
@@ -197,7 +197,7 @@ def test_a_k_that_the_paper_does_not_have_has_a_table_and_says_how_long_it_ran(s
     assert tables["other_methods"].printed["epochs"].tolist() == ["1"]
 
 
-def test_a_table_of_the_papers_says_how_long_other_runs_were(store, study):
+def test_paper_table_shorter_runs_noted(store, study):
     store.add(k=9, epochs=1, steps=1, values=(0.6,))
     store.add(k=5, epochs=10, steps=10, values=(0.6,))
     s = study(store)
@@ -206,7 +206,7 @@ def test_a_table_of_the_papers_says_how_long_other_runs_were(store, study):
     assert "the paper's have 10." not in whole
 
 
-def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
+def test_other_methods_table_paper_methods_excluded(store, study):
     more = {"dataset": "ag_news_partial", "k": 5}
     store.add(**more, values=(0.8,))
     store.add(**more, method="fixed_threshold", values=(0.7,))
@@ -217,7 +217,7 @@ def test_on_other_data_only_what_the_paper_lacks_is_beyond_it(store, study):
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)])
-def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, store, study):
+def test_other_methods_table_no_equivalence_margin(lead, verdict, store, study):
     """They have no margin of equivalence: what is clearly better is said to be, and no more."""
     for seed in range(3):
         more = {"dataset": "patients", "k": 1, "seed": seed}
@@ -227,7 +227,7 @@ def test_on_data_of_ones_own_no_difference_is_known_to_be_small(lead, verdict, s
     assert tables["other_methods"].data["verdict"].tolist() == [verdict]
 
 
-def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
+def test_judge_cells_random_stopping_excluded(store, study):
     """Their best point is not what such a search gives, and their noise is not composition's."""
     for seed in range(2):
         store.add(seed=seed, values=(0.9 + 0.001 * seed,))
@@ -241,7 +241,7 @@ def test_searches_by_random_stopping_are_no_cells_of_the_paper(store, study):
     assert len(runs_table(s).data) == 2  # but they were run
 
 
-def test_budgets_that_are_not_those_printed_are_said_beside_the_table(paper_store, study):
+def test_paper_table_differing_budgets_noted(paper_store, study):
     """Fashion-MNIST: Table 12 prints others than Tables 3 and 9."""
     tables = {t.name: " ".join(t.notes) for t in comparison_tables(study(paper_store))}
     for name, notes in tables.items():
@@ -261,13 +261,13 @@ def test_runs_table_counts(paper_store, study):
 
 
 @pytest.mark.parametrize(("times", "said"), [((None, None), "–"), ((None, 25.0), "25 s")])
-def test_a_time_that_nobody_kept_is_not_nothing(times, said, store, study):
+def test_runs_table_missing_time_not_zero(times, said, store, study):
     for seed, seconds in enumerate(times):
         store.add(seed=seed, wall_seconds=seconds)
     assert runs_table(study(store)).printed["time"].tolist() == [said]
 
 
-def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_path):
+def test_noise_table_budget_overrides_rows(store, study, tmp_path):
     store.add(method="online", noise_multiplier=0.8)
     store.add(method="fixed_threshold", threshold=1.0, noise_multiplier=2.0)
     data = noise_table(study(store)).data.set_index("method")
@@ -305,7 +305,7 @@ def test_noise_comes_from_the_budget_and_else_from_the_rows(store, study, tmp_pa
         ),
     ],
 )
-def test_a_broken_budget_is_refused_in_one_line(tmp_path, content, culprit):
+def test_read_budgets_invalid_file_raises(tmp_path, content, culprit):
     path = tmp_path / "budget.json"
     path.write_text(content)
     with pytest.raises(OsoError) as error:

@@ -35,7 +35,7 @@ def page(tmp_path):
     return path
 
 
-def test_what_stands_between_the_marks_is_replaced_and_nothing_else(page, paper_store, study):
+def test_write_blocks_replaces_marked_text_only(page, paper_store, study):
     write_blocks(page, study(paper_store))
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"# A title\n\nbefore ε\n\n{BEGIN}\n\nNeither confirmed nor refuted")
@@ -46,7 +46,7 @@ def test_what_stands_between_the_marks_is_replaced_and_nothing_else(page, paper_
     assert page.read_text(encoding="utf-8") == text
 
 
-def test_a_page_may_have_several_blocks(page, paper_store, study):
+def test_write_blocks_several_blocks_filled(page, paper_store, study):
     lines = [line for name in ("counts", "evidence") for line in marks(name)]
     page.write_text("\n".join(["first", *lines, "last"]))
     write_blocks(page, study(paper_store))
@@ -57,26 +57,26 @@ def test_a_page_may_have_several_blocks(page, paper_store, study):
 
 
 @pytest.mark.parametrize("broken", ["", BEGIN, END, f"{END}\n{BEGIN}", f"{BEGIN}{BEGIN}{END}"])
-def test_a_page_without_the_marks_is_left_alone(page, broken, paper_store, study):
+def test_write_blocks_missing_marks_raises(page, broken, paper_store, study):
     page.write_text(broken, encoding="utf-8")
     with pytest.raises(OsoError, match=r"README\.md: .*needs the lines"):
         write_blocks(page, study(paper_store))
     assert page.read_text(encoding="utf-8") == broken
 
 
-def test_status_is_a_sentence_and_ten_rows(stored):
+def test_status_has_sentence_and_ten_rows(stored):
     sentence, table = status(stored).split("\n\n")
     assert sentence.count(". ") == 0
     assert len(table.splitlines()) == 2 + 10
 
 
-def test_evidence_has_what_ran(paper_store, study):
+def test_evidence_omits_claims_not_run(paper_store, study):
     lines = evidence(study(paper_store)).split("\n")
     assert all(" not run |" not in line.split("|")[3] for line in lines)
     assert any(line.startswith("| C1 | MNIST | undecided") for line in lines)
 
 
-def test_evidence_names_rules_that_differ(stored, monkeypatch):
+def test_evidence_names_differing_rules(stored, monkeypatch):
     frame = judge_claims(stored)
     frame.loc[frame["claim"] == "C1", "verdict_last"] = "does not hold"
     monkeypatch.setattr(update_docs, "judge_claims", lambda _: frame)
@@ -86,7 +86,7 @@ def test_evidence_names_rules_that_differ(stored, monkeypatch):
     assert "undecided (equivalent within M)" in evidence(stored)
 
 
-def test_counts_add_up_runs(store, study):
+def test_counts_sums_runs(store, study):
     for epsilon, seeds in ((3.0, (0, 1)), (9.0, (0, 1, 2))):
         for seed in seeds:
             store.add(epsilon=epsilon, seed=seed)
@@ -99,7 +99,7 @@ def test_counts_add_up_runs(store, study):
     ]
 
 
-def test_budgets_leave_parts_of_grids_out(stored):
+def test_budgets_keeps_incomplete_reference_only(stored):
     """Unless others are compared with it."""
     parts = [line for line in budgets(stored).splitlines() if line.startswith("| incomplete grid")]
     assert parts
@@ -107,14 +107,14 @@ def test_budgets_leave_parts_of_grids_out(stored):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_pages_have_what_results_give(repo, stored, path):
+def test_blocks_in_pages_match_results(repo, stored, path):
     name = PAGES[path]
     begin, end = marks(name)
     text = (repo / path).read_text(encoding="utf-8")
     assert text.split(begin)[1].split(end)[0].strip() == BLOCKS[name](stored)
 
 
-def test_only_make_report_writes_them(repo):
+def test_update_docs_only_in_make_report(repo):
     text = (repo / "Makefile").read_text(encoding="utf-8")
     call = f"oso_dp.reporting.update_docs {' '.join(PAGES)} --results results"
     assert text.count(call) == 1

@@ -11,7 +11,7 @@ def points(method: str, *rows: tuple[float, float | None, float | None, float]) 
     return pd.DataFrame(rows, columns=names).astype(float).assign(method=method, std=0.01)
 
 
-def test_each_threshold_has_its_best_rate_and_each_other_method_a_line() -> None:
+def test_threshold_chart_draws_best_learning_rate() -> None:
     swept = [(e, c, None, 0.8 + e / 100 - c / 50) for e in (2, 8) for c in (0.1, 0.3, 1.0)]
     worse = [(e, c, None, 0.1) for e in (2, 8) for c in (0.1, 0.3, 1.0)]
     table = pd.concat(
@@ -34,6 +34,6 @@ def test_each_threshold_has_its_best_rate_and_each_other_method_a_line() -> None
         assert heights == ([70.0, 81.0] if epsilon == 2 else [90.0])
 
 
-def test_too_few_thresholds_are_no_curve() -> None:
+def test_threshold_chart_few_thresholds_omitted() -> None:
     table = points("fixed_threshold", (2, 0.1, None, 0.8), (2, 1.0, None, 0.7))
     assert threshold_chart(table, "x", ["fixed_threshold"]) is None

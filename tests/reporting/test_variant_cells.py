@@ -34,7 +34,7 @@ def fill(store, variant=None, **more):
 
 
 @pytest.mark.parametrize("words", LAID)
-def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
+def test_variant_named_in_report_and_summary(words, store, study, tmp_path) -> None:
     fill(store, LAID[words])
     fill(store, LAID[words], dataset="glyphs")
     made = study(store)
@@ -56,7 +56,7 @@ def test_it_is_named_wherever_a_cell_is(words, store, study, tmp_path) -> None:
     assert all(caption.endswith(sentence) for caption in captions)
 
 
-def test_plain_methods_have_no_variant_note(store, study) -> None:
+def test_variant_note_plain_methods_omitted(store, study) -> None:
     made = study(fill(store))
     assert not [
         line for line in paper_table(made, find_table("mnist", 9)).notes if "Variants" in line
@@ -65,7 +65,7 @@ def test_plain_methods_have_no_variant_note(store, study) -> None:
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
-def test_only_the_plain_one_is_held_against_the_paper(variant, store, study) -> None:
+def test_variant_not_compared_with_paper(variant, store, study) -> None:
     made = study(fill(store, variant))
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
     assert cell["verdict"] == (verdicts.UNDECIDED if variant else verdicts.CONSISTENT)
@@ -74,7 +74,7 @@ def test_only_the_plain_one_is_held_against_the_paper(variant, store, study) -> 
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
+def test_variant_excluded_from_claim_evidence(side: int, make_store, study) -> None:
     """Of one of the two methods, all else alike."""
     judged_of = {}
     for name, variant in (("plain", None), ("variant", LAID["rate falling"])):
@@ -98,7 +98,7 @@ def test_it_is_evidence_for_no_claim(side: int, make_store, study) -> None:
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
-def test_no_guess_is_held_against_it(variant, store, study) -> None:
+def test_variant_search_excluded_from_win_ranges(variant, store, study) -> None:
     """Its plain runs were not searched."""
     fill(store, variant)
     fill(store, search_accounting="single", noise_multiplier=500.0)
@@ -107,7 +107,7 @@ def test_no_guess_is_held_against_it(variant, store, study) -> None:
 
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
-def test_no_method_is_ranked_against_onlines_under_a_schedule(variant, store, study) -> None:
+def test_variant_online_leaves_others_unranked(variant, store, study) -> None:
     fill(store, variant, dataset="glyphs")
     fill(store, dataset="glyphs", method="auto_s")
     (table,) = other_methods_table(study(store))
@@ -125,7 +125,9 @@ def test_no_method_is_ranked_against_onlines_under_a_schedule(variant, store, st
     ],
 )
 @pytest.mark.parametrize("dataset", ["mnist", "glyphs"])
-def test_a_variant_that_is_not_shown_is_told(dataset, other, said, store, study, tmp_path) -> None:
+def test_hidden_variants_note_names_difference(
+    dataset, other, said, store, study, tmp_path
+) -> None:
     """Two studies in one store, each with its own options."""
     both = {"dataset": dataset, "seed": 0}
     store.add(**both)
@@ -142,7 +144,7 @@ def test_a_variant_that_is_not_shown_is_told(dataset, other, said, store, study,
         assert said is None or said in text
 
 
-def test_a_table_tells_the_hidden_variants_of_its_own_cells_alone(store, study) -> None:
+def test_hidden_variants_note_own_cells_only(store, study) -> None:
     for momentum in (0.0, 0.9):
         store.add(dataset="glyphs", momentum=momentum)
     store.add()

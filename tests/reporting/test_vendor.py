@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 
-def test_each_file_is_the_one_that_is_named(repo: Path) -> None:
+def test_vendor_scripts_match_checksums(repo: Path) -> None:
     folder = repo / "src/oso_dp/reporting/page/vendor"
     scripts = sorted(folder.glob("*.js"))
     assert [script.name for script in scripts] == ["dataTables.min.js"]

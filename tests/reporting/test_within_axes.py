@@ -8,11 +8,11 @@ KINDS = {"adaptation", "budget_strategies", "grid", "metric", "noise", "other_me
 KINDS |= {"overview", "search_cost", "training", "untuned_runs"}
 
 
-def test_figures_of_every_kind_are_drawn(drawn) -> None:
+def test_figures_all_kinds_drawn(drawn) -> None:
     assert {plan.kind for plan, _ in drawn} >= KINDS
 
 
-def test_all_that_is_drawn_stands_within_its_axes(drawn) -> None:
+def test_figures_content_within_axes(drawn) -> None:
     """But what is far below the best, where the caption says that it is cut off."""
     for plan, figure in drawn:
         for axes in figure.axes:
@@ -20,13 +20,13 @@ def test_all_that_is_drawn_stands_within_its_axes(drawn) -> None:
             assert outside(axes, cut) == [], plan.name
 
 
-def test_no_line_goes_back_to_the_left(drawn) -> None:
+def test_figures_line_x_nondecreasing(drawn) -> None:
     for plan, figure in drawn:
         for axes in figure.axes:
             assert falling(axes) == [], plan.name
 
 
-def test_numbers_at_an_axis_rise_to_the_right_and_upward(drawn) -> None:
+def test_figures_tick_numbers_increase(drawn) -> None:
     """Wherever a tick is called by a number."""
     for plan, figure in drawn:
         for axes in figure.axes:
@@ -41,14 +41,14 @@ def test_numbers_at_an_axis_rise_to_the_right_and_upward(drawn) -> None:
                 assert sorted(shown) == sorted(shown, key=lambda pair: pair[1]), plan.name
 
 
-def test_an_axis_of_all_steps_begins_at_none(drawn) -> None:
+def test_figures_training_steps_start_at_zero(drawn) -> None:
     plans = [(plan, figure) for plan, figure in drawn if plan.kind == "training"]
     assert plans
     for plan, figure in plans:
         assert all(axes.get_xlim()[0] == 0 for axes in figure.axes), plan.name
 
 
-def test_panels_beside_each_other_have_one_scale(drawn) -> None:
+def test_figures_row_panels_share_scale(drawn) -> None:
     for plan, figure in drawn:
         rows = defaultdict(set)
         for axes in figure.axes:
@@ -57,7 +57,7 @@ def test_panels_beside_each_other_have_one_scale(drawn) -> None:
         assert all(len(scales) == 1 for scales in rows.values()), plan.name
 
 
-def test_every_figure_of_errors_has_their_unit(drawn) -> None:
+def test_figures_mse_axis_names_unit(drawn) -> None:
     """And none that of an accuracy."""
     kinds = {"metric", "other_methods", "grid", "noise", "untuned_runs", "budget_strategies"}
     seen = set()
@@ -73,7 +73,7 @@ def test_every_figure_of_errors_has_their_unit(drawn) -> None:
     assert seen == kinds
 
 
-def test_every_axis_of_numbers_has_a_name(drawn) -> None:
+def test_figures_numeric_axes_have_labels(drawn) -> None:
     """At one of a figure's panels at least; methods and strategies say what they are."""
     for plan, figure in drawn:
         for side in ("xaxis", "yaxis"):

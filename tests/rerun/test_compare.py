@@ -61,7 +61,7 @@ def verdict(more: float = 0.0, metric: str = "accuracy", **changed) -> str:
 
 
 @pytest.mark.parametrize("changed", [{}, {"code_hash": "other"}, {"device": "another"}])
-def test_equal_numbers_are_equal_wherever_they_come_from(changed) -> None:
+def test_compare_run_same_numbers_equal(changed) -> None:
     assert verdict(**changed) == EQUAL
 
 
@@ -77,7 +77,7 @@ def test_equal_numbers_are_equal_wherever_they_come_from(changed) -> None:
         ({"rng_version": 1}, OTHER_RNG),
     ],
 )
-def test_one_digit_that_differs(changed, said: str) -> None:
+def test_compare_run_last_digit_classified(changed, said: str) -> None:
     assert verdict(more=1e-7, **changed) == said
 
 
@@ -94,32 +94,32 @@ def test_one_digit_that_differs(changed, said: str) -> None:
         ("mse", -0.00041, True),
     ],
 )
-def test_the_tolerance_is_for_the_best_test_value(changed, metric, more, said) -> None:
+def test_compare_run_best_value_tolerance_applied(changed, metric, more, said) -> None:
     assert (verdict(more, metric, **changed) == BEYOND) == said
 
 
 @pytest.mark.parametrize("column", ["value", "loss", "threshold", "learning_rate"])
-def test_every_number_counts(column: str) -> None:
+def test_compare_run_changed_column_not_equal(column: str) -> None:
     others = evaluated()
     others.loc[4, column] = np.nextafter(others.loc[4, column], 2.0)
     assert compare_run(ROW, evaluated(), ROW, others).text == NOT_EQUAL
 
 
 @pytest.mark.parametrize("again", [0.25 + 2**-54, 0.3, np.nan])
-def test_the_share_that_was_clipped_counts_where_there_is_one(again: float) -> None:
+def test_compare_run_fraction_clipped_compared(again: float) -> None:
     stored, others = (evaluated().assign(fraction_clipped=0.25) for _ in range(2))
     assert compare_run(ROW, stored, ROW, others).text == EQUAL
     others.loc[4, "fraction_clipped"] = again
     assert compare_run(ROW, stored, ROW, others).text == NOT_EQUAL
 
 
-def test_evaluations_that_are_missing_or_new_are_not_equal() -> None:
+def test_compare_run_missing_evaluations_not_equal() -> None:
     assert compare_run(ROW, evaluated(), ROW, evaluated()[:-1]).text == NOT_EQUAL
     more = pd.concat([evaluated(), evaluated()[:1].assign(step=99)], ignore_index=True)
     assert compare_run(ROW, evaluated(), ROW, more).text == NOT_EQUAL
 
 
-def test_another_end_is_beyond_any_tolerance() -> None:
+def test_compare_run_other_status_beyond_tolerance() -> None:
     assert verdict(more=1e-7, status="diverged", diverged_at=3, device="another") == BEYOND
     assert verdict(status="diverged", diverged_at=3) == NOT_EQUAL
     diverged = ROW | {"status": "diverged", "diverged_at": 3}
@@ -140,13 +140,13 @@ def moved(change: float, more: float, status: str = "finished") -> str:
 
 
 @pytest.mark.parametrize("more", [0.02, -0.02])
-def test_what_the_last_digits_change_is_the_limit(more: float) -> None:
+def test_explain_doubt_rounding_sets_limit(more: float) -> None:
     assert moved(0.0, more) == moved(0.0049, more) == BEYOND
     assert moved(0.0051, more) == moved(-0.0051, more) == ROUNDING
     assert moved(0.0051, more, "diverged") == BEYOND
 
 
-def test_another_end_is_in_doubt_only_where_the_last_digits_bring_the_rows_about() -> None:
+def test_explain_doubt_recurring_status_gives_rounding() -> None:
     gone = ROW | {"device": "another", "status": "diverged", "diverged_at": 3}
     for mine, best in ((evaluated(), 0.8), (evaluated()[:0], None)):
         judged = compare_run(ROW, evaluated(), gone, mine)
@@ -157,7 +157,7 @@ def test_another_end_is_in_doubt_only_where_the_last_digits_bring_the_rows_about
         assert explain_doubt(judged, ROW, ends).text == ROUNDING
 
 
-def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> None:
+def test_rerun_within_tolerance_trains_once(monkeypatch) -> None:
     rates = []
 
     def train(cohort, runs, arrays, folder):
@@ -180,7 +180,7 @@ def test_what_is_sound_elsewhere_is_not_trained_again_and_again(monkeypatch) -> 
 
 @pytest.mark.parametrize(("stored", "now"), [(1, 2), (2, 1), (1, 3), (None, 2), (3, 2), (2, 2)])
 @pytest.mark.parametrize("more", [0.0, 0.3])
-def test_rows_of_older_and_of_newer_streams_are_not_judged(stored, now, more: float) -> None:
+def test_compare_run_other_rng_version_unjudged(stored, now, more: float) -> None:
     elsewhere = {"device": "another", "rng_version": now}
     found = compare_run(
         ROW | {"rng_version": stored}, evaluated(), ROW | elsewhere, evaluated(more=more)

@@ -20,7 +20,7 @@ def planned(repo: Path, randomness: str) -> Plan:
 
 
 @pytest.mark.parametrize("randomness", ["seeded", "system"])
-def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo: Path) -> None:
+def test_select_repeatable_unseeded_runs_omitted(randomness: str, repo: Path) -> None:
     plan = planned(repo, randomness)
     found = select_repeatable(pd.DataFrame(rows_of(plan)["runs"]))
     expected = plan.run_ids() if randomness == "seeded" else []
@@ -31,7 +31,7 @@ def test_noise_that_was_never_seeded_comes_no_second_time(randomness: str, repo:
     ("device", "threads"),
     [("a CPU (1 thread)", 1), ("a CPU (3 threads)", 3), ("a CPU (12 threads)", 12), ("a GPU", 1)],
 )
-def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -> None:
+def test_rerun_uses_stored_thread_count(device, threads, monkeypatch) -> None:
     seen = []
 
     def train(one, arrays, columns, times=1.0):
@@ -49,7 +49,7 @@ def test_a_run_has_its_threads_of_the_first_time(device, threads, monkeypatch) -
 
 
 @pytest.mark.parametrize("faster", [1.0, 2.0, 0.5])
-def test_what_does_not_fit_any_more_is_passed_over_and_the_rest_is_not(faster, monkeypatch) -> None:
+def test_verify_time_limit_skips_long_runs(faster, monkeypatch) -> None:
     took = [40.0, 100.0, 10.0, 900.0, 30.0, 5.0, 60.0]
     order = [
         SimpleNamespace(run=SimpleNamespace(run_id=str(place)), seconds=seconds, cohort=None)

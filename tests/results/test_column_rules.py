@@ -48,7 +48,7 @@ def said(kind: str, name: str, *values: object) -> str | None:
 
 
 @pytest.mark.parametrize(("kind", "name", "sign", "limit"), LIMITS)
-def test_the_limit_is_where_the_rule_says(kind, name, sign, limit) -> None:
+def test_find_column_error_enforces_limits(kind, name, sign, limit) -> None:
     whole = pa.types.is_integer(SCHEMAS[kind].field(name).type)
     above = limit + 1 if whole else np.nextafter(limit, math.inf)
     below = limit - 1 if whole else np.nextafter(limit, -math.inf)
@@ -65,12 +65,12 @@ def test_the_limit_is_where_the_rule_says(kind, name, sign, limit) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), NUMBERS)
-def test_a_number_is_finite(kind, name) -> None:
+def test_find_column_error_nonfinite_found(kind, name) -> None:
     for value in (math.nan, math.inf, -math.inf):
         assert said(kind, name, value) is not None
 
 
-def test_what_must_be_a_share_or_above_zero() -> None:
+def test_find_column_error_enforces_ranges() -> None:
     for name in ("epsilon", "learning_rate", "threshold", "noise_multiplier"):
         assert said("runs", name, 0.0) is not None
         assert said("runs", name, 1e-300, 1e300) is None
@@ -104,7 +104,7 @@ WORDS = {
 }
 
 
-def test_a_column_of_words_holds_these_and_no_others() -> None:
+def test_rules_words_match_allowed_values() -> None:
     held = {
         (kind, name): {*rule.words}
         for kind, rules in RULES.items()
@@ -115,7 +115,7 @@ def test_a_column_of_words_holds_these_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nextafter(1.0, 2.0), 1.0001, 1.01, 100.0])
-def test_an_accuracy_is_at_most_1_and_an_error_need_not_be(value: float) -> None:
+def test_find_column_error_bounds_accuracy_only(value: float) -> None:
     def of(metric: str, *values: float) -> str | None:
         rows = {"metric": [metric] * len(values), "value": values}
         return find_column_error(pa.table(rows), "evaluations")
@@ -135,13 +135,13 @@ def of_both(*changed: dict) -> str | None:
     return find_evaluations_error(pd.DataFrame(runs), pa.Table.from_pylist([*rows, *changed]))
 
 
-def test_rows_in_order_have_no_complaint() -> None:
+def test_find_evaluations_error_valid_rows_pass() -> None:
     assert of_both() is None
     assert of_both(evaluation_row("r2", GONE - 1)) is None
 
 
 @pytest.mark.parametrize("again", [("r2", 50), ("r1", 50)])
-def test_a_row_that_comes_again_is_named(again: tuple[str, int]) -> None:
+def test_find_evaluations_error_duplicate_found(again: tuple[str, int]) -> None:
     said = of_both(evaluation_row(*again, value=0.1))
     assert said is not None
     assert said.startswith(f"run {again[0]} appears more than once (1 rows")
@@ -161,7 +161,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("column", WRONG)
-def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> None:
+def test_find_runs_error_inconsistent_value_found(column: str) -> None:
     right = run_row("right")
     assert find_runs_error(pd.DataFrame([right])) is None
     rows = pd.DataFrame([right, right | {"run_id": "wrong", column: WRONG[column]}])
@@ -171,7 +171,7 @@ def test_one_wrong_value_is_named_behind_a_row_that_is_right(column: str) -> Non
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
+def test_find_runs_error_insufficient_noise_found(place: int) -> None:
     nu = [0.9, 0.815, 2.0]
     nu[place] = 0.8
     counts = (1, STEPS - 3, 2)
@@ -182,7 +182,7 @@ def test_no_kind_of_step_has_less_noise_than_the_row_says(place: int) -> None:
 
 
 @pytest.mark.parametrize("name", BASIC_OPTIONS)
-def test_options_are_known_all_or_none(name: str) -> None:
+def test_find_runs_error_partial_options_found(name: str) -> None:
     assert find_runs_error(pd.DataFrame([run_row("row", **options())])) is None
     said = find_runs_error(pd.DataFrame([run_row("row", **options(**{name: None}))]))
     assert said == f"run row: {name} is missing"
@@ -201,7 +201,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case: str) -> None:
+def test_find_runs_error_unprotected_row_found(case: str) -> None:
     right = run_row("right", dataset="patients", **OWN)
     assert find_runs_error(pd.DataFrame([right])) is None
     wrong = {**right, "run_id": "wrong", **UNFIT[case]}
@@ -211,7 +211,7 @@ def test_a_row_on_protected_data_is_looked_at_behind_others_that_are_right(case:
     assert said.endswith("since the data of patients are not declared public")
 
 
-def test_a_part_of_no_search_in_parts_is_named_behind_a_row_that_is_right() -> None:
+def test_find_runs_error_unexpected_stage_found() -> None:
     stage = options(stage="trial 1", trial_fractions="0.1, 0.2")
     rows = [run_row("right", **stage, search_accounting="linear_scaling")]
     assert find_runs_error(pd.DataFrame(rows)) is None
@@ -226,7 +226,7 @@ NEEDED_COUNTS = ("examples", "batch_size", "epochs", "steps")
 
 
 @pytest.mark.parametrize("name", [*NEEDED, *NEEDED_COUNTS, "status"])
-def test_what_every_run_has_is_missing_in_none(name: str) -> None:
+def test_find_runs_error_missing_value_found(name: str) -> None:
     rows = pd.DataFrame([run_row("right"), run_row("wrong")]).astype(object)
     rows.loc[1, name] = None
     assert find_runs_error(rows) == f"run wrong: {name} is missing"
@@ -234,7 +234,7 @@ def test_what_every_run_has_is_missing_in_none(name: str) -> None:
 
 @pytest.mark.parametrize("more", [-1, 1, STEPS])
 @pytest.mark.parametrize("status", ["finished", "diverged"])
-def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
+def test_find_runs_error_wrong_steps_found(status: str, more: int) -> None:
     made = STEPS if status == "finished" else 700
     row = run_row("row", status=status, diverged_at=None if status == "finished" else made)
     other = run_row("other", status="diverged", diverged_at=made + more)["ledger"]
@@ -242,7 +242,7 @@ def test_a_ledger_has_as_many_steps_as_its_run(status: str, more: int) -> None:
     assert said == f"run row: its ledger has {made + more} steps, the row {made}"
 
 
-def test_each_row_is_checked_that_differs_in_its_last_step_alone() -> None:
+def test_find_runs_error_shared_ledger_checked() -> None:
     first = run_row("first", status="diverged", diverged_at=700)
     second = run_row("second", status="diverged", diverged_at=701) | {"ledger": first["ledger"]}
     said = find_runs_error(pd.DataFrame([first, second]))
@@ -263,7 +263,7 @@ OF_A_RUN = ("seed", "learning_rate", "threshold", "quantile")
 
 
 @pytest.mark.parametrize("name", [*OF_A_COHORT, "grid_runs", "model", *NEEDED_COUNTS, *OF_A_RUN])
-def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> None:
+def test_check_planned_differing_column_raises(name: str) -> None:
     row = run_row("row", dataset="mine", **options(), momentum=0.9, quantile=0.5)
     of_run = {"run_id", "steps", *OF_A_RUN}
     columns = {key: row[key] for key in row if key not in of_run}
@@ -274,7 +274,7 @@ def test_a_row_is_held_against_its_plan_in_all_that_was_planned(name: str) -> No
         check_planned(row | {name: other}, cohort, run)
 
 
-def test_a_wrong_row_is_found_behind_a_thousand_kinds_that_are_right() -> None:
+def test_find_runs_error_many_rows_checked() -> None:
     rows = [run_row(str(n), k=n + 1, epsilon=9.0 - n * 1e-3) for n in range(1500)]
     assert find_runs_error(pd.DataFrame(rows)) is None
     rows.append(run_row("wrong", noise_multiplier=0.9, ledger=rows[0]["ledger"]))

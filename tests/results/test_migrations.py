@@ -32,7 +32,7 @@ def as_version_1(folder) -> None:
         pq.write_table(table.replace_schema_metadata({"oso_schema_version": "1"}), path)
 
 
-def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
+def test_collect_merges_old_and_new_parts(write, tmp_path) -> None:
     old, new = write("old", "r1"), write("new", "r2")
     as_version_1(old)
     store = tmp_path / "store"
@@ -44,7 +44,7 @@ def test_an_older_part_is_collected_beside_newer_ones(write, tmp_path) -> None:
     assert runs.loc["r1"].isna()[["commit", *OPTIONS]].all()  # no options give such an identity
 
 
-def test_options_are_the_defaults_where_these_give_the_rows_identity(repo) -> None:
+def test_migrate_runs_infers_options_from_identity(repo) -> None:
     planned = []
     for name in ("paper", "extensions/random_stopping"):
         config = load_config(repo / f"config/{name}.yaml")
@@ -90,7 +90,7 @@ def as_version_4(runs: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", ["extensions/linear_scaling", "extensions/random_stopping"])
 @pytest.mark.parametrize("more", [{}, {"schedule": "linear"}, {"averaging": 0.999}])
-def test_options_of_later_versions_become_columns(repo, name, more) -> None:
+def test_migrate_runs_json_options_become_columns(repo, name, more) -> None:
     config = load_config(repo / f"config/{name}.yaml").model_copy(update=more)
     rows = [
         {**dict.fromkeys(RUNS.names), **cohort.columns, **vars(run)}
@@ -106,7 +106,7 @@ def test_options_of_later_versions_become_columns(repo, name, more) -> None:
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
 @pytest.mark.parametrize("text", ["hello", "[1]", "1", '{"model": "cnn", "settings": 3}'])
-def test_a_text_that_is_no_options_is_refused(version, text) -> None:
+def test_migrate_runs_invalid_options_raise(version, text) -> None:
     runs = pd.DataFrame({"run_id": ["one"], "settings": [text]})
     known = '{"grid_runs": 1, "evaluate_every": 1, "final_activation": false, '
     runs["settings"] = text if text[0] != "{" else known + text[1:]
@@ -115,7 +115,7 @@ def test_a_text_that_is_no_options_is_refused(version, text) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"schedule": "linear", "grid_runs": 3}'])
-def test_options_that_no_identity_covers_are_dropped(text) -> None:
+def test_migrate_runs_incomplete_options_dropped(text) -> None:
     """Texts of the first checkouts of version 2 lack some of them."""
     runs = migrate_runs(pd.DataFrame({"run_id": ["one"], "settings": [text]}), "2")
     assert runs[[*OPTIONS]].isna().all(axis=None)
@@ -125,13 +125,13 @@ def test_options_that_no_identity_covers_are_dropped(text) -> None:
     ("column", "value"),
     [("run_id", "0" * 20), ("momentum", 0.5), ("seed", 99), ("delta", 1e-6), ("method", "none")],
 )
-def test_other_rows_have_no_options(repo, column, value) -> None:
+def test_migrate_runs_mismatched_rows_lack_options(repo, column, value) -> None:
     runs = read_results(repo / "results/ambiguities/as_chosen").runs
     runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
     assert migrate_runs(runs, "1")["model"].isna().all()
 
 
-def test_everything_that_is_stored_keeps_the_rules_of_today(repo) -> None:
+def test_read_results_accepts_stored_results(repo) -> None:
     stores = [repo / "results", *sorted((repo / "results/ambiguities").iterdir())]
     assert len(stores) > 5
     assert all(len(read_results(store).runs) for store in stores)
@@ -154,7 +154,7 @@ DECLARED = {"settings": {}, "data_version": "1", "public": False, "budget_runs":
     ],
     ids=str,
 )
-def test_a_doubtful_declaration_makes_no_run_public(change, write, tmp_path) -> None:
+def test_read_table_invalid_declaration_raises(change, write, tmp_path) -> None:
     folder = write("old", "r1")
     stored = DECLARED | change
     stored.pop(stored.pop("without", None), None)

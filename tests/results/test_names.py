@@ -17,7 +17,7 @@ PATHS = ["../../x", "/x", "a/b", "..", ".x", "", "a b", "a\n", "a\\b", "ä", "$(
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_a_path_is_no_name(name) -> None:
+def test_check_name_invalid_name_raises(name) -> None:
     with pytest.raises(OsoError, match=r"^here: dataset: .*must be a name of letters") as error:
         check_name(name, "here: dataset")
     assert "\n" not in str(error.value)
@@ -25,7 +25,7 @@ def test_a_path_is_no_name(name) -> None:
 
 @pytest.mark.parametrize("column", ["dataset", "method", "search_accounting"])
 @pytest.mark.parametrize("name", PATHS[:4])
-def test_rows_with_a_path_for_a_name_are_refused(tmp_path, column, name) -> None:
+def test_read_results_path_names_raise(tmp_path, column, name) -> None:
     folder = part(tmp_path / "part", "r1", **{column: name})
     before = sorted(tmp_path.rglob("*"))
     for read in (read_results, lambda folder: collect([folder], tmp_path / "store")):
@@ -35,7 +35,7 @@ def test_rows_with_a_path_for_a_name_are_refused(tmp_path, column, name) -> None
 
 
 @pytest.mark.parametrize("change", [{"dataset": "../../x"}, {"k": "9/../../x"}])
-def test_a_plan_with_a_path_for_a_name_is_refused(repo, tmp_path, monkeypatch, change) -> None:
+def test_read_plan_path_names_raise(repo, tmp_path, monkeypatch, change) -> None:
     plan = make_plan(load_config(repo / "config/ci/smoke.yaml"))
     monkeypatch.setattr("oso_dp.study.plan.check_name", lambda name, where: None)
     cohort = replace(plan.cohorts[0], **change)

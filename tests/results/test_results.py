@@ -34,11 +34,11 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_columns_are_the_public_format(kind) -> None:
+def test_schemas_columns_match_format(kind) -> None:
     assert SCHEMAS[kind].names == COLUMNS[kind].split()
 
 
-def test_parts_are_collected_once_each(write, tmp_path) -> None:
+def test_collect_repeated_parts_stored_once(write, tmp_path) -> None:
     store = tmp_path / "store"
     collect([write("a", "r1"), write("b", "r2", "r3")], store)
     collect([write("a", "r1"), write("c", "r4"), write("c", "r4")], store)
@@ -48,7 +48,7 @@ def test_parts_are_collected_once_each(write, tmp_path) -> None:
     assert finished_runs(store) == {"r1", "r2", "r3", "r4"}
 
 
-def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path) -> None:
+def test_collect_conflicting_outcomes_raise(write, tmp_path) -> None:
     store = tmp_path / "store"
     collect([write("a", "r1")], store)
     before = {path: path.read_bytes() for path in store.rglob("*.*.*.parquet")}
@@ -57,13 +57,13 @@ def test_a_run_measured_twice_with_different_outcomes_is_refused(write, tmp_path
     assert {path: path.read_bytes() for path in store.rglob("*.*.*.parquet")} == before
 
 
-def test_a_planned_run_that_is_nowhere_is_named(write, tmp_path) -> None:
+def test_collect_missing_planned_run_raises(write, tmp_path) -> None:
     with pytest.raises(OsoError, match=r"1 planned run is neither there .* first is r9"):
         collect([write("a", "r1")], tmp_path / "store", expected=["r1", "r9"])
     assert not list((tmp_path / "store").glob("*.parquet"))
 
 
-def test_another_schema_version_is_named(write) -> None:
+def test_read_results_unknown_version_raises(write) -> None:
     folder = write("a", "r1")
     path = folder / "runs.parquet"
     table = pq.read_table(path)
@@ -72,7 +72,7 @@ def test_another_schema_version_is_named(write) -> None:
         read_results(folder)
 
 
-def test_a_missing_column_is_named(write) -> None:
+def test_read_results_missing_column_raises(write) -> None:
     folder = write("a", "r1")
     path = folder / "runs.parquet"
     table = pq.read_table(path)
@@ -81,7 +81,7 @@ def test_a_missing_column_is_named(write) -> None:
         read_results(folder)
 
 
-def test_a_run_that_stands_there_twice_is_named(write) -> None:
+def test_read_results_duplicate_run_raises(write) -> None:
     folder = write("a", "r1")
     runs = pd.concat([pq.read_table(folder / "runs.parquet").to_pandas()] * 2)
     write_table(folder / "runs.parquet", "runs", runs)
@@ -90,7 +90,7 @@ def test_a_run_that_stands_there_twice_is_named(write) -> None:
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_a_missing_part_is_named(write, tmp_path, kind) -> None:
+def test_read_results_missing_part_raises(write, tmp_path, kind) -> None:
     for name in ("a", "b"):
         for each in SCHEMAS:
             part = tmp_path / "store" / f"{each}.parquet" / f"{name}.parquet"
@@ -102,7 +102,7 @@ def test_a_missing_part_is_named(write, tmp_path, kind) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_failed_write_leaves_the_old_table(write, monkeypatch) -> None:
+def test_write_table_failure_keeps_old_table(write, monkeypatch) -> None:
     folder = write("a", "r1")
     before = (folder / "runs.parquet").read_bytes()
 
@@ -116,7 +116,7 @@ def test_a_failed_write_leaves_the_old_table(write, monkeypatch) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["evaluations.parquet", "runs.parquet"]
 
 
-def test_runs_that_contradict_each_other_are_refused(write, tmp_path) -> None:
+def test_collect_conflicting_divergence_raises(write, tmp_path) -> None:
     for name, step in (("a", 3), ("b", 9)):
         folder = write(name, "r1")
         row = run_row("r1", status="diverged", diverged_at=step)
@@ -146,7 +146,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("column", FIXED)
-def test_two_rows_of_one_run_that_differ_are_never_merged(column: str, tmp_path) -> None:
+def test_collect_differing_run_columns_raise(column: str, tmp_path) -> None:
     steps = 1200 if column == "batch_size" else STEPS
     row = run_row("r1", **{column: FIXED[column], "steps": steps})
     part(tmp_path / "a", "r1")
@@ -160,7 +160,7 @@ MEASURED = {"loss": 0.31, "threshold": 0.2, "learning_rate": 0.9, "fraction_clip
 
 
 @pytest.mark.parametrize("column", MEASURED)
-def test_evaluations_that_differ_beside_their_value_are_never_merged(column: str, tmp_path) -> None:
+def test_collect_differing_evaluation_columns_raise(column: str, tmp_path) -> None:
     for name, change in (("a", {}), ("b", {column: MEASURED[column]})):
         part(tmp_path / name, "r1")
         write_table(
@@ -173,7 +173,7 @@ def test_evaluations_that_differ_beside_their_value_are_never_merged(column: str
         collect([tmp_path / "b"], tmp_path / "store")
 
 
-def test_what_a_stored_run_says_of_itself_stays_when_it_comes_again(tmp_path) -> None:
+def test_collect_keeps_first_provenance(tmp_path) -> None:
     store, where = tmp_path / "store", ["device", "code_hash", "wall_seconds"]
     first = dict(zip(where, ["first", "a", 5.0], strict=True))
     later = dict(zip(where, ["later", "b", 9.0], strict=True))
@@ -200,7 +200,7 @@ def write_classes(folder, classes, version: str = SCHEMA_VERSION):
 
 
 @pytest.mark.parametrize("older_first", [True, False])
-def test_class_accuracy_completes_an_older_row(older_first, tmp_path) -> None:
+def test_collect_class_accuracy_completes_old_row(older_first, tmp_path) -> None:
     older = write_classes(tmp_path / "older", None, version="2")
     newer = write_classes(tmp_path / "newer", CLASSES)
     store = tmp_path / "store"
@@ -211,7 +211,7 @@ def test_class_accuracy_completes_an_older_row(older_first, tmp_path) -> None:
     assert [*read_results(store).evaluations["class_accuracy"]] == [CLASSES]
 
 
-def test_class_accuracy_of_two_values_contradicts(tmp_path) -> None:
+def test_collect_conflicting_class_accuracy_raises(tmp_path) -> None:
     parts = [
         write_classes(tmp_path / "a", CLASSES),
         write_classes(tmp_path / "b", (0.9, None, 0.6)),

@@ -24,7 +24,7 @@ def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespac
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
+def test_check_budget_unspent_checks_each_dataset(order: int, tmp_path) -> None:
     store = part(tmp_path / "store", "known", dataset="pupils")
     cohorts = [planned("patients", "a"), planned("pupils", "known"), planned("pupils", "b")]
     check_budget_unspent({store: "x"}, cohorts[::order])
@@ -42,7 +42,7 @@ def test_of_two_data_sets_each_is_looked_for(order: int, tmp_path) -> None:
         ({}, "not of this study; their"),  # another grid, say
     ],
 )
-def test_what_differs_is_named(facts, said: str, tmp_path) -> None:
+def test_check_budget_unspent_names_differences(facts, said: str, tmp_path) -> None:
     store = part(tmp_path / "store", "old", dataset="patients")
     new = planned("patients", "new")
     vars(new).update(facts)
@@ -50,7 +50,7 @@ def test_what_differs_is_named(facts, said: str, tmp_path) -> None:
         check_budget_unspent({store: "x"}, [new])
 
 
-def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
+def test_check_budget_unspent_reads_renamed_files(tmp_path) -> None:
     store = tmp_path / "store"
     collect([part(tmp_path / "part", "run", dataset="patients")], store)
     (only,) = (store / "runs.parquet").iterdir()
@@ -60,7 +60,7 @@ def test_a_file_of_another_name_is_read_too(tmp_path) -> None:
         check_budget_unspent({store: "x"}, [planned("patients", "another")])
 
 
-def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
+def test_check_budget_unspent_reads_all_files(tmp_path) -> None:
     sizes = (2, 5, 7, 9)
     parts = [part(tmp_path / f"{k}", f"run{k}", dataset="patients", k=k) for k in sizes]
     collect(parts, tmp_path / "store")
@@ -85,7 +85,7 @@ def test_every_file_of_a_data_set_is_read(tmp_path) -> None:
         ),
     ],
 )
-def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
+def test_study_places_name_config_keys(held, said, tmp_path) -> None:
     for place in held:
         part(tmp_path / place, "known", dataset="patients")
     places = study_places(tmp_path / "store", tmp_path / "build/x")
@@ -98,7 +98,7 @@ def test_study_places_spent_name_the_keys(held, said, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("place", ["old/parts/a/shard0", "campaign/parts/a.12"])
-def test_runs_of_a_study_that_was_renamed_are_not_trained_again(place, tmp_path) -> None:
+def test_check_budget_unspent_renamed_study_raises(place, tmp_path) -> None:
     build = tmp_path / "build/new"
     made = part(tmp_path / "build" / place, "known", dataset="patients")
     places, mine = study_places(tmp_path / "store", build), [planned("patients", "known")]
@@ -111,7 +111,7 @@ def test_runs_of_a_study_that_was_renamed_are_not_trained_again(place, tmp_path)
     check_budget_unspent(places, mine, shards_elsewhere(build))
 
 
-def test_data_that_were_not_public_stay_so(tmp_path) -> None:
+def test_check_budget_unspent_formerly_private_raises(tmp_path) -> None:
     options_of = {"data_version": "1", "randomness": "system", "budget_runs": 4}
     row = run_row("one", dataset="patients", **options(**options_of))
     row["run_id"] = make_run_id(row)
@@ -126,7 +126,7 @@ def test_data_that_were_not_public_stay_so(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("store", ["collected", "a part"])
-def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
+def test_check_budget_unspent_missing_evaluations_raise(store, tmp_path) -> None:
     place = part(tmp_path / "made", "known", dataset="patients")
     if store == "collected":
         collect([place], tmp_path / "store")
@@ -143,13 +143,13 @@ def test_refuse_spent_lost_evaluations_is_refused(store, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(12, 5), (5, 12)])
-def test_of_several_studies_the_largest_number_counts(sizes) -> None:
+def test_shared_budgets_takes_largest_count(sizes) -> None:
     names = ["patients", "patients", "glyphs"]
     rows = pd.DataFrame({"dataset": names, "budget_runs": [*sizes, None]})
     assert shared_budgets(rows) == {"patients": 12}
 
 
-def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
+def test_shared_budgets_separates_datasets() -> None:
     names = ["patients", "pupils", "patients"]
     rows = pd.DataFrame({"dataset": names, "budget_runs": [12] * 3})
     assert shared_budgets(rows) == {"patients": 12, "pupils": 12}
@@ -157,7 +157,7 @@ def test_two_data_sets_of_which_the_rows_say_the_same_share_no_budget() -> None:
 
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("differ", ["ledger", "value"])
-def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_path) -> None:
+def test_collect_conflicting_trainings_raise(differ, public, tmp_path) -> None:
     declared = {"data_version": "1", "randomness": "system"}
     declared |= {"budget_runs": None if public else 4}
     parts = []
@@ -178,7 +178,7 @@ def test_of_two_trainings_of_one_run_none_is_thrown_away(differ, public, tmp_pat
 
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("where", ["device", "commit", "code_hash"])
-def test_two_trainings_with_one_outcome_are_two_releases(where, public, tmp_path) -> None:
+def test_collect_retrained_private_run_raises(where, public, tmp_path) -> None:
     """Of a run that diverged in its first step, say. A shard that is collected again is one."""
     declared = {"data_version": "1", "randomness": "system"}
     declared |= {"budget_runs": None if public else 4}

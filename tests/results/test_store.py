@@ -38,7 +38,7 @@ def files(store) -> dict[str, int]:
     }
 
 
-def test_each_identity_has_a_file_of_its_own(parts, tmp_path) -> None:
+def test_collect_writes_file_per_cohort(parts, tmp_path) -> None:
     store = tmp_path / "store"
     collect(parts, store)
     names = sorted(path.name for path in (store / "runs.parquet").iterdir())
@@ -49,7 +49,7 @@ def test_each_identity_has_a_file_of_its_own(parts, tmp_path) -> None:
     assert run_ids(store) == finished_runs(store) == set(COHORTS)
 
 
-def test_what_is_added_leaves_all_other_files_as_they_are(parts, tmp_path) -> None:
+def test_collect_new_part_keeps_other_files(parts, tmp_path) -> None:
     store = tmp_path / "store"
     collect(parts, store)
     before = files(store)
@@ -61,14 +61,14 @@ def test_what_is_added_leaves_all_other_files_as_they_are(parts, tmp_path) -> No
     assert finished_runs(store) == {*COHORTS, "r8"}
 
 
-def test_the_order_of_parts_does_not_matter(parts, tmp_path) -> None:
+def test_collect_part_order_has_no_effect(parts, tmp_path) -> None:
     collect(parts, tmp_path / "one")
     for each in reversed(parts):
         collect([each], tmp_path / "two")
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
+def test_collect_locked_store_waits(parts, tmp_path, capsys) -> None:
     store = tmp_path / "store"
     with only_writer(store):
         waiting = threading.Thread(target=collect, args=(parts, store))
@@ -84,7 +84,7 @@ def test_who_waits_says_so(parts, tmp_path, capsys) -> None:
     assert finished_runs(store) == set(COHORTS)
 
 
-def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) -> None:
+def test_collect_check_receives_changed_cohorts(tmp_path) -> None:
     store, seen = tmp_path / "store", []
     first = [part(tmp_path / "a", "a", momentum=0.5), part(tmp_path / "c", "c", epsilon=3.0)]
     collect(first, store)
@@ -94,7 +94,7 @@ def test_a_check_is_given_all_runs_of_the_cohorts_names_that_change(tmp_path) ->
 
 
 @pytest.mark.parametrize("scored", [0, 1])
-def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> None:
+def test_finished_runs_include_diverged(scored: int, tmp_path) -> None:
     one = tmp_path / "one"
     write_table(one / "runs.parquet", "runs", [run_row("r1", status="diverged", diverged_at=1)])
     rows = [evaluation_row("r1", 1)] * scored
@@ -106,9 +106,7 @@ def test_a_run_that_diverged_is_done_however_early(scored: int, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("moment", range(5))
-def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
-    moment: int, parts, tmp_path
-) -> None:
+def test_read_results_during_conversion_stays_complete(moment: int, parts, tmp_path) -> None:
     store = tmp_path / "store"
     collect(parts[:2], tmp_path / "after")
     shutil.copytree(parts[0], store)
@@ -130,7 +128,7 @@ def test_a_store_of_two_files_holds_each_row_once_while_it_becomes_folders(
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> None:
+def test_collect_invalid_stored_rows_raise(kind: str, parts, tmp_path) -> None:
     store = tmp_path / "store"
     collect(parts[:2], store)
     row = {"runs": run_row("r1"), "evaluations": evaluation_row("r1")}[kind]
@@ -144,7 +142,7 @@ def test_what_no_reader_takes_is_not_taken_over(kind: str, parts, tmp_path) -> N
     assert content(store) == before
 
 
-def test_a_file_of_equal_size_and_time_is_another_one(parts) -> None:
+def test_state_replaced_file_differs(parts) -> None:
     for kind in SCHEMAS:
         path = parts[0] / f"{kind}.parquet"
         before, known = read._state(parts[0]), path.stat()
@@ -171,7 +169,7 @@ for line in sys.stdin:
 """
 
 
-def test_two_at_once_lose_nothing(tmp_path) -> None:
+def test_collect_concurrent_writers_keep_rows(tmp_path) -> None:
     runs = ["r0", "r1"]
     for number, run in enumerate(runs):
         part(tmp_path / f"0.{run}", run, seed=number)
@@ -197,7 +195,7 @@ def test_two_at_once_lose_nothing(tmp_path) -> None:
     assert [writer.returncode for writer in writers] == [0, 0]
 
 
-def test_what_is_decided_while_one_waits_is_added_to(parts, tmp_path, monkeypatch) -> None:
+def test_collect_after_waiting_rereads_store(parts, tmp_path, monkeypatch) -> None:
     import oso_dp.results.collect as module
 
     store, real = tmp_path / "store", module.only_writer

@@ -125,9 +125,7 @@ def nothing(parts: list[Path], store: Path) -> None:
 
 @pytest.mark.parametrize("fails", [killed, full_disk, bad_moment])
 @pytest.mark.parametrize("begun", [two_files, a_file_per_cohort, files_of_any_name, nothing])
-def test_a_fault_at_any_operation_is_repaired_by_the_next_collect(
-    parts, tmp_path, monkeypatch, begun, fails
-) -> None:
+def test_collect_after_any_fault_repairs_store(parts, tmp_path, monkeypatch, begun, fails) -> None:
     old = set() if begun is nothing else FIRST
     new = FIRST | OTHERS
     given = parts[:2]
@@ -157,7 +155,7 @@ def moments(case: str) -> Iterator[int]:
     pytest.fail("the faults never end")
 
 
-def test_a_full_disk_is_named_and_changes_nothing(parts, tmp_path, monkeypatch) -> None:
+def test_collect_full_disk_leaves_store_unchanged(parts, tmp_path, monkeypatch) -> None:
     store = tmp_path / "store"
     collect(parts[:1], store)
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
@@ -170,7 +168,7 @@ def test_a_full_disk_is_named_and_changes_nothing(parts, tmp_path, monkeypatch) 
 
 @pytest.mark.parametrize("whole", ["runs", "evaluations"])
 @pytest.mark.parametrize("begun", [two_files, a_file_per_cohort, files_of_any_name])
-def test_half_a_store_is_made_whole_by_collecting_again(parts, tmp_path, begun, whole) -> None:
+def test_collect_missing_table_restored(parts, tmp_path, begun, whole) -> None:
     store = tmp_path / "store"
     begun(parts, store)
     lost = "evaluations" if whole == "runs" else "runs"
@@ -182,7 +180,7 @@ def test_half_a_store_is_made_whole_by_collecting_again(parts, tmp_path, begun, 
 
 
 @pytest.mark.parametrize("older", ["runs", "evaluations"])
-def test_a_table_that_is_behind_is_brought_up(tmp_path, older) -> None:
+def test_collect_outdated_table_completed(tmp_path, older) -> None:
     one, two = part(tmp_path / "one", "r1"), part(tmp_path / "two", "r2", seed=1)
     store = tmp_path / "store"
     collect([one, two], store)
@@ -197,7 +195,7 @@ def test_a_table_that_is_behind_is_brought_up(tmp_path, older) -> None:
     assert set(read_results(store).runs["run_id"]) == {"r1", "r2"}
 
 
-def test_a_run_in_two_of_the_stores_files_is_put_into_one(parts, tmp_path) -> None:
+def test_collect_merges_duplicate_run_files(parts, tmp_path) -> None:
     store = tmp_path / "store"
     collect(parts[:2], store)
     files_of_any_name(parts, tmp_path / "other")

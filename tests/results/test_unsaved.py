@@ -40,7 +40,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_unsaved_private_runs_are_refused(place, tmp_path) -> None:
+def test_unsaved_private_runs_raise(place, tmp_path) -> None:
     build = tmp_path / "build"
     part(build / place)
     with pytest.raises(OsoError, match=f"^{build / place}: is the only known record of 1 runs"):
@@ -72,7 +72,7 @@ def test_unsaved_collected_parts_pass(tmp_path, monkeypatch) -> None:
         check_no_unsaved_runs(Path("build"))
 
 
-def test_unsaved_second_training_is_refused(tmp_path, monkeypatch) -> None:
+def test_unsaved_second_training_raises(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     collected(Path("build"), Path("kept"), part(Path("build/study/parts/x/shard0")))
     part(Path("build/other/parts/x/shard0"), value=0.6)
@@ -81,7 +81,7 @@ def test_unsaved_second_training_is_refused(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("stage", [".pending", ".staging"])
-def test_unsaved_store_under_way_is_refused(stage, tmp_path) -> None:
+def test_unsaved_pending_store_raises(stage, tmp_path) -> None:
     store = tmp_path / "build/study/results"
     collect([part(tmp_path / "part")], store)
     (store / stage).mkdir()
@@ -91,7 +91,7 @@ def test_unsaved_store_under_way_is_refused(stage, tmp_path) -> None:
         check_no_unsaved_runs(tmp_path / "build")
 
 
-def test_unsaved_linked_store_is_refused(tmp_path, monkeypatch) -> None:
+def test_unsaved_linked_store_raises(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = part(Path("elsewhere"))
     Path("build/study").mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_unsaved_linked_store_is_refused(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["cut off", "invalid", "a folder", "closed"])
-def test_unsaved_unreadable_runs_are_refused(spoil, tmp_path) -> None:
+def test_unsaved_unreadable_runs_raise(spoil, tmp_path) -> None:
     place = part(tmp_path / "build/study/results", public=True)
     table = place / "runs.parquet"
     if spoil == "invalid":
@@ -167,7 +167,7 @@ def test_clean_without_environment_keeps_results(checkout) -> None:
     assert (made / "runs.parquet").exists()
 
 
-def test_unsaved_store_is_named_before_parts(tmp_path, monkeypatch) -> None:
+def test_unsaved_store_reported_before_parts(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = part(Path("build/a/parts/x/shard0"))
     collected(Path("build"), Path("build/z/results"), made)

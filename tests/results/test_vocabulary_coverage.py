@@ -33,7 +33,7 @@ def texts(dataset, share):
     }
 
 
-def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
+def test_store_coverage_merges_with_stored(prepared, tmp_path) -> None:
     store = tmp_path / "store"
     files = [prepared("a", **texts("ag_news", 0.9)), prepared("m", dataset="mnist")]
     store_coverage(store, files)
@@ -47,7 +47,7 @@ def test_texts_facts_are_kept_and_others_stay(prepared, tmp_path) -> None:
     assert "/home" not in (store / COVERAGE_FILE).read_text()
 
 
-def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
+def test_store_coverage_omits_training_share(prepared, tmp_path) -> None:
     facts = texts("ag_news", 0.9)
     facts["known_words"]["train"] = 0.123456
     store_coverage(tmp_path, [prepared("a", **facts)])
@@ -57,7 +57,7 @@ def test_nothing_of_the_training_texts_is_kept(prepared, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_several_texts_each_ones_facts_are_kept(prepared, tmp_path, order: int) -> None:
+def test_store_coverage_several_datasets_stored(prepared, tmp_path, order: int) -> None:
     shares = {"ag_news": 0.9, "ag_news_partial": 0.8}
     files = [prepared(name, **texts(name, share)) for name, share in shares.items()]
     store_coverage(tmp_path, [files[0], prepared("m", dataset="mnist"), files[1]][::order])

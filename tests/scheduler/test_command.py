@@ -76,7 +76,7 @@ def truth(folder, tmp_path_factory) -> pd.DataFrame:
     return sort_rows(pd.DataFrame(job.evaluations).astype({"fraction_clipped": float}))
 
 
-def test_killed_command_goes_on(folder, tmp_path, truth, call) -> None:
+def test_scheduler_killed_command_resumes(folder, tmp_path, truth, call) -> None:
     """With four packages only: killed at step 5 of 10, then terminated, then to its end."""
     out = tmp_path / "out"
     wanted = ["--results", out, "--filter", "online/*"]
@@ -98,14 +98,14 @@ def test_killed_command_goes_on(folder, tmp_path, truth, call) -> None:
     assert (status, lines[-1][:20]) == (0, "0 runs done, 0 left ")
 
 
-def test_full_disk_gets_one_line(folder, tmp_path) -> None:
+def test_scheduler_full_disk_fails(folder, tmp_path) -> None:
     done = run_bare(folder, "--results", tmp_path / "out", step=FULL)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "cannot write file" in done.stderr
     assert list_runs(tmp_path / "out") == []
 
 
-def test_folders_are_merged_by_collect(folder, tmp_path, call, monkeypatch, capsys) -> None:
+def test_scheduler_folders_merged_by_collect(folder, tmp_path, call, monkeypatch, capsys) -> None:
     wanted = ["--parallel-runs", 4, "--filter", "online/*"]
     assert call(*wanted, "--results", tmp_path / "a")[0] == 0
     assert call(*wanted, "no_dp/*", "--results", tmp_path / "b")[0] == 0
@@ -121,7 +121,7 @@ def test_folders_are_merged_by_collect(folder, tmp_path, call, monkeypatch, caps
 
 
 @pytest.mark.parametrize("stopped", ["stop file", "checkout gone"])
-def test_outside_event_ends_the_command(stopped, tmp_path, call, monkeypatch, machine) -> None:
+def test_scheduler_stop_event_ends_command(stopped, tmp_path, call, monkeypatch, machine) -> None:
     (tmp_path / "code.py").touch()
     monkeypatch.setattr("oso_dp.__file__", str(tmp_path / "code.py"))
     event = {
@@ -150,7 +150,7 @@ def write_other_search(folder: Path, first: int, end: int):
 
 
 @pytest.mark.parametrize("inside", [9, 4, 0])
-def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) -> None:
+def test_scheduler_conflicting_search_skipped(inside, folder, tmp_path, call, machine) -> None:
     out, existing = tmp_path / "out", tmp_path / "existing"
     write_other_search(out, 0, inside)
     plan = write_other_search(existing, inside, 9)
@@ -165,7 +165,7 @@ def test_conflicting_search_is_skipped(inside, folder, tmp_path, call, machine) 
     assert {cohort.k for cohort, _, _ in machine.asked if cohort.method == "online"} == {2}
 
 
-def test_only_the_folder_of_another_search_is_named(tmp_path) -> None:
+def test_check_same_search_among_names_folder(tmp_path) -> None:
     plan = make_plan(methods={"online": {}}, values_per_axis=[9], seeds=[0])
     other, own = tmp_path / "other", tmp_path / "own"
     write_other_search(other, 0, 9)
@@ -176,7 +176,7 @@ def test_only_the_folder_of_another_search_is_named(tmp_path) -> None:
     assert str(error.value).startswith(f"{other}: has 9 points")
 
 
-def test_diverged_runs_are_kept_once(tmp_path, call, machine) -> None:
+def test_scheduler_diverged_runs_not_repeated(tmp_path, call, machine) -> None:
     gone = {"status": "diverged", "diverged_at": 10}
     machine.status = lambda run: gone if run.seed else {}
     for _ in range(2):
@@ -186,7 +186,7 @@ def test_diverged_runs_are_kept_once(tmp_path, call, machine) -> None:
     assert (pd.concat(found)["status"] == "diverged").sum() == 8
 
 
-def test_plans_train_with_their_own_loss(tmp_path, call, machine) -> None:
+def test_scheduler_plans_keep_own_loss(tmp_path, call, machine) -> None:
     expected = {}
     for loss in ("mean", "sum"):
         section = {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1, "loss": loss}
@@ -202,7 +202,7 @@ def test_plans_train_with_their_own_loss(tmp_path, call, machine) -> None:
     assert {run: make_task(c).loss for c, runs, _ in machine.asked for run in runs} == expected
 
 
-def test_missing_data_are_left_out(folder, tmp_path, call, machine) -> None:
+def test_scheduler_missing_data_skipped(folder, tmp_path, call, machine) -> None:
     section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1}
     write_plan(make_plan(name="news", datasets={"ag_news": section}), tmp_path / "news.json")
     asked = ["--results", tmp_path / "out", "--plan", folder / "plan.json", tmp_path / "news.json"]
@@ -215,7 +215,9 @@ def test_missing_data_are_left_out(folder, tmp_path, call, machine) -> None:
 
 
 @pytest.mark.parametrize("prepared", [True, False])
-def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, monkeypatch) -> None:
+def test_scheduler_missing_data_prepared(
+    prepared, folder, tmp_path, call, machine, monkeypatch
+) -> None:
     from oso_dp.errors import OsoError
 
     def prepare(dataset, file, data_dir, **preparation) -> None:
@@ -241,7 +243,9 @@ def test_missing_data_are_prepared(prepared, folder, tmp_path, call, machine, mo
         ("bag_of_words", 3, "cpu", 3),
     ],
 )
-def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, monkeypatch) -> None:
+def test_make_scheduler_parallel_runs_by_device(
+    model, given, device, runs, tmp_path, monkeypatch
+) -> None:
     from oso_dp.scheduler import __main__ as module
     from oso_dp.signals import SignalRecorder
 
@@ -259,7 +263,7 @@ def test_parallel_runs_default_by_device(model, given, device, runs, tmp_path, m
     assert made.parallel_runs == {(dataset, model): runs}
 
 
-def test_two_models_on_one_data_set_have_their_own_times(tmp_path) -> None:
+def test_make_scheduler_times_kept_by_model(tmp_path) -> None:
     from oso_dp.scheduler import __main__ as module
     from oso_dp.signals import SignalRecorder
 
@@ -303,7 +307,9 @@ def test_two_models_on_one_data_set_have_their_own_times(tmp_path) -> None:
         (["--results", "out", "--data", "short"], "training examples: 500; must be"),
     ],
 )
-def test_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypatch) -> None:
+def test_scheduler_wrong_arguments_rejected(
+    arguments, says, folder, tmp_path, call, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     plan = json.loads((folder / "plan.json").read_text())
     plan["cohorts"][0]["momentum"] = 0.5  # other runs than the planned ones
@@ -327,7 +333,7 @@ def test_mistake_gets_one_line(arguments, says, folder, tmp_path, call, monkeypa
     assert says in errors[0]
 
 
-def test_cuda_without_a_gpu_is_refused(tmp_path, call, monkeypatch) -> None:
+def test_scheduler_cuda_without_gpu_rejected(tmp_path, call, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     status, _, errors = call("--results", tmp_path / "out", "--device", "cuda")
     said = "oso: error: --device: cuda; no CUDA device is visible; must be cpu"

@@ -25,7 +25,7 @@ def runs_of(level):
     return [(job, run) for job, runs in level for run in runs]
 
 
-def test_levels_file_then_paper_then_grids(mnist, read) -> None:
+def test_rank_runs_priorities_precede_paper_runs(mnist, read) -> None:
     text = """
         [[first]]
         method = ["online", "adam_wosm"]
@@ -56,13 +56,13 @@ def test_levels_file_then_paper_then_grids(mnist, read) -> None:
         ([], 51),
     ],
 )
-def test_filter_selects_cohorts(mnist, patterns, count) -> None:
+def test_list_jobs_filter_selects_cohorts(mnist, patterns, count) -> None:
     assert len(list_jobs([mnist], patterns)) == count
 
 
 @pytest.mark.parametrize("written", ["{:.3g}", "{:.6g}", "{!r}"])
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
-def test_starting_values_match_to_three_digits(mnist, read, axis, written) -> None:
+def test_read_priorities_values_match_three_digits(mnist, read, axis, written) -> None:
     values = {getattr(run, axis) for cohort in mnist.cohorts for run in cohort.runs} - {None}
     value = sorted(values)[1]
     (level, *_) = rank_runs(
@@ -94,13 +94,13 @@ def test_starting_values_match_to_three_digits(mnist, read, axis, written) -> No
         ("a = [" * 3000, "cannot be read as TOML"),
     ],
 )
-def test_spoiled_file_gets_one_line(read, text, says) -> None:
+def test_read_priorities_invalid_file_rejected(read, text, says) -> None:
     with pytest.raises(OsoError, match=rf"priorities\.toml: {says}") as error:
         read(text)
     assert "\n" not in str(error.value)
 
 
-def test_own_file_matches_own_plans(repo) -> None:
+def test_read_priorities_shipped_file_matches_plans(repo) -> None:
     from oso_dp.study.config import load_config
 
     lines = (repo / "Makefile").read_text().splitlines()

@@ -20,7 +20,7 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def test_levels_first_level_trains_first(make, machine, plan) -> None:
+def test_scheduler_first_level_trains_first(make, machine, plan) -> None:
     (job,) = (job for job in list_jobs([plan]) if job.cohort.method == "fixed_threshold")
     paper = {run.run_id for run in job.cohort.runs[2:4]}
     make(levels=rank_runs(list_jobs([plan]), [], paper), parallel=64).run()
@@ -31,7 +31,7 @@ def test_levels_first_level_trains_first(make, machine, plan) -> None:
 
 @pytest.mark.parametrize("seconds", [0.5, 97.5, 1000.0])
 @pytest.mark.parametrize("parallel", [1, 5])
-def test_deadline_only_complete_runs_in_time(seconds, parallel, make, machine, out) -> None:
+def test_scheduler_deadline_stores_complete_runs(seconds, parallel, make, machine, out) -> None:
     machine.per_step = lambda size: 0.5 + 0.25 * size
     made = make(seconds, parallel=parallel)
     made.run()
@@ -42,7 +42,7 @@ def test_deadline_only_complete_runs_in_time(seconds, parallel, make, machine, o
 
 
 @pytest.mark.parametrize(("began", "hours"), [(0, 1.0), (20, 0.5)])
-def test_overloaded_hour_campaign_goes_on(began, hours, make, machine, out) -> None:
+def test_scheduler_temporary_overload_finishes_runs(began, hours, make, machine, out) -> None:
     end = began + 3600 * hours
     machine.load = lambda now: 100.0 if began <= now < end else 1.0
     make(end + 400).run()
@@ -50,7 +50,7 @@ def test_overloaded_hour_campaign_goes_on(began, hours, make, machine, out) -> N
     assert len(machine.trained) == RUNS
 
 
-def test_overloaded_end_keeps_the_checkpoint(make, machine, out, said) -> None:
+def test_scheduler_overloaded_end_keeps_checkpoint(make, machine, out, said) -> None:
     machine.load = lambda now: 1.0 if now < 34 else 50.0
     make(80.0).run()
     assert len(list_runs(out)) == 3
@@ -61,7 +61,7 @@ def test_overloaded_end_keeps_the_checkpoint(make, machine, out, said) -> None:
     assert len(machine.trained) == len({*machine.trained}) == RUNS
 
 
-def test_slow_group_smaller_ones_follow(make, machine) -> None:
+def test_scheduler_short_time_shrinks_groups(make, machine) -> None:
     """40 s for a group of four: in the 31 s left, a group of two and one run."""
     machine.per_step = lambda size: size
     make(71.0, "fixed_threshold", 4).run()
@@ -70,7 +70,7 @@ def test_slow_group_smaller_ones_follow(make, machine) -> None:
 
 
 @pytest.mark.parametrize(("memory", "largest"), [(3, 2), (7, 4)])
-def test_gpu_memory_exceeded_halves_groups(memory, largest, make, machine, out) -> None:
+def test_scheduler_out_of_memory_halves_groups(memory, largest, make, machine, out) -> None:
     machine.memory = memory
     make(parallel=8).run()
     assert max(size for size in machine.sizes if size <= memory) == largest
@@ -78,13 +78,13 @@ def test_gpu_memory_exceeded_halves_groups(memory, largest, make, machine, out) 
     assert len(machine.trained) == RUNS
 
 
-def test_gpu_memory_of_no_run_is_refused(make, machine) -> None:
+def test_scheduler_insufficient_memory_raises(make, machine) -> None:
     machine.memory = 0
     with pytest.raises(OsoError, match=r"glyphs\..*: the device has too little memory"):
         make().run()
 
 
-def test_second_call_trains_nothing_again(make, machine, out) -> None:
+def test_scheduler_second_call_trains_rest(make, machine, out) -> None:
     make(35.0, parallel=3).run()
     assert 0 < len(machine.trained) < RUNS
     make(parallel=5).run()
@@ -94,7 +94,7 @@ def test_second_call_trains_nothing_again(make, machine, out) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_existing_folders_are_not_trained(order, make, machine, tmp_path) -> None:
+def test_scheduler_existing_runs_not_repeated(order, make, machine, tmp_path) -> None:
     for name in ("a", "b"):
         store = ShardStore(tmp_path / name, [tmp_path / "a"] if name == "b" else [])
         make(25.0, store=store, deadline=machine.now + 25).run()
@@ -103,7 +103,7 @@ def test_existing_folders_are_not_trained(order, make, machine, tmp_path) -> Non
     assert len(machine.trained) == len({*machine.trained}) == RUNS
 
 
-def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
+def test_scheduler_uses_fastest_stored_time(plan, tmp_path) -> None:
     (cohort,) = (one for one in plan.cohorts if one.method == "fixed_threshold")
     changes = [{"wall_seconds": 60.0}, {"wall_seconds": 20.0}]
     changes += [{"device": "GPU", "wall_seconds": 0.1}, {"wall_seconds": None}]
@@ -122,7 +122,7 @@ def test_throughput_is_the_fastest_stored(plan, tmp_path) -> None:
     assert made._run_seconds(plan.cohorts[0]) == 20.0  # another method, on the same data
 
 
-def test_times_are_found_among_runs_without_one(plan, tmp_path) -> None:
+def test_scheduler_runs_without_time_ignored(plan, tmp_path) -> None:
     """Of protected data no time is stored: it depends on the batches' sizes."""
     cohort, store = plan.cohorts[0], ShardStore(tmp_path)
     made = Scheduler(rank_runs(list_jobs([plan])), {task_of(cohort): 7.0}, {}, store, str, 0.0)
@@ -133,7 +133,7 @@ def test_times_are_found_among_runs_without_one(plan, tmp_path) -> None:
     assert made._run_seconds(cohort) == 20.0
 
 
-def test_two_processes_share_the_work(make, machine, out) -> None:
+def test_scheduler_two_processes_share_runs(make, machine, out) -> None:
     def second() -> None:
         machine.meanwhile = lambda: None
         make(200.0).run()
@@ -145,7 +145,7 @@ def test_two_processes_share_the_work(make, machine, out) -> None:
     assert sorted(list_runs(out)) == sorted(machine.trained)
 
 
-def test_held_cohort_is_waited_for(make, machine, said, plan, out) -> None:
+def test_scheduler_held_cohort_awaited(make, machine, said, plan, out) -> None:
     held = ShardStore(out).claim(plan.cohorts[0].name)
     held.__enter__()
     made = make(only=plan.cohorts[0].name)
@@ -162,7 +162,7 @@ def test_held_cohort_is_waited_for(make, machine, said, plan, out) -> None:
     assert said.count(said[0]) == 1
 
 
-def test_interrupt_ends_at_the_next_step(make, machine, out) -> None:
+def test_scheduler_interrupt_ends_at_step(make, machine, out) -> None:
     def check() -> None:
         if machine.now >= 15:
             raise InterruptedByUser
@@ -176,7 +176,7 @@ def test_interrupt_ends_at_the_next_step(make, machine, out) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 5, 10])
-def test_kill_in_training_loses_one_checkpoint(step, make, machine, out) -> None:
+def test_scheduler_killed_training_resumes_from_checkpoint(step, make, machine, out) -> None:
     machine.kill_at = step
     with pytest.raises(KilledError):
         make(parallel=3).run()
@@ -190,7 +190,7 @@ def test_kill_in_training_loses_one_checkpoint(step, make, machine, out) -> None
 
 
 @pytest.mark.parametrize("moment", ["evaluations", "runs", "rename", "remove"])
-def test_kill_in_writing_loses_no_shard(moment, make, machine, out, monkeypatch) -> None:
+def test_scheduler_killed_writing_loses_no_shard(moment, make, machine, out, monkeypatch) -> None:
     from oso_dp.scheduler import shard_store as module
 
     write_table, rmtree = module.write_table, module.shutil.rmtree
@@ -222,7 +222,7 @@ def test_kill_in_writing_loses_no_shard(moment, make, machine, out, monkeypatch)
 
 
 @pytest.mark.parametrize("there", [1, 3])
-def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
+def test_shard_store_finished_group_dropped(there, plan, tmp_path) -> None:
     cohort = plan.cohorts[0]
     store = ShardStore(tmp_path)
     folder = store.start(cohort, cohort.runs[:3])
@@ -237,7 +237,7 @@ def test_group_finished_elsewhere_is_dropped(there, plan, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
-def test_plan_of_too_little_noise_is_refused(method, make, machine, plan) -> None:
+def test_scheduler_insufficient_noise_rejected(method, make, machine, plan) -> None:
     from dataclasses import replace
 
     cohorts = [c if c.method != method else replace(c, noise_multiplier=0.3) for c in plan.cohorts]
@@ -247,7 +247,7 @@ def test_plan_of_too_little_noise_is_refused(method, make, machine, plan) -> Non
     assert all(cohort.method != method for cohort, _, _ in machine.asked)
 
 
-def test_plans_of_same_names_train_their_own(make, machine) -> None:
+def test_scheduler_same_named_plans_separated(make, machine) -> None:
     plans = [make_plan(), make_plan(momentum=0.25), make_plan(batch_size=300, seeds=[5])]
     jobs = list_jobs(plans)
     make(levels=rank_runs(jobs), parallel=3).run()
@@ -287,7 +287,9 @@ def check_finished(make, machine, out) -> None:
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_spoiled_group_is_set_aside(name, started, make, machine, tmp_path, caplog) -> None:
+def test_shard_store_damaged_group_set_aside(
+    name, started, make, machine, tmp_path, caplog
+) -> None:
     started.write_bytes(SPOILED[name])
     check_finished(make, machine, tmp_path / "out")
     (line,) = caplog.messages
@@ -297,12 +299,12 @@ def test_spoiled_group_is_set_aside(name, started, make, machine, tmp_path, capl
     assert "\n" not in line
 
 
-def test_part_of_a_group_is_set_aside(started, make, machine, tmp_path) -> None:
+def test_shard_store_partial_group_recovered(started, make, machine, tmp_path) -> None:
     started.write_bytes(json.dumps(json.loads(started.read_bytes())[:1]).encode())
     check_finished(make, machine, tmp_path / "out")
 
 
-def test_pipe_as_group_is_named(started, make, machine, tmp_path) -> None:
+def test_shard_store_group_pipe_rejected(started, make, machine, tmp_path) -> None:
     started.unlink()
     os.mkfifo(started)
     with pytest.raises(OsoError, match=r"runs\.json: cannot be read \(not a regular file\)"):
@@ -311,7 +313,7 @@ def test_pipe_as_group_is_named(started, make, machine, tmp_path) -> None:
     check_finished(make, machine, tmp_path / "out")
 
 
-def test_folders_of_others_stay(started, make, machine, tmp_path, caplog) -> None:
+def test_shard_store_foreign_folders_kept(started, make, machine, tmp_path, caplog) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     cohort = started.parent.name.rpartition(".")[0]
@@ -327,7 +329,7 @@ def test_folders_of_others_stay(started, make, machine, tmp_path, caplog) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1" * 99])
-def test_spoiled_shard_is_named_and_stays(content, make, tmp_path) -> None:
+def test_shard_store_damaged_shard_rejected(content, make, tmp_path) -> None:
     make(only="online").run()
     shard = list_stores(tmp_path / "out")[0]
     (shard / "runs.parquet").write_bytes(content)

@@ -51,7 +51,7 @@ def packed(folder: Path) -> Path:
     return path
 
 
-def test_it_holds_every_file_of_the_commit_with_its_checksum(commit, tmp_path_factory) -> None:
+def test_artifact_contains_commit_with_checksums(commit, tmp_path_factory) -> None:
     (commit / "build").mkdir()
     (commit / "build" / "ignored").touch()
     path, out = packed(commit), tmp_path_factory.mktemp("unpacked")
@@ -69,7 +69,7 @@ def test_it_holds_every_file_of_the_commit_with_its_checksum(commit, tmp_path_fa
     assert {line.split("  ", 1)[1] for line in sums} == names - {"SHA256SUMS"}
 
 
-def test_modes_are_kept_and_the_same_commit_gives_the_same_bytes(commit) -> None:
+def test_artifact_reproducible_and_keeps_modes(commit) -> None:
     path = packed(commit)
     first = path.read_bytes()
     modes = {
@@ -81,7 +81,7 @@ def test_modes_are_kept_and_the_same_commit_gives_the_same_bytes(commit) -> None
     assert packed(commit).read_bytes() == first
 
 
-def test_what_is_in_no_commit_is_refused(commit) -> None:
+def test_artifact_uncommitted_changes_rejected(commit) -> None:
     (commit / "LICENSE").write_text("changed\n")
     done = pack(commit)
     assert done.returncode == 1

@@ -73,7 +73,7 @@ def list_workers(clone) -> list[int]:
 
 
 @pytest.mark.nightly
-def test_stores_are_filled_and_collected(clone) -> None:
+def test_campaign_fills_and_collects_stores(clone) -> None:
     before = sorted((clone / "results").rglob("*"))
     choices = {"one": "online/*", "two": "no_dp/*"}
     started = [
@@ -101,14 +101,14 @@ def test_stores_are_filled_and_collected(clone) -> None:
         ({"PROCESSES": "0"}, "PROCESSES=0; must be an integer from 1"),
     ],
 )
-def test_mistake_is_said_before_planning(clone, variables, said) -> None:
+def test_campaign_invalid_variables_rejected(clone, variables, said) -> None:
     assert said in end(start(clone, "start", **variables), status=2)
     assert not (clone / "build/campaign/plans").exists()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", ["stop", "SIGTERM"])
-def test_campaign_stops_and_goes_on(clone, how, tmp_path) -> None:
+def test_campaign_stopped_or_terminated_resumes(clone, how, tmp_path) -> None:
     gate, asked = tmp_path / "gate", tmp_path / "asked"
     wait = f"touch {asked}; until [ -e {gate} ]; do sleep 0.1; done"
     write_python(clone, f'case "$*" in *"oso_dp plan"*) {wait};; esac')

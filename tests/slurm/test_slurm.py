@@ -89,9 +89,7 @@ class Watched:
 
 
 @pytest.mark.skipif(FORM == "short", reason="OSO_TEST_SLURM=short")
-def test_killed_jobs_are_sent_again_and_the_results_are_a_local_runs(
-    snakemake, slurm, tmp_path
-) -> None:
+def test_slurm_killed_jobs_match_local_run(snakemake, slurm, tmp_path) -> None:
     process = snakemake(
         "cluster", "--until", "collect",
         "--set-resources", "train:gpu=1", "train:mem_mb=340 * attempt ** 2",
@@ -113,7 +111,7 @@ def test_killed_jobs_are_sent_again_and_the_results_are_a_local_runs(
     assert {*seen.gpus.values()} <= {"0", "1"}
 
 
-def test_two_jobs_run_on_the_cluster(snakemake, slurm, tmp_path) -> None:
+def test_slurm_two_jobs_finish(snakemake, slurm, tmp_path) -> None:
     part = "build/smoke/parts/glyphs.online.k2.eps3/shard0/runs.parquet"
     process = snakemake("short", part, "--set-resources", "train:gpu=1")
     seen = Watched(tmp_path / "short")

@@ -47,13 +47,13 @@ def planned(way: str, share: float):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("short", [1e-5, 1e-3])
-def test_noise_that_is_a_little_less_than_its_search_asks_for_is_refused(way, short) -> None:
+def test_check_budget_insufficient_noise_raises(way, short) -> None:
     check_budget([planned(way, 1.0)])
     with pytest.raises(OsoError, match="would cost epsilon"):
         check_budget([planned(way, 1 - short)])
 
 
-def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
+def test_check_budget_other_stopping_distribution_raises() -> None:
     """Whatever it calls itself: of the distributions Poisson's costs most here."""
     cheap = planned("logarithmic", 1.0)
     for shape in ("geometric", "poisson"):
@@ -62,7 +62,7 @@ def test_a_dearer_search_is_not_paid_by_a_cheaper_ones_noise() -> None:
 
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
-def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
+def test_calibrate_grids_stopping_distribution_matches_search(shape) -> None:
     search = make_search(PoissonSampling(1.0), 5, 9, RANDOM_STOPPING, STOPPING_ETA[shape])
     expected = search.noise_multiplier(3.0, 1e-5)
     asked = [(STUDY, {"search_accounting": RANDOM_STOPPING, "stopping_distribution": shape})]
@@ -73,7 +73,7 @@ def test_each_distribution_has_the_noise_of_its_own_search(shape) -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9])
-def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
+def test_calibrate_grids_uses_study_delta(delta: float) -> None:
     config = parse_config({**STUDY, "delta": delta}, "x")
     (grid,) = calibrate_grids(config)
     spent = Search(PoissonSampling(1.0), 5, 9).epsilon(grid.noise_multiplier, delta)
@@ -84,7 +84,7 @@ def test_noise_is_that_of_the_studys_own_delta(delta: float) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 3, 4, 404])
-def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
+def test_check_budget_checks_every_cohort(place: int) -> None:
     free = parse_config({**STUDY, "methods": {"no_dp": {}}}, "x")
     (plain,) = make_plan_with_noise(free, {}).cohorts
     cohorts = [plain, planned("composition", 1.0), planned("single", 1.0), plain]
@@ -97,7 +97,7 @@ def test_each_cohort_is_looked_at_wherever_it_stands(place: int) -> None:
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_every_part_of_a_scaled_search_is_looked_at_at_its_own_delta(delta, place) -> None:
+def test_check_budget_checks_every_stage(delta, place) -> None:
     config = parse_config({**STUDY, "delta": delta, **SCALED}, "x")
     grids = calibrate_grids(config)
     cohorts = list(
@@ -125,9 +125,7 @@ RULES = ("composition", "single", "random_stopping", "linear_scaling")
 
 @pytest.mark.parametrize(("batch_size", "epochs"), SIZES)
 @pytest.mark.parametrize("way", RULES)
-def test_the_last_step_is_paid_for_however_few_it_was_for(
-    way, batch_size, epochs, monkeypatch
-) -> None:
+def test_calibrate_grids_partial_step_rounded_up(way, batch_size, epochs, monkeypatch) -> None:
     asked: list[tuple[int, float]] = []
 
     def noise(search: Search, *_) -> float:

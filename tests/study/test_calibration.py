@@ -16,7 +16,7 @@ from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import make_plan
 
 
-def test_the_plan_has_these_prices_rounded_up(base) -> None:
+def test_make_plan_rounds_noise_up(base) -> None:
     base["values_per_axis"] = [9]
     config = parse_config(base, "x")
     plan = make_plan(config)
@@ -27,14 +27,14 @@ def test_the_plan_has_these_prices_rounded_up(base) -> None:
         assert grid.noise_multiplier <= planned < grid.noise_multiplier + 1.01e-5
 
 
-def test_a_search_of_one_candidate_cannot_stop_at_random(base) -> None:
+def test_calibrate_grids_random_stopping_k1_raises(base) -> None:
     base.update(values_per_axis=[1], search_accounting="random_stopping")
     with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs: 1; must be > 1"):
         calibrate_grids(parse_config(base, "x"))
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_each_data_set_of_a_study_has_its_own_rate_and_steps(order) -> None:
+def test_calibrate_grids_datasets_priced_separately(order) -> None:
     """Whichever stands first: of 6,000 examples all are in each batch, of 60,000 a tenth."""
     sets = {
         "glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1},
@@ -55,9 +55,7 @@ def test_each_data_set_of_a_study_has_its_own_rate_and_steps(order) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 @pytest.mark.parametrize("way", ["composition", "single", "linear_scaling"])
-def test_every_grid_is_priced_by_the_accountant_that_is_asked(
-    base, way, accountant, monkeypatch
-) -> None:
+def test_calibrate_grids_uses_given_accountant(base, way, accountant, monkeypatch) -> None:
     asked = []
 
     def answer(self, epsilon, delta, by="rdp", tolerance=None) -> float:
@@ -78,7 +76,7 @@ WAYS = ("composition", "random_stopping", "single", "linear_scaling")
 
 @pytest.mark.parametrize("asked", WAYS)
 @pytest.mark.parametrize("own", WAYS)
-def test_a_study_in_another_way_has_the_prices_of_one_of_that_way(own, asked) -> None:
+def test_calibrate_grids_search_accounting_overrides_config(own, asked) -> None:
     section = {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1}
     study = {
         **{"name": "test", "datasets": {"glyphs": section}, "seeds": [0], "batch_size": 6000},
@@ -119,7 +117,7 @@ def plan():
     return make_plan(parse_config(ALONE, "x"))
 
 
-def test_each_run_is_priced_as_a_search_of_one(plan) -> None:
+def test_make_plan_single_noise_matches_reference(plan) -> None:
     private = [cohort for cohort in plan.cohorts if cohort.is_private]
     assert len(private) == 8
     for cohort in private:
@@ -130,7 +128,7 @@ def test_each_run_is_priced_as_a_search_of_one(plan) -> None:
 
 
 @pytest.mark.parametrize("ks", [[5, 9], [1]])  # k = 1 pays for one run either way
-def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
+def test_make_cohorts_single_private_runs_differ(ks) -> None:
     alone, searched = (
         make_cohorts(parse_config({**study, "values_per_axis": ks}, "x"))
         for study in (ALONE, STUDY)
@@ -144,7 +142,7 @@ def test_its_runs_are_none_of_a_searchs_but_those_without_privacy(ks) -> None:
             assert one.stopping_distribution is None
 
 
-def test_a_search_of_several_is_no_single_run() -> None:
+def test_search_accounting_single_two_runs_raises() -> None:
     sampling = PoissonSampling(512 / 60000)
     alone, composed = (make_search(sampling, 1172, 1, way) for way in ("single", "composition"))
     assert alone.noise_multiplier(3.0, 1e-5) == composed.noise_multiplier(3.0, 1e-5)
@@ -178,7 +176,7 @@ for cohort in make_plan(study).cohorts:
 """
 
 
-def test_a_new_file_is_a_new_way_to_account_for_a_search(repo: Path, tmp_path: Path) -> None:
+def test_search_accounting_new_module_discovered(repo: Path, tmp_path: Path) -> None:
     """In a process of its own, which alone knows it."""
     (tmp_path / "twice.py").write_text(TWICE)
     smoke = (repo / "config/ci/smoke.yaml").read_text()

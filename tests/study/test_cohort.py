@@ -24,7 +24,7 @@ def all_ids(config) -> list[str]:
     return [run.run_id for cohort in make_cohorts(config) for run in cohort.runs]
 
 
-def test_the_papers_study_has_the_papers_size(repo) -> None:
+def test_estimate_workload_matches_paper_size(repo) -> None:
     config = load_config(repo / "config/paper.yaml")
     ahead = estimate_workload(config, make_cohorts(config), set())
     assert (ahead.private.runs, ahead.private.cohorts) == (18_120, 144)
@@ -32,19 +32,19 @@ def test_the_papers_study_has_the_papers_size(repo) -> None:
     assert "18,120 private runs in 144 cohorts and 315 NoDP runs in 9" in str(ahead)
 
 
-def test_the_spot_check_has_every_cell_that_the_paper_prints(repo) -> None:
+def test_make_cohorts_best_points_cover_paper(repo) -> None:
     config = load_config(repo / "config/paper/best_points.yaml")
     cells = {(c.dataset, c.method, c.k, c.epsilon) for c in make_cohorts(config)}
     assert cells == {(p.dataset, p.method, p.k, p.epsilon) for p in best_points()}
 
 
-def test_identities_are_unique_and_stable(base) -> None:
+def test_run_id_unique_and_reproducible(base) -> None:
     ids = all_ids(parse_config(base, "x"))
     assert len(set(ids)) == len(ids)
     assert ids == all_ids(parse_config(base, "x"))
 
 
-def test_identities_do_not_change_between_versions(repo) -> None:
+def test_run_id_matches_stored_values(repo) -> None:
     config = load_config(repo / "config/headline.yaml")
     stored = {c.method: c.runs[0].run_id for c in make_cohorts(config) if c.dataset == "mnist"}
     assert stored == IDENTITIES
@@ -65,7 +65,7 @@ def test_identities_do_not_change_between_versions(repo) -> None:
         {"datasets": {"mnist": {"model": "cnn", "epsilons": [4], "seconds_per_step": 1}}},
     ],
 )
-def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:
+def test_run_id_depends_on_options(base, change) -> None:
     base = {**base, "methods": {"online": {}}, "values_per_axis": [9]}
     base["datasets"] = {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}}
     assert not set(all_ids(parse_config(base, "x"))) & set(
@@ -82,9 +82,7 @@ def test_whatever_decides_a_result_changes_the_identity(base, change) -> None:
         ("mnist", {"model": "cnn"}, {"precision": "bfloat16"}),
     ],
 )
-def test_a_data_sets_choices_change_the_identity_unless_they_are_the_defaults(
-    base, dataset, section, change
-) -> None:
+def test_run_id_depends_on_dataset_options(base, dataset, section, change) -> None:
     def ids(**more):
         chosen = {"epsilons": [3], "seconds_per_step": 1, **section, **more}
         return set(all_ids(parse_config({**base, "datasets": {dataset: chosen}}, "x")))
@@ -93,7 +91,7 @@ def test_a_data_sets_choices_change_the_identity_unless_they_are_the_defaults(
     assert ids() == ids(loss="mean", oov_words="zeros", precision="float32")
 
 
-def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> None:
+def test_make_cohorts_random_stopping_shares_nonprivate(base) -> None:
     composed = make_cohorts(parse_config(base, "x"))
     stopping = make_cohorts(parse_config({**base, "search_accounting": "random_stopping"}, "x"))
     for one, other in zip(composed, stopping, strict=True):
@@ -102,12 +100,12 @@ def test_both_selections_share_the_runs_without_privacy_and_no_name(base) -> Non
     assert "mnist.online.k9.eps3.random_stopping" in {cohort.name for cohort in stopping}
 
 
-def test_what_decides_nothing_does_not(base) -> None:
+def test_run_id_ignores_execution_options(base) -> None:
     other = {**base, "runs_per_job": 3, "parallel_runs": 4, "threads_per_job": 2, "results": "r"}
     assert all_ids(parse_config(base, "x")) == all_ids(parse_config(other, "x"))
 
 
-def test_a_point_shared_by_two_grid_sizes_has_two_identities(base) -> None:
+def test_run_id_differs_between_grid_sizes(base) -> None:
     """rho = 1 is on several grids: each pays for its own noise."""
     ids = {}
     for cohort in make_cohorts(parse_config(base, "x")):
@@ -119,7 +117,7 @@ def test_a_point_shared_by_two_grid_sizes_has_two_identities(base) -> None:
     assert all(len(set(group)) == len(group) for group in ids.values())
 
 
-def test_shards_hold_each_run_once(base) -> None:
+def test_shards_partition_runs(base) -> None:
     for cohort in make_cohorts(parse_config(base, "x")):
         for size in (1, 4, 1000):
             shards = cohort.shards(size)
@@ -130,19 +128,19 @@ def test_shards_hold_each_run_once(base) -> None:
 @pytest.mark.parametrize(
     ("batch_size", "steps"), [(512, 1172), (530, 1133), (599, 1002), (600, 1000), (601, 999)]
 )
-def test_steps_are_rounded_up(base, batch_size, steps) -> None:
+def test_make_cohorts_steps_rounded_up(base, batch_size, steps) -> None:
     """Of 10 x 60000 / B, however little is over: 1171.9, 1132.1, 1001.7, 1000.0, 998.3."""
     assert make_cohorts(parse_config({**base, "batch_size": batch_size}, "x"))[0].steps == steps
 
 
 class TestPaperBest:
-    def test_runs_are_those_of_the_full_study(self, base) -> None:
+    def test_runs_subset_of_full_study(self, base) -> None:
         full = set(all_ids(parse_config(base, "x")))
         best = all_ids(parse_config({**base, "grid_points": "paper_best"}, "x"))
         assert set(best) < full
         assert best
 
-    def test_the_whole_grids_budget_is_paid(self, base) -> None:
+    def test_grid_runs_count_whole_grid(self, base) -> None:
         by_name = {
             c.name: c
             for c in make_cohorts(parse_config({**base, "grid_points": "paper_best"}, "x"))
@@ -151,7 +149,7 @@ class TestPaperBest:
         assert cohort.grid_runs == 81
         assert {(run.learning_rate, run.threshold) for run in cohort.runs} == {(0.00316228, 10.0)}
 
-    def test_other_ranges_are_refused(self, base) -> None:
+    def test_other_ranges_raise(self, base) -> None:
         base.update(grid_points="paper_best", grid={"log10_learning_rate": [-2, 1]})
         with pytest.raises(OsoError, match="not a point of the grid"):
             make_cohorts(parse_config(base, "x"))
@@ -165,13 +163,13 @@ class TestPaperBest:
             ("datasets", {"mnist": {**MNIST, "epsilons": [3, 4]}}, r"datasets\.mnist\.epsilons: 4"),
         ],
     )
-    def test_what_no_table_has_is_refused(self, base, key, value, named) -> None:
+    def test_unpublished_values_raise(self, base, key, value, named) -> None:
         base.update({"grid_points": "paper_best", "values_per_axis": [5], key: value})
         with pytest.raises(OsoError, match=f"^{named}; the paper reports no best point"):
             make_cohorts(parse_config(base, "x"))
 
 
-def test_values_too_close_for_their_names_are_refused(base) -> None:
+def test_make_cohorts_indistinct_values_raise(base) -> None:
     base.update(methods={"online": {}}, values_per_axis=[1000])
     base["grid"] = {"log10_learning_rate": [0, 1e-4]}
     with pytest.raises(OsoError, match="values_per_axis: 1000; too many"):
@@ -179,7 +177,7 @@ def test_values_too_close_for_their_names_are_refused(base) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 9, 12, 40])
-def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
+def test_make_cohorts_grid_runs_match_size(base, k: int) -> None:
     """Also where they are more than the paper's: the accounts go by that."""
     base["methods"].pop("no_dp")
     for cohort in make_cohorts(parse_config({**base, "values_per_axis": [k]}, "x")):
@@ -188,7 +186,7 @@ def test_settings_say_how_many_runs_share_the_budget(base, k: int) -> None:
 
 
 @pytest.mark.parametrize("more", [1e-7, 1e-9, 1e-11, 1e-13])
-def test_budgets_that_differ_in_their_last_digits_are_two_cohorts(base, more: float) -> None:
+def test_make_cohorts_close_epsilons_named_apart(base, more: float) -> None:
     base["datasets"]["mnist"]["epsilons"] = [1.0, 1.0 + more]
     names = [cohort.name for cohort in make_cohorts(parse_config(base, "x"))]
     assert len(set(names)) == len(names)

@@ -22,18 +22,18 @@ SHIPPED = [
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_shipped_configurations_are_valid(repo, name) -> None:
+def test_load_config_accepts_shipped_files(repo, name) -> None:
     assert load_config(repo / "config" / f"{name}.yaml").name == (
         name.rpartition("/")[2].replace(".", "")
     )
 
 
-def test_the_schema_file_is_the_models(repo) -> None:
+def test_json_schema_matches_stored_file(repo) -> None:
     stored = json.loads((repo / "workflow/schemas/config.schema.json").read_text())
     assert stored == json_schema()
 
 
-def test_every_key_is_explained_to_people(repo) -> None:
+def test_config_readme_documents_all_keys(repo) -> None:
     text = (repo / "config/README.md").read_text()
     schema = json_schema()
     keys = [*schema["properties"]]
@@ -106,7 +106,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_values_get_one_line(base, case) -> None:
+def test_parse_config_bad_values_raise(base, case) -> None:
     *change, message = BAD[case]
     if len(change) == 1:
         base.update(change[0])
@@ -119,21 +119,21 @@ def test_bad_values_get_one_line(base, case) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_key_is_named(base) -> None:
+def test_parse_config_missing_key_raises(base) -> None:
     del base["seeds"]
     with pytest.raises(OsoError, match="seeds: missing"):
         parse_config(base, "my.yaml")
 
 
 @pytest.mark.parametrize("text", ["- 1", "just text", "", "a: [1"])
-def test_a_file_that_is_no_configuration(tmp_path, text) -> None:
+def test_load_config_invalid_file_raises(tmp_path, text) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(text)
     with pytest.raises(OsoError, match=r"x\.yaml"):
         load_config(path)
 
 
-def test_numbers_as_yaml_writes_them(base) -> None:
+def test_parse_config_accepts_numeric_text(base) -> None:
     """YAML takes 1e-5 for text, because it has no dot."""
     assert parse_config({**base, "delta": "1e-5"}, "x").delta == 1e-5
 
@@ -146,12 +146,12 @@ def test_numbers_as_yaml_writes_them(base) -> None:
         ("grid", {"quantiles": [0.5, 0.1, 0.5]}),
     ],
 )
-def test_what_stands_twice_is_refused(base, key, values) -> None:
+def test_parse_config_duplicate_values_raise(base, key, values) -> None:
     with pytest.raises(OsoError, match=rf"^x: {key}.*; each value may appear only once"):
         parse_config({**base, key: values}, "x")
 
 
-def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(repo) -> None:
+def test_parse_config_auto_dog_schedule_raises(repo) -> None:
     values = load_config(repo / "config/extensions/defaults_averaged.yaml").model_dump()
     assert "auto_dog" in values["methods"]
     parse_config(values, "x")
@@ -161,7 +161,7 @@ def test_a_method_whose_rule_knows_its_own_steps_takes_no_schedule(repo) -> None
     parse_config({**values, "schedule": "linear", "methods": others}, "x")
 
 
-def test_people_are_told_every_configuration(repo) -> None:
+def test_config_readme_lists_all_files(repo) -> None:
     text = (repo / "config/README.md").read_text(encoding="utf-8")
     files = [
         path
@@ -172,7 +172,7 @@ def test_people_are_told_every_configuration(repo) -> None:
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
-def test_people_are_told_every_method_its_settings_and_their_defaults(repo) -> None:
+def test_config_readme_method_options_match(repo) -> None:
     text = (repo / "config/README.md").read_text(encoding="utf-8")
     table = text.partition("Options of the methods")[2].partition("\n## ")[0]
     lines = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
@@ -224,7 +224,7 @@ def budgets(dataset: str) -> list[float]:
     return sorted(of_it["epsilon"].unique())
 
 
-def test_the_papers_study_is_what_its_tables_have(shipped) -> None:
+def test_paper_config_matches_tables(shipped) -> None:
     config, paper = shipped["paper"], paper_results()
     assert set(config.methods) == set(PAPER_METHODS) == set(paper["method"])
     assert config.values_per_axis == sorted(paper["k"].unique())
@@ -236,14 +236,14 @@ def test_the_papers_study_is_what_its_tables_have(shipped) -> None:
         assert section.epsilons == budgets(name), name
 
 
-def test_whoever_gives_no_path_runs_the_papers_study(repo) -> None:
+def test_default_config_equals_paper_config(repo) -> None:
     snakefile = (repo / "Snakefile").read_text()
     assert snakefile.count('configfile: "config/paper.yaml"') == 1
     usual = load_config(repo / "config/config.yaml")
     assert usual == load_config(repo / "config/paper.yaml")
 
 
-def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
+def test_shipped_configs_share_paper_values(shipped) -> None:
     """Rows of another delta, batch size or length would stand beside the paper's unnoticed."""
     paper = shipped["paper"]
     for name, config in shipped.items():
@@ -271,7 +271,7 @@ def test_every_other_study_has_the_papers_numbers_too(shipped) -> None:
             assert set(section.epsilons) <= set(budgets(dataset)), (name, dataset)
 
 
-def test_the_results_hold_one_reading_of_the_paper_alone(shipped) -> None:
+def test_shipped_configs_separate_result_folders(shipped) -> None:
     models = {name: one.model for name, one in shipped["paper"].datasets.items()}
     models["ag_news_partial"] = models["ag_news"]
     for name, config in shipped.items():

@@ -28,7 +28,7 @@ def plan_with(**changes: Any) -> Plan:
 
 
 @pytest.mark.parametrize("seeds", [[5, 2], [2, 0, 1], [2**63 - 1, 7, 0]])
-def test_runs_keep_the_order_of_a_studys_seeds(seeds, tmp_path) -> None:
+def test_cohort_runs_keep_seed_order(seeds, tmp_path) -> None:
     plan = plan_with(seeds=seeds)
     for cohort in plan.cohorts:
         assert cohort.seeds == seeds
@@ -39,7 +39,7 @@ def test_runs_keep_the_order_of_a_studys_seeds(seeds, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.25, 0.9])
-def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
+def test_make_task_momentum_matches_config(momentum: float) -> None:
     for cohort in plan_with(momentum=momentum).cohorts:
         assert cohort.momentum == momentum
         assert cohort.make_method().momentum == momentum
@@ -47,7 +47,7 @@ def test_a_momentum_arrives_in_the_training(momentum: float) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [100, 512, 6000])
-def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int) -> None:
+def test_cohort_query_noise_scales_with_batch(batch_size: int) -> None:
     settings = {"fixed_quantile": {"count_noise": 0.25}}
     for cohort in plan_with(methods=settings, batch_size=batch_size).cohorts:
         assert cohort.query_noise_multiplier == pytest.approx(2 * 0.25 * batch_size)
@@ -57,7 +57,7 @@ def test_the_noise_of_a_count_is_that_of_the_studys_own_batches(batch_size: int)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_some_runs_of_a_scaled_search_have_the_price_of_all(size: int) -> None:
+def test_check_budget_partial_cohort_priced_whole(size: int) -> None:
     config = parse_config({**STUDY, "search_accounting": "linear_scaling"}, "x")
     for cohort in make_plan(config).cohorts:
         some = replace(cohort, runs=cohort.runs[:size])

@@ -33,7 +33,7 @@ def row_of(cohort, run) -> dict:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_planned_run_comes_back_from_its_row(repo, name: str) -> None:
+def test_make_run_restores_planned_run(repo, name: str) -> None:
     every = [planned(cohort) for cohort in make_cohorts(load_config(repo / f"config/{name}.yaml"))]
     assert every
     for cohort in every:
@@ -47,14 +47,14 @@ def test_every_planned_run_comes_back_from_its_row(repo, name: str) -> None:
     ("column", "value"),
     [("seed", 99), ("delta", 1e-6), ("momentum", 0.5), ("precision", "tf32"), ("run_id", "0" * 20)],
 )
-def test_values_of_another_run_are_refused(repo, column: str, value) -> None:
+def test_make_run_mismatched_values_raise(repo, column: str, value) -> None:
     cohort = planned(make_cohorts(load_config(repo / "config/paper/best_points.yaml"))[0])
     row = row_of(cohort, cohort.runs[0]) | {column: value}
     with pytest.raises(OsoError, match="its values give another identity"):
         make_run(row)
 
 
-def test_a_row_without_options_is_refused(repo) -> None:
+def test_make_run_missing_options_raise(repo) -> None:
     cohort = planned(make_cohorts(load_config(repo / "config/paper/best_points.yaml"))[0])
     row = row_of(cohort, cohort.runs[0])
     with pytest.raises(OsoError, match="model: must not be null"):
@@ -70,9 +70,7 @@ def test_a_row_without_options_is_refused(repo) -> None:
         ("bag_of_words_25", "skipped", 25, "ag_news-25-skipped.npz"),
     ],
 )
-def test_texts_are_prepared_as_the_model_and_the_configuration_say(
-    base, model, oov_words, words, file
-) -> None:
+def test_make_cohorts_text_preparation_matches_config(base, model, oov_words, words, file) -> None:
     section = {"model": model, "oov_words": oov_words}
     base["datasets"] = {"ag_news": {**section, "epsilons": [3], "seconds_per_step": 1}}
     for cohort in make_cohorts(parse_config(base, "x")):
@@ -84,7 +82,7 @@ def test_texts_are_prepared_as_the_model_and_the_configuration_say(
     ("dataset", "default", "other"),
     [("ag_news", "complete", "subset"), ("ag_news_partial", "subset", "complete")],
 )
-def test_two_vocabularies_share_no_run(base, dataset, default, other) -> None:
+def test_run_id_depends_on_vocabulary(base, dataset, default, other) -> None:
     def planned(**chosen):
         section = {"model": "bag_of_words", "epsilons": [3], "seconds_per_step": 1, **chosen}
         return make_cohorts(parse_config({**base, "datasets": {dataset: section}}, "x"))
@@ -124,7 +122,7 @@ def plain():
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -> None:
+def test_make_task_schedule_and_averaging_applied(name, plain, tmp_path) -> None:
     plan = plan_of(**{name: CHOICES[name]})
     assert not set(plan.run_ids()) & set(plain.run_ids())
     for cohort in plan.cohorts:
@@ -134,7 +132,7 @@ def test_a_choice_reaches_the_training_and_the_identity(name, plain, tmp_path) -
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
+def test_make_plan_explicit_defaults_equal_implied(plain) -> None:
     assert plan_of(schedule="constant", averaging=0) == plain
     for cohort in plain.cohorts:
         assert cohort.columns["schedule"] is cohort.columns["averaging"] is None
@@ -149,6 +147,6 @@ def test_the_defaults_leave_every_identity_and_row_as_it_was(plain) -> None:
         ({"averaging": 1}, "averaging: 1; must be less than 1"),
     ],
 )
-def test_other_values_get_one_line(change, message) -> None:
+def test_parse_config_invalid_options_raise(change, message) -> None:
     with pytest.raises(OsoError, match=f"x: {message}"):
         parse_config({**STUDY, **change}, "x")

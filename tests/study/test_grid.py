@@ -24,13 +24,13 @@ from oso_dp.study.plan import read_plan
     ],
 )
 @pytest.mark.parametrize("k", [5, 7, 9])
-def test_grids_have_the_papers_sizes(name, size, k) -> None:
+def test_make_candidates_sizes_match_paper(name, size, k) -> None:
     points = make_candidates(find_method(name).search, GridSection(), k)
     assert len(points) == size(k)
     assert len({tuple(point.items()) for point in points}) == len(points)
 
 
-def test_the_papers_best_points_lie_on_its_grids() -> None:
+def test_make_candidates_include_paper_best_points() -> None:
     off = []
     for best in best_points():
         axes = find_method(best.method).search
@@ -45,7 +45,7 @@ def test_the_papers_best_points_lie_on_its_grids() -> None:
 
 
 @pytest.mark.parametrize("ends", [(-2.5, 1.5), (0.0, 3.0), (-4.0, -1.0)])
-def test_one_value_is_the_middle_of_whatever_range(ends) -> None:
+def test_log_uniform_single_value_centered(ends) -> None:
     (value,) = log_uniform(*ends, 1)
     assert math.log10(value) == pytest.approx(sum(ends) / 2, abs=1e-5)
 
@@ -56,7 +56,7 @@ RANGES = [(-2.5, 1.5), (-3.0, -1.0), (0.25, 3.0)]
 @pytest.mark.parametrize("thresholds", [(-2.0, 2.0), (-1.0, 0.5), (1.0, 4.0)])
 @pytest.mark.parametrize("rates", RANGES)
 @pytest.mark.parametrize("k", [2, 3, 7])
-def test_each_axis_runs_from_end_to_end_of_its_own_range(k, rates, thresholds) -> None:
+def test_make_candidates_axes_span_ranges(k, rates, thresholds) -> None:
     """Of a study's ranges, not of the paper's."""
     grid = GridSection(log10_learning_rate=rates, log10_threshold=thresholds)
     points = make_candidates(("learning_rate", "threshold"), grid, k)
@@ -68,7 +68,7 @@ def test_each_axis_runs_from_end_to_end_of_its_own_range(k, rates, thresholds) -
 
 
 @pytest.mark.parametrize("many", [1, 4, 5, 6, 9])
-def test_every_quantile_of_a_study_is_on_its_grid(many: int) -> None:
+def test_make_candidates_include_all_quantiles(many: int) -> None:
     quantiles = [round(0.05 + 0.1 * i, 2) for i in range(many)]
     points = make_candidates(("learning_rate", "quantile"), GridSection(quantiles=quantiles), 3)
     assert [point["quantile"] for point in points] == 3 * quantiles
@@ -79,7 +79,7 @@ def plan(repo):
     return read_plan(repo / "results/plan.json")
 
 
-def test_the_papers_best_are_those_of_spotcheck(plan, repo) -> None:
+def test_paper_best_runs_match_best_points(plan, repo) -> None:
     spotcheck = make_cohorts(load_config(repo / "config/paper/best_points.yaml"))
     expected = {run.run_id for each in spotcheck for run in each.runs}
     assert {run for cohort in plan.cohorts for run in paper_best_runs(cohort)} == expected
@@ -87,7 +87,7 @@ def test_the_papers_best_are_those_of_spotcheck(plan, repo) -> None:
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
 @pytest.mark.parametrize("factor", [0.97, 0.985, 1.015, 1.03])
-def test_a_point_is_the_papers_within_two_per_cent(plan, axis: str, factor: float) -> None:
+def test_paper_best_runs_tolerate_two_percent(plan, axis: str, factor: float) -> None:
     cohort = plan.cohort("mnist.fixed_threshold.k9.eps3")
     there = paper_best_runs(cohort)
     moved = [replace(run, **{axis: factor * getattr(run, axis)}) for run in cohort.runs]

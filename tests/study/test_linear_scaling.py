@@ -37,7 +37,7 @@ def plan():
     return make_plan(parse_config(SCALED, "x"))
 
 
-def test_a_search_is_a_cohort_for_each_part(plan) -> None:
+def test_make_plan_stages_become_cohorts(plan) -> None:
     names = [cohort.name for cohort in plan.cohorts]
     assert names[:3] == [f"{NAME}.trial_1", f"{NAME}.trial_2", f"{NAME}.final"]
     assert len(names) == len(set(names)) == 2 * 2 * 3
@@ -48,7 +48,7 @@ def test_a_search_is_a_cohort_for_each_part(plan) -> None:
     assert len(set(ids)) == len(ids) == 2 * 3 * (3 + 9) * 2
 
 
-def test_each_part_has_the_noise_of_its_share(plan) -> None:
+def test_make_plan_stage_noise_matches_fraction(plan) -> None:
     for method, size in (("online", 3), ("fixed_threshold", 9)):
         for epsilon in (3, 9):
             name = f"glyphs.{method}.k3.eps{epsilon}.linear_scaling"
@@ -58,14 +58,14 @@ def test_each_part_has_the_noise_of_its_share(plan) -> None:
                 assert nu <= planned < nu + 1.01e-5
 
 
-def test_a_plan_keeps_it(plan, tmp_path) -> None:
+def test_read_plan_stages_restored(plan, tmp_path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
     content = (tmp_path / "plan.json").read_text()
     assert content.count('"stage": "final"') == 4
 
 
-def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
+def test_run_id_depends_on_trial_fractions(plan) -> None:
     other = make_cohorts(parse_config({**SCALED, "trial_fractions": [0.1, 0.3]}, "x"))
     ids = {run.run_id for cohort in other for run in cohort.runs}
     assert not ids & set(plan.run_ids())
@@ -75,7 +75,7 @@ def test_parts_and_shares_are_of_a_runs_identity(plan) -> None:
     assert [run.run_id for cohort in same for run in cohort.runs] == plan.run_ids()
 
 
-def test_before_training_each_part_is_held_against_its_price(plan) -> None:
+def test_check_budget_insufficient_stage_noise_raises(plan) -> None:
     check_budget(plan.cohorts)
     for part in PARTS:
         cohort = plan.cohort(f"{NAME}.{part.replace(' ', '_')}")
@@ -115,7 +115,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_asked_is_said_in_one_line(case) -> None:
+def test_parse_config_unsupported_values_raise(case) -> None:
     change, message = REFUSED[case]
     with pytest.raises(OsoError, match=f"^x: {message}") as refused:
         parse_config({**SCALED, **change}, "x")
@@ -123,7 +123,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(case) -> None:
 
 
 @pytest.mark.parametrize("trials", [2, 3, 4, 6])
-def test_however_many_trials_there_are_each_is_a_cohort(trials: int) -> None:
+def test_make_cohorts_trials_become_stages(trials: int) -> None:
     shares = [0.02 * (place + 1) for place in range(trials)]
     every = make_cohorts(parse_config({**SCALED, "trial_fractions": shares}, "x"))
     parts = [f"trial {place + 1}" for place in range(trials)] + ["final"]

@@ -30,7 +30,7 @@ def plan():
     return make_plan(parse_config({**BASE, "values_per_axis": [9]}, "x"))
 
 
-def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
+def test_make_plan_noise_matches_grid_size(plan) -> None:
     for method, values in NOISE.items():
         for epsilon, expected in values.items():
             found = plan.cohort(f"mnist.{method}.k9.eps{epsilon}").noise_multiplier
@@ -38,7 +38,7 @@ def test_cohorts_are_priced_by_the_size_of_their_grid(plan) -> None:
     assert plan.cohort("mnist.no_dp.k9.nonprivate").noise_multiplier == 0.0
 
 
-def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
+def test_make_plan_grids_spend_within_budget(plan) -> None:
     for cohort in plan.cohorts:
         if not cohort.is_private:
             continue
@@ -54,13 +54,13 @@ def test_every_grids_ledgers_stay_within_its_budget(plan) -> None:
         assert spent > cohort.epsilon * 0.99
 
 
-def test_a_plan_is_read_as_it_was_written(plan, tmp_path) -> None:
+def test_read_plan_restores_written_plan(plan, tmp_path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
 
 
 @pytest.mark.parametrize("spoil", ["", "{", "{}", "[]", '{"version": 4}', "cohorts", "device"])
-def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
+def test_read_plan_invalid_file_raises(plan, tmp_path, spoil) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
@@ -71,7 +71,7 @@ def test_a_broken_plan_is_refused_by_name(plan, tmp_path, spoil) -> None:
 
 
 @pytest.mark.parametrize(("version", "found"), [(None, 1), (1, 1), (2, 2), (3, 3)])
-def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
+def test_read_plan_other_version_raises(plan, tmp_path, version, found) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
@@ -83,7 +83,7 @@ def test_another_version_is_refused(plan, tmp_path, version, found) -> None:
         read_plan(path)
 
 
-def test_a_plan_is_read_without_the_configurations_checker(plan, tmp_path) -> None:
+def test_read_plan_without_pydantic_succeeds(plan, tmp_path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     code = f"""
 import sys
@@ -98,13 +98,13 @@ print(len(plan.run_ids()), plan.cohorts[0].make_method().options)
     assert found.stdout.strip() == f"{len(plan.run_ids())} {settings}"
 
 
-def test_a_count_that_eats_the_budget_is_refused_by_cohort(base) -> None:
+def test_make_plan_low_count_noise_raises(base) -> None:
     base.update(methods={"fixed_quantile": {"count_noise": 0.0001}}, values_per_axis=[5])
     with pytest.raises(OsoError, match=r"mnist\.fixed_quantile\.k5\.eps3: count_noise"):
         make_plan(parse_config(base, "x"))
 
 
-def test_the_stored_plan_is_the_papers(repo) -> None:
+def test_read_plan_stored_plan_matches_config(repo) -> None:
     """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
     plan, config = read_plan(repo / "results/plan.json"), load_config(repo / "config/paper.yaml")
     noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
@@ -121,7 +121,7 @@ def stopping():
     return make_plan(parse_config(study, "x"))
 
 
-def test_a_search_that_stops_at_random_is_priced_as_such(stopping, tmp_path) -> None:
+def test_make_plan_random_stopping_matches_reference(stopping, tmp_path) -> None:
     for method, values in STOPPED.items():
         for epsilon, expected in values.items():
             found = stopping.cohort(
@@ -144,7 +144,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("key", CHANGES)
-def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
+def test_read_plan_edited_cohort_raises(plan, tmp_path, key) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())
@@ -155,7 +155,7 @@ def test_a_plan_that_was_changed_is_refused(plan, tmp_path, key) -> None:
         read_plan(path)
 
 
-def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, monkeypatch):
+def test_read_plan_other_run_ids_raise(plan, tmp_path, monkeypatch):
     write_plan(plan, tmp_path / "plan.json")
     monkeypatch.setattr("oso_dp.study.cohort.make_run_id", lambda row: f"{row['seed']}")
     with pytest.raises(OsoError, match=r"mnist\.online\.k9\.eps3 was planned by another version"):
@@ -163,9 +163,7 @@ def test_a_plan_whose_runs_have_other_identities_now_is_refused(plan, tmp_path, 
 
 
 @pytest.mark.parametrize("method", [Online, FixedThreshold, NoDP])
-def test_a_plan_of_a_method_that_has_a_constant_more_now_is_refused(
-    method, plan, tmp_path, monkeypatch
-) -> None:
+def test_read_plan_new_method_option_raises(method, plan, tmp_path, monkeypatch) -> None:
     @dataclass(frozen=True)
     class More(method.Options):
         another: float = option(0.5)
@@ -212,13 +210,13 @@ def edited(plan, path, change) -> None:
         (lambda c: c.update(device="xpu"), "device: 'xpu'; must be cpu or cuda"),
     ],
 )
-def test_what_no_version_plans_is_refused_whoever_wrote_it(plan, tmp_path, change, message) -> None:
+def test_read_plan_invalid_values_raise(plan, tmp_path, change, message) -> None:
     edited(plan, tmp_path / "plan.json", change)
     with pytest.raises(OsoError, match=message):
         read_plan(tmp_path / "plan.json")
 
 
-def test_a_plan_with_a_cohort_less_is_refused(plan, tmp_path) -> None:
+def test_read_plan_missing_cohort_raises(plan, tmp_path) -> None:
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     content = json.loads(path.read_text())

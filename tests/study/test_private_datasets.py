@@ -38,7 +38,7 @@ def planned(**changes: Any) -> Plan:
     return make_plan(parse_config({**deepcopy(STUDY), **changes}, "x"))
 
 
-def test_the_noise_is_that_of_all_methods_points_and_seeds_together(offer) -> None:
+def test_make_plan_noise_covers_all_runs(offer) -> None:
     offer()
     plan = planned()
     assert sum(len(cohort.runs) for cohort in plan.cohorts) == RUNS
@@ -48,7 +48,7 @@ def test_the_noise_is_that_of_all_methods_points_and_seeds_together(offer) -> No
         assert (cohort.steps, cohort.budget_runs, cohort.is_public) == (STEPS, RUNS, False)
 
 
-def test_ledgers_of_all_runs_keep_the_one_epsilon_and_use_it(offer) -> None:
+def test_make_plan_ledgers_compose_to_epsilon(offer) -> None:
     offer()
     ledgers = [
         Ledger(
@@ -71,7 +71,7 @@ def test_ledgers_of_all_runs_keep_the_one_epsilon_and_use_it(offer) -> None:
         ({"methods": {"online": {}}}, 4),
     ],
 )
-def test_whatever_adds_runs_adds_noise_to_every_run(offer, change, runs) -> None:
+def test_make_plan_more_runs_increase_noise(offer, change, runs) -> None:
     offer()
     noise = {cohort.noise_multiplier for cohort in planned().cohorts}
     changed = planned(**change)
@@ -81,7 +81,7 @@ def test_whatever_adds_runs_adds_noise_to_every_run(offer, change, runs) -> None
     assert (min(more) > min(noise)) == (runs > RUNS)
 
 
-def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
+def test_make_plan_public_grids_priced_separately(offer) -> None:
     """As in the paper's study: seeds are free, and every epsilon is a grid's own."""
     offer(public="True")
     section = {"model": "own", "epsilons": [3, 2], "seconds_per_step": 0.01}
@@ -111,7 +111,7 @@ def test_public_data_are_priced_grid_by_grid_and_may_have_no_dp(offer) -> None:
         ({"model": "small_cnn"}, "datasets.patients: unknown; .*with model: own, .*: patients"),
     ],
 )
-def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, message) -> None:
+def test_parse_config_unsupported_protected_values_raise(offer, change, message) -> None:
     offer()
     values = deepcopy(STUDY)
     section = values["datasets"]["patients"]
@@ -123,7 +123,7 @@ def test_what_cannot_be_asked_of_protected_data_is_one_line(offer, change, messa
 
 
 @pytest.mark.parametrize("declared", [{"version": "'2'"}, {"public": "True"}, {"examples": "59"}])
-def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared) -> None:
+def test_run_id_depends_on_declaration(offer, declared) -> None:
     offer()
     before = set(planned().run_ids())
     offer(**declared)
@@ -132,7 +132,7 @@ def test_runs_on_data_that_are_declared_otherwise_are_other_runs(offer, declared
     assert before.isdisjoint(runs)
 
 
-def test_a_plan_names_what_was_declared_and_is_read_without_the_package(offer, tmp_path) -> None:
+def test_read_plan_without_dataset_package_succeeds(offer, tmp_path) -> None:
     offer()
     plan = planned()
     write_plan(plan, tmp_path / "plan.json")
@@ -143,7 +143,7 @@ def test_a_plan_names_what_was_declared_and_is_read_without_the_package(offer, t
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
+def test_check_one_budget_extra_runs_raise(offer) -> None:
     offer()
     plan = planned()
     more = [one.with_runs(one.points, [0, 1, 2]) for one in plan.cohorts]
@@ -154,7 +154,7 @@ def test_a_plan_with_more_runs_than_are_paid_for_is_refused(offer) -> None:
         check_one_budget([*plan.cohorts, *planned(epochs=3).cohorts])
 
 
-def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
+def test_check_one_budget_unprotected_cohort_raises(offer) -> None:
     offer()
     plan = planned()
     seeded = replace(plan.cohorts[0], randomness="seeded")
@@ -164,7 +164,7 @@ def test_a_plan_without_noise_or_with_a_seed_is_refused(offer) -> None:
             replace(plan, cohorts=(cohort,))
 
 
-def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
+def test_check_budget_single_grid_noise_raises(offer) -> None:
     offer()
     cohort = planned().cohorts[0]
     check_budget([cohort])
@@ -177,7 +177,7 @@ def test_noise_of_one_grid_does_not_pay_for_all(offer) -> None:
         check_budget([less])
 
 
-def test_the_statement_says_what_the_plan_does(offer) -> None:
+def test_make_planned_statements_match_plan(offer) -> None:
     offer()
     (statement,) = make_planned_statements(planned().cohorts)
     assert 7.99 < statement.epsilon <= 8
@@ -193,7 +193,7 @@ def test_the_statement_says_what_the_plan_does(offer) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.5, 1.4e-5), (0.75, 2.6e-7)])
-def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, delta) -> None:
+def test_make_planned_statements_print_exact_budget(offer, epsilon, delta) -> None:
     offer()
     section = {**STUDY["datasets"]["patients"], "epsilons": [epsilon]}
     plan = planned(datasets={"patients": section}, delta=delta)
@@ -206,7 +206,7 @@ def test_a_statement_says_its_budget_and_its_delta_as_they_are(offer, epsilon, d
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
+def test_check_one_budget_beside_public_raises(offer, place: int) -> None:
     offer()
     protected = planned().cohorts
     public = {"glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 0.01}}
@@ -221,7 +221,7 @@ def test_a_public_data_set_beside_them_hides_nothing(offer, place: int) -> None:
 
 
 @pytest.mark.parametrize("change", [{"seeds": [0, 1, 2]}, {"values_per_axis": [2, 3]}])
-def test_runs_that_share_their_epsilon_with_more_are_other_runs(offer, change) -> None:
+def test_run_id_depends_on_budget_runs(offer, change) -> None:
     offer()
     before, changed = (
         make_cohorts(parse_config({**deepcopy(STUDY), **more}, "x")) for more in ({}, change)
@@ -254,7 +254,7 @@ def study(sections: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", [*permutations(SECTIONS)])
-def test_each_data_set_has_its_own_choices(order) -> None:
+def test_make_cohorts_keep_dataset_options(order) -> None:
     sections = {name: SECTIONS[name] for name in order}
     every = make_cohorts(parse_config(study(sections), "x"))
     assert [cohort.dataset for cohort in every] == [name for name in order for _ in "ab"]
@@ -265,7 +265,7 @@ def test_each_data_set_has_its_own_choices(order) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: int) -> None:
+def test_parse_config_protected_beside_public_raises(offer: Offer, place: int) -> None:
     offer()
     sections = [("mnist", SECTIONS["mnist"]), ("ag_news", SECTIONS["ag_news"])]
     sections.insert(place, ("patients", OWN))
@@ -282,7 +282,7 @@ def test_protected_data_are_protected_beside_public_ones(offer: Offer, place: in
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_each_of_two_protected_data_sets_pays_for_its_own_runs(offer: Offer, order: int) -> None:
+def test_check_one_budget_separates_protected_datasets(offer: Offer, order: int) -> None:
     (known,) = offer().glob("*.dist-info/entry_points.txt")
     text = known.read_text()
     known.write_text(text + text.splitlines()[1].replace("patients", "visitors") + "\n")

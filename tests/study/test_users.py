@@ -53,7 +53,7 @@ def table(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows_of(plan)["runs"])
 
 
-def test_a_plan_is_of_batches_of_users(plan, tmp_path) -> None:
+def test_make_plan_samples_users(plan, tmp_path) -> None:
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
     for cohort in plan.cohorts:
@@ -63,13 +63,13 @@ def test_a_plan_is_of_batches_of_users(plan, tmp_path) -> None:
     check_budget(plan.cohorts)
 
 
-def test_the_account_of_users_is_within_its_budget(plan) -> None:
+def test_account_grids_users_spend_within_budget(plan) -> None:
     (account,) = account_grids(table(plan), plan)
     assert 7.9 < account.spent <= 8.0
     assert account.ledgers[0].sampling.unit == USER
 
 
-def test_the_unit_and_the_local_training_are_part_of_an_identity() -> None:
+def test_run_id_depends_on_local_training() -> None:
     sections = [
         {},
         {"local": {"batch_size": 10, "learning_rate": 0.2}},
@@ -86,7 +86,7 @@ def test_the_unit_and_the_local_training_are_part_of_an_identity() -> None:
     assert len(ids) == len({*ids}) == 4 * len(sections)
 
 
-def test_fedsgd_by_its_name_and_by_its_values_is_one_run() -> None:
+def test_run_id_fedsgd_equals_explicit_values() -> None:
     values = {"epochs": 1, "batch_size": "all", "learning_rate": 1.0, "rows_per_user": None}
     named, given = (
         [run.run_id for cohort in make_cohorts(parse_config(study(local=local), "x"))
@@ -108,13 +108,13 @@ def test_fedsgd_by_its_name_and_by_its_values_is_one_run() -> None:
         ({"precision": "bfloat16"}, "precision: bfloat16; must be float32 with unit: user"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message) -> None:
+def test_parse_config_invalid_user_options_raise(changes, message) -> None:
     with pytest.raises(OsoError, match=message) as error:
         parse_config(study(**changes), "x")
     assert "\n" not in str(error.value)
 
 
-def test_there_must_be_users_and_no_more_in_a_batch_than_there_are() -> None:
+def test_parse_config_too_few_users_raises() -> None:
     made = study()
     made["datasets"] = {"mnist": made["datasets"]["mnist_writers"]}
     with pytest.raises(OsoError, match=r"mnist\.unit: user; mnist does not say whose the examples"):
@@ -123,7 +123,7 @@ def test_there_must_be_users_and_no_more_in_a_batch_than_there_are() -> None:
         parse_config(study() | {"batch_size": 540}, "x")
 
 
-def test_a_row_says_what_its_ledger_protects(plan) -> None:
+def test_find_runs_error_unit_mismatch_found(plan) -> None:
     rows = table(plan)
     assert find_runs_error(rows) is None
     one = rows.assign(unit=None, local=None)
@@ -131,7 +131,7 @@ def test_a_row_says_what_its_ledger_protects(plan) -> None:
     assert "unit and local must both be null" in find_runs_error(rows.assign(local=None))
 
 
-def test_rows_that_are_older_than_users_protect_examples(plan) -> None:
+def test_migrate_runs_old_unit_left_null(plan) -> None:
     old = table(plan)[schema_of("runs", "5").names]
     assert "unit" not in old
     migrated = migrate_runs(old, "5")

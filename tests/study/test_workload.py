@@ -27,7 +27,7 @@ def hours(config, runs: int, dataset: str) -> float:
     return runs * 1172 * config.datasets[dataset].seconds_per_step / 3600
 
 
-def test_every_run_is_ahead_of_a_new_study(study) -> None:
+def test_estimate_workload_new_study_counts_all(study) -> None:
     """Of k = 5 and two seeds: 10 runs of Online, 50 of FixedThreshold, 10 of NoDP."""
     found = ahead(study)
     assert (found.private.runs, found.plain.runs, found.stored) == (3 * 60, 2 * 10, 0)
@@ -40,7 +40,7 @@ def test_every_run_is_ahead_of_a_new_study(study) -> None:
     )
 
 
-def test_what_is_stored_takes_no_hours_and_no_job(study) -> None:
+def test_estimate_workload_excludes_stored_runs(study) -> None:
     every = {(c.dataset, c.method, c.epsilon): c for c in make_cohorts(study)}
     plain = every["fashion_mnist", "no_dp", None]
     online = every["mnist", "online", 3]
@@ -61,7 +61,7 @@ def paper(repo):
     return load_config(repo / "config/paper.yaml")
 
 
-def test_time_is_that_of_the_jobs_runs(paper) -> None:
+def test_estimate_minutes_scales_with_runs(paper) -> None:
     """1,172 steps of 0.4 s are 7.8 minutes on 2 cores; on one twice that, and a margin of two.
 
     The stored runs took up to 28 minutes on one core.

@@ -38,7 +38,7 @@ def shape_of(name: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100_001])
 @pytest.mark.parametrize("step", [1, 3000, 2**31 - 1])
-def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> None:
+def test_philox_normals_device_matches_host(device, count: int, step: int) -> None:
     noise = philox.normals(["a", "b"], "x", step, count, device)
     assert (noise.device.type, noise.dtype) == (device.type, torch.float64)
     torch.testing.assert_close(
@@ -47,7 +47,7 @@ def test_streams_are_the_same_on_every_device(device, count: int, step: int) -> 
 
 
 @pytest.mark.parametrize("rate", [1e-12, 0.01, 0.4, 1.0])
-def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate: float) -> None:
+def test_batch_rng_padded_batches_match_host(device, rate: float) -> None:
     sampling = PoissonSampling(rate)
     draws = BatchRNG(Seeded(), sampling, 1000, device)
     indices, present = draws.batches(["a", "b", "c"], 5)
@@ -62,7 +62,7 @@ def test_batches_are_padded_to_whole_blocks_and_nobody_is_left_out(device, rate:
     assert indices.shape[1] == padded_length(longest, device)
 
 
-def test_the_systems_noise_is_fresh_there(device) -> None:
+def test_batch_rng_system_noise_differs(device) -> None:
     draws = BatchRNG(SystemEntropy(), PoissonSampling(0.5), 1000, device)
     nothing, noise = torch.zeros(1, 1000, device=device), NoiseSpec("noise", torch.ones(1))
     first, again = (draws.add_noise(["a"], 1, [nothing], [noise])[0] for _ in range(2))
@@ -73,7 +73,7 @@ def test_the_systems_noise_is_fresh_there(device) -> None:
 
 @pytest.mark.parametrize("size", [1, 2**14 + 1, 100_000])
 @pytest.mark.parametrize("scale", [1e-40, 1.0, 1e30])
-def test_norms_hold_where_squares_do_not(device, size: int, scale: float) -> None:
+def test_row_norms_extreme_scales_match_float64(device, size: int, scale: float) -> None:
     rows = torch.randn(3, size, generator=torch.Generator().manual_seed(size)) * scale
     expected = torch.linalg.vector_norm(rows.double(), dim=1)
     found = row_norms(rows.to(device)).cpu()
@@ -82,7 +82,7 @@ def test_norms_hold_where_squares_do_not(device, size: int, scale: float) -> Non
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
+def test_gradient_engine_matches_host_float64(device, name: str) -> None:
     torch.manual_seed(3)
     model = build_model(name)
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
@@ -105,7 +105,7 @@ def test_gradients_are_those_of_the_host_in_float64(device, name: str) -> None:
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
 @pytest.mark.parametrize("name", ["small_cnn", "bag_of_words"])
-def test_an_example_that_is_not_finite_counts_for_nothing(device, name: str, poison) -> None:
+def test_gradient_engine_nonfinite_example_excluded(device, name: str, poison) -> None:
     torch.manual_seed(0)
     model = build_model(name).to(device)
     engine = GradientEngine(model, cross_entropy)
@@ -126,7 +126,7 @@ METHODS = ["online", "fixed_quantile", "fixed_quantile_per_layer", "no_dp"]
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_runs_together_are_as_each_alone(device, name, arrays, make_task, make_run) -> None:
+def test_train_joint_runs_match_separate(device, name, arrays, make_task, make_run) -> None:
     starts = [make_run(f"r{i}", i, 0.02 + 0.005 * i, 1.0 + i) for i in range(3)]
     task = make_task(name, device=str(device))
     together = train(task, starts, arrays)
@@ -137,7 +137,7 @@ def test_runs_together_are_as_each_alone(device, name, arrays, make_task, make_r
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
 
 
-def test_a_killed_run_resumes_there(device, arrays, make_task, make_run, tmp_path) -> None:
+def test_train_resumed_matches_uninterrupted(device, arrays, make_task, make_run, tmp_path) -> None:
     task, starts = make_task("online", device=str(device)), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
 
@@ -185,7 +185,7 @@ class HostReads(TorchDispatchMode):
 @pytest.mark.usefixtures("asynchronous")
 @pytest.mark.parametrize("model", ["small_cnn", "bag_of_words"])
 @pytest.mark.parametrize("name", [*METHODS, "fixed_threshold", "adam_wosm", "auto_s"])
-def test_a_step_does_not_wait_for_the_device(
+def test_take_step_avoids_device_reads(
     device, name, model, arrays, make_task, make_run, monkeypatch
 ) -> None:
     if device.type == "cpu":  # a copy on the host may be read
@@ -222,7 +222,7 @@ def as_vectors(arrays: Arrays) -> Arrays:
 @pytest.mark.parametrize("at", [1, 11, 12])
 @pytest.mark.parametrize("every", [1, 5, 12])
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_divergence_is_seen_a_step_later_unless_evaluated(
+def test_train_divergence_detected_within_one_step(
     device, asynchronous, arrays, make_task, make_run, value, every, at
 ) -> None:
     model = build_model("small_cnn")
@@ -247,7 +247,7 @@ def test_divergence_is_seen_a_step_later_unless_evaluated(
         assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
-def test_runs_that_diverge_one_after_the_other_are_both_seen(
+def test_train_successive_divergences_both_detected(
     device, asynchronous, arrays, make_task, make_run
 ) -> None:
     model = build_model("small_cnn")
@@ -265,7 +265,7 @@ def test_runs_that_diverge_one_after_the_other_are_both_seen(
     assert not found[2].evaluations
 
 
-def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(
+def test_advance_interrupt_at_divergence_records_diverged(
     device, asynchronous, arrays, make_task, make_run
 ) -> None:
     def spoil(state, answers) -> None:
@@ -286,7 +286,7 @@ def test_ctrl_c_in_the_step_that_diverges_is_no_interruption(
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_a_diverged_training_is_not_taken_again_from_its_checkpoint(
+def test_train_private_diverged_checkpoint_stays_diverged(
     device, asynchronous, steps, tmp_path
 ) -> None:
     """The file was written before it was known."""
@@ -328,7 +328,7 @@ class Turned(torch.nn.Module):
         return self.second(self.first(x).flip(0)).flip(0)
 
 
-def test_a_model_whose_rows_are_not_its_examples_is_refused_there(device) -> None:
+def test_check_independence_mixed_rows_raises(device) -> None:
     inputs = torch.zeros(0, 6, device=device)
     targets = torch.zeros(0, dtype=torch.int64, device=device)
     right, wrong = (

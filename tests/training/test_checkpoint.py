@@ -30,7 +30,7 @@ def path(tmp_path) -> Path:
     return tmp_path / "state.pt"
 
 
-def test_what_was_saved_is_loaded_by_its_own_job_only(path) -> None:
+def test_load_checkpoint_requires_same_fingerprint(path) -> None:
     content = load_checkpoint(path, "mine")
     assert content.keys() == {"fingerprint", *CONTENT}
     assert torch.equal(content["parameters"], CONTENT["parameters"])
@@ -57,7 +57,7 @@ def damages() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", damages())
-def test_what_is_no_checkpoint_is_set_aside_with_a_line(name, path, caplog, monkeypatch) -> None:
+def test_quarantine_if_corrupt_invalid_file_renamed(name, path, caplog, monkeypatch) -> None:
     monkeypatch.chdir(path.parent)
     damage = damages()[name]
     path.write_bytes(damage)
@@ -71,7 +71,7 @@ def test_what_is_no_checkpoint_is_set_aside_with_a_line(name, path, caplog, monk
     assert "\n" not in line
 
 
-def test_a_bit_that_flipped_anywhere_is_seen(path) -> None:
+def test_load_checkpoint_damaged_bytes_raise(path) -> None:
     sound = path.read_bytes()
     for at in range(0, len(sound), max(1, len(sound) // 199)):
         spoiled = bytearray(sound)
@@ -87,7 +87,7 @@ def test_a_bit_that_flipped_anywhere_is_seen(path) -> None:
     assert load_checkpoint(path, "mine") is not None
 
 
-def test_what_is_not_the_files_fault_leaves_it(path) -> None:
+def test_quarantine_if_corrupt_keeps_sound_file(path) -> None:
     for error in (
         MemoryError(),
         torch.OutOfMemoryError(),
@@ -100,7 +100,7 @@ def test_what_is_not_the_files_fault_leaves_it(path) -> None:
         assert path.exists()
 
 
-def test_one_that_cannot_be_read_is_named(tmp_path) -> None:
+def test_load_checkpoint_unreadable_path_raises(tmp_path) -> None:
     (tmp_path / "state.pt").mkdir()
     with pytest.raises(OsoError, match=r"state\.pt: cannot read checkpoint \(Is a directory\)"):
         load_checkpoint(tmp_path / "state.pt", "mine")
@@ -142,7 +142,9 @@ def everything(training: Training) -> Content:
 
 @pytest.mark.parametrize("how", SPOILT)
 @pytest.mark.parametrize("method", ["online", "auto_dog"])
-def test_what_is_wrong_somewhere_is_taken_nowhere(method, how, arrays, make_task, make_run) -> None:
+def test_restore_invalid_content_leaves_training_unchanged(
+    method, how, arrays, make_task, make_run
+) -> None:
     def begin() -> Training:
         runs = [make_run(f"run {number}") for number in range(RUNS)]
         return study_training(make_task(method, steps=9, evaluate_every=9), runs, arrays)
@@ -164,7 +166,7 @@ def test_what_is_wrong_somewhere_is_taken_nowhere(method, how, arrays, make_task
 
 
 @pytest.mark.parametrize("name", ["online", "adam_wosm"])
-def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
+def test_train_interrupted_every_step_matches_uninterrupted(
     name, arrays, make_task, make_run, tmp_path
 ) -> None:
     """Whatever a step leaves to the next one is kept, and no step is taken twice."""
@@ -188,7 +190,7 @@ def test_a_run_that_is_interrupted_after_each_step_ends_the_same(
 
 
 @pytest.mark.parametrize("interrupted", [(), (1, 2, 11)])
-def test_a_runs_time_is_that_of_all_its_steps_however_often_it_was_interrupted(
+def test_train_wall_seconds_exclude_interruptions(
     interrupted, arrays, make_task, make_run, tmp_path
 ) -> None:
     """A second for each step, shared by the two runs; nothing for the time between."""
@@ -214,7 +216,7 @@ def test_a_runs_time_is_that_of_all_its_steps_however_often_it_was_interrupted(
     assert [one.wall_seconds for one in outcomes] == [pytest.approx(6.0)] * 2
 
 
-def test_checkpoints_take_a_hundredth_of_the_time_at_most(
+def test_train_checkpoint_time_fraction_respected(
     arrays, make_task, make_run, tmp_path, monkeypatch
 ) -> None:
     """A save takes a second here, a step ten; it would be kept at every fourth step."""

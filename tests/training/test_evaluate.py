@@ -35,7 +35,7 @@ def scores(metric: str, size: int):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
-def test_scores_are_means_over_all_examples_and_each_half(metric: str, size: int) -> None:
+def test_evaluator_scores_equal_split_means(metric: str, size: int) -> None:
     found, value, loss = scores(metric, size)
     parts = {"test": slice(None), "test_even": slice(0, None, 2), "test_odd": slice(1, None, 2)}
     assert found.keys() == parts.keys()
@@ -44,7 +44,7 @@ def test_scores_are_means_over_all_examples_and_each_half(metric: str, size: int
         assert found[split].loss == pytest.approx(loss[part].mean(), rel=1e-5)
 
 
-def test_evaluations_drop_nothing_out_and_training_goes_on() -> None:
+def test_evaluator_dropout_disabled_then_restored() -> None:
     torch.manual_seed(2)
     model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(5, 3))
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
@@ -56,7 +56,7 @@ def test_evaluations_drop_nothing_out_and_training_goes_on() -> None:
     assert all(layer.training for layer in model.modules())
 
 
-def test_class_accuracy_is_each_classes_own() -> None:
+def test_evaluator_class_accuracy_computed_per_class() -> None:
     """A half without a class has no accuracy of it; every row is of its split."""
     model = torch.nn.Identity()
     targets = torch.tensor([0, 1, 0, 3, 0, 1, 2, 1])
@@ -75,7 +75,7 @@ def test_class_accuracy_is_each_classes_own() -> None:
     ("metric", "targets"),
     [("mse", torch.ones(4, 3)), ("accuracy", torch.tensor([0, 1, -1, 2]))],
 )
-def test_class_accuracy_without_classes_is_none(metric, targets) -> None:
+def test_evaluator_class_accuracy_absent_without_classes(metric, targets) -> None:
     scorer = Evaluator(
         GradientEngine(torch.nn.Identity(), squared_error), torch.ones(4, 3), targets, metric
     )
@@ -90,9 +90,7 @@ def convolutional() -> torch.nn.Module:
 
 @pytest.mark.parametrize("elsewhere", [None, 7, 40])
 @pytest.mark.parametrize("size", [2, 124, 125, 126, 251, 501])
-def test_each_example_counts_once_for_a_network_with_convolutions(
-    size: int, elsewhere: int | None
-) -> None:
+def test_evaluator_convolutions_count_examples_once(size: int, elsewhere: int | None) -> None:
     """It has batches of its own, and so has an accelerator, whatever that is."""
     torch.manual_seed(size)
     model = convolutional()
@@ -115,7 +113,7 @@ def test_each_example_counts_once_for_a_network_with_convolutions(
 
 
 @pytest.mark.parametrize("batch", [1, 7, 61, 1000])
-def test_scores_do_not_depend_on_the_batch(batch: int, monkeypatch) -> None:
+def test_evaluator_batch_size_has_no_effect(batch: int, monkeypatch) -> None:
     whole = scores("accuracy", 61)[0]
     monkeypatch.setattr(evaluate, "BATCH", batch)
     for split, score in scores("accuracy", 61)[0].items():

@@ -133,6 +133,6 @@ def test_attack_without_check_succeeds(unchecked, uncopied) -> None:
     assert found > 2 * claimed
 
 
-def test_attacked_model_in_place_refused() -> None:
+def test_check_model_in_place_embedding_raises() -> None:
     with pytest.raises(OsoError, match="its forward pass changes parameter 'table'"):
         trained(in_place=True, present=True, runs=1)

@@ -69,7 +69,7 @@ def kill_at(*at: int) -> Callable[[int, int], None]:
     return kill
 
 
-def test_rows_have_the_columns_of_the_format(whole) -> None:
+def test_run_job_rows_match_schema(whole) -> None:
     assert [row["run_id"] for row in whole.runs] == [run.run_id for run in study().runs]
     assert all(row.keys() == set(RUNS.names) for row in whole.runs)
     assert all(row.keys() == set(EVALUATIONS.names) for row in whole.evaluations)
@@ -78,14 +78,14 @@ def test_rows_have_the_columns_of_the_format(whole) -> None:
 
 
 @pytest.mark.parametrize("together", [1, 4])
-def test_parallel_runs_changes_time_only(together, whole, glyphs, tmp_path) -> None:
+def test_run_job_parallel_runs_keep_results(together, whole, glyphs, tmp_path) -> None:
     other = run(glyphs, tmp_path, parallel_runs=together)
     assert without_time(other.runs) == without_time(whole.runs)
     assert other.evaluations == whole.evaluations
 
 
 @pytest.mark.parametrize("killed_at", [(0, 7), (2, 1), (2, 6)])
-def test_a_killed_job_resumes_to_the_same_rows(killed_at, whole, glyphs, tmp_path) -> None:
+def test_run_job_resumed_matches_uninterrupted(killed_at, whole, glyphs, tmp_path) -> None:
     with pytest.raises(KilledError):
         run(glyphs, tmp_path, on_progress=kill_at(*killed_at))
     seen: list[tuple[int, int]] = []
@@ -96,14 +96,14 @@ def test_a_killed_job_resumes_to_the_same_rows(killed_at, whole, glyphs, tmp_pat
     assert resumed.evaluations == whole.evaluations
 
 
-def test_another_number_of_parallel_runs_after_a_kill(whole, glyphs, tmp_path) -> None:
+def test_run_job_resumes_with_other_parallelism(whole, glyphs, tmp_path) -> None:
     """What was half done is done again, with the same noise; nothing is mixed up."""
     with pytest.raises(KilledError):
         run(glyphs, tmp_path, parallel_runs=1, on_progress=kill_at(1, 6))
     assert without_time(run(glyphs, tmp_path).runs) == without_time(whole.runs)
 
 
-def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
+def test_run_job_other_code_restarts(glyphs, tmp_path, monkeypatch) -> None:
     run(glyphs, tmp_path, runs=1)
     monkeypatch.setattr("oso_dp.training.job.code_hash", lambda: "another")
     steps: list[tuple[int, int]] = []
@@ -113,7 +113,7 @@ def test_other_code_does_not_resume(glyphs, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("more", [1, 200])
-def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path) -> None:
+def test_run_job_extra_examples_raise(more, glyphs, tmp_path) -> None:
     """They would train at another rate than the row says."""
     larger = Arrays(
         np.concatenate([glyphs.train_inputs, glyphs.train_inputs[:more]]),
@@ -126,7 +126,7 @@ def test_more_examples_than_were_planned_for_are_refused(more, glyphs, tmp_path)
         run_job(cohort, cohort.runs, larger, tmp_path)
 
 
-def test_with_the_systems_entropy_no_two_trainings_agree(glyphs, tmp_path) -> None:
+def test_run_job_system_randomness_differs(glyphs, tmp_path) -> None:
     cohort = study(randomness="system")
     seeded = study()
     assert not {run.run_id for run in cohort.runs} & {run.run_id for run in seeded.runs}
@@ -185,7 +185,7 @@ def ended(run) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_each_row_leads_back_to_its_run(made, name: str) -> None:
+def test_make_run_restores_run_from_row(made, name: str) -> None:
     cohort, rows = made(**CHOICES[name])
     assert [row["run_id"] for row in rows] == [run.run_id for run in cohort.runs]
     for run, row in zip(cohort.runs, rows, strict=True):
@@ -195,7 +195,7 @@ def test_each_row_leads_back_to_its_run(made, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_row_says_steps_and_noise_of_its_cohort(made, name: str) -> None:
+def test_run_job_rows_match_cohort(made, name: str) -> None:
     cohort, rows = made(**CHOICES[name])
     for row in rows:
         assert row["steps"] == cohort.steps
@@ -205,7 +205,7 @@ def test_a_row_says_steps_and_noise_of_its_cohort(made, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_whatever_is_chosen_arrives_in_the_training(name: str) -> None:
+def test_make_task_matches_cohort_options(name: str) -> None:
     cohort = study(**CHOICES[name])
     task = make_task(cohort)
     for fact in (
@@ -218,7 +218,7 @@ def test_whatever_is_chosen_arrives_in_the_training(name: str) -> None:
 
 
 @pytest.mark.parametrize("local", ["", "+cpu", "+cu130"])
-def test_a_row_says_the_version_of_torch_without_its_build(made, monkeypatch, local: str) -> None:
+def test_run_job_torch_version_omits_build(made, monkeypatch, local: str) -> None:
     """`oso verify` compares it with others' rows."""
     monkeypatch.setattr("torch.__version__", f"9.8.7{local}")
     _, rows = made()

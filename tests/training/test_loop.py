@@ -27,7 +27,7 @@ STEPS = 12
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("schedule", [None, "linear"])
-def test_zero_noise_and_a_huge_clip_equal_sgd(
+def test_take_step_without_noise_equals_sgd(
     arrays, make_task, make_run, momentum, schedule
 ) -> None:
     task = make_task("fixed_threshold", momentum=momentum, noise_multiplier=0.0, schedule=schedule)
@@ -49,7 +49,7 @@ def test_zero_noise_and_a_huge_clip_equal_sgd(
     torch.testing.assert_close(training.state.parameters[0], theta.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_run) -> None:
+def test_take_step_padding_has_no_effect(arrays, make_task, make_run) -> None:
     """Batches are padded with the first example: its values may not show where it was not drawn."""
     left_out = next(
         name
@@ -68,9 +68,7 @@ def test_what_pads_a_batch_does_not_matter(arrays, make_task, make_run) -> None:
 
 
 @pytest.mark.parametrize("name", ["fixed_quantile", "online", "fixed_threshold"])
-def test_a_batch_is_clipped_with_the_threshold_of_before_it(
-    name, arrays, make_task, make_run
-) -> None:
+def test_take_step_clips_with_previous_threshold(name, arrays, make_task, make_run) -> None:
     """FixedQuantile's known fault: to move C by a batch, then to clip the same batch with it."""
     task = make_task(name, momentum=0.0, noise_multiplier=1e-7)
     training = study_training(task, [make_run(rho=1.0, c=0.05)], arrays)
@@ -98,9 +96,7 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_a_killed_run_resumes_to_the_same_result(
-    name, arrays, make_task, make_run, tmp_path
-) -> None:
+def test_train_resumed_matches_uninterrupted(name, arrays, make_task, make_run, tmp_path) -> None:
     task, starts = make_task(name), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
     path, kept = tmp_path / "state.pt", 0
@@ -125,9 +121,7 @@ def test_a_killed_run_resumes_to_the_same_result(
         assert one.status == other.status == "finished"
 
 
-def test_a_run_that_had_diverged_stays_so_after_a_kill(
-    arrays, make_task, make_run, tmp_path
-) -> None:
+def test_train_resumed_diverged_run_stays_diverged(arrays, make_task, make_run, tmp_path) -> None:
     """The books and streams of the run that goes on must still be its own."""
     task = make_task("fixed_threshold", momentum=0.0)
     starts = [make_run("diverges", rho=1e38), make_run("goes on", 1)]
@@ -150,7 +144,7 @@ def test_a_run_that_had_diverged_stays_so_after_a_kill(
 
 @pytest.mark.parametrize("at", [3, 4])  # between two evaluations, and at one
 @pytest.mark.parametrize("name", method_names())
-def test_a_job_goes_on_where_it_was_also_after_a_run_of_it_diverged(
+def test_restore_after_divergence_matches_uninterrupted(
     name, at, arrays, make_task, make_run
 ) -> None:
     """With all that its method remembers: begun anew, its first steps would be released twice."""
@@ -175,7 +169,7 @@ def test_a_job_goes_on_where_it_was_also_after_a_run_of_it_diverged(
     assert resumed.mechanism.ledgers[1].step_count == 6
 
 
-def test_every_release_is_in_the_ledger(arrays, make_task, make_run) -> None:
+def test_train_ledger_records_all_releases(arrays, make_task, make_run) -> None:
     outcome = train(make_task("online"), [make_run()], arrays)[0]
     ledger = json.loads(outcome.ledger)
     assert ledger["sampling_rate"] == 20 / 200
@@ -185,7 +179,7 @@ def test_every_release_is_in_the_ledger(arrays, make_task, make_run) -> None:
     assert math.fsum(nu**-2 for nu in noise.values()) == pytest.approx(1.0)
 
 
-def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_run) -> None:
+def test_train_watch_receives_sanitized_answers(arrays, make_task, make_run) -> None:
     """All of them, before the step that they lead to; and looking changes nothing."""
     task = make_task("fixed_threshold", momentum=0.0)
     starts = [make_run("a"), make_run("b", 1, 0.05)]
@@ -203,7 +197,7 @@ def test_a_watch_sees_the_answers_that_the_method_gets(arrays, make_task, make_r
     assert [each.evaluations for each in outcomes] == [each.evaluations for each in alone]
 
 
-def test_a_step_above_its_price_is_not_taken(arrays, make_task, make_run, monkeypatch) -> None:
+def test_train_insufficient_noise_raises(arrays, make_task, make_run, monkeypatch) -> None:
     """The loop tells the mechanism what was budgeted, whatever the method asks for."""
     task = make_task("online")
     monkeypatch.setattr(
@@ -213,14 +207,14 @@ def test_a_step_above_its_price_is_not_taken(arrays, make_task, make_run, monkey
         train(task, [make_run()], arrays)
 
 
-def test_evaluations_come_every_few_steps_and_at_the_end(arrays, make_task, make_run) -> None:
+def test_train_evaluates_at_interval_and_end(arrays, make_task, make_run) -> None:
     outcome = train(make_task("online", steps=10), [make_run()], arrays)[0]
     assert sorted({row["step"] for row in outcome.evaluations}) == [4, 8, 10]
     assert {row["split"] for row in outcome.evaluations} == {"test", "test_even", "test_odd"}
 
 
 @pytest.mark.parametrize("rho", [1e30, float("inf")])
-def test_a_diverged_run_ends_and_leaves_the_others_alone(rho, arrays, make_task, make_run) -> None:
+def test_train_diverged_run_leaves_others_unchanged(rho, arrays, make_task, make_run) -> None:
     task = make_task("fixed_threshold")
     sound = [make_run("a"), make_run("c", 2)]
     wild = make_run("b", 1, rho)
@@ -237,7 +231,7 @@ def test_a_diverged_run_ends_and_leaves_the_others_alone(rho, arrays, make_task,
         )
 
 
-def test_time_is_shared_by_the_runs_that_still_train(arrays, make_task, make_run) -> None:
+def test_add_seconds_divided_among_alive_runs(arrays, make_task, make_run) -> None:
     training = study_training(make_task("online"), [make_run(name) for name in "abc"], arrays)
     training.add_seconds(6.0, training.alive)
     training._drop_diverged(torch.tensor([True, False, True]))
@@ -246,7 +240,7 @@ def test_time_is_shared_by_the_runs_that_still_train(arrays, make_task, make_run
 
 
 @pytest.mark.parametrize("others", [0, 2])
-def test_who_diverges_is_charged_to_the_end(arrays, make_task, make_run, others) -> None:
+def test_train_wall_seconds_stop_at_divergence(arrays, make_task, make_run, others) -> None:
     now = [0.0]
     task = make_task("fixed_threshold")
     runs = [make_run("gone", 0, math.inf), *(make_run(f"{n}", 1) for n in range(others))]
@@ -262,7 +256,7 @@ def test_who_diverges_is_charged_to_the_end(arrays, make_task, make_run, others)
 
 
 @pytest.mark.parametrize("poison", [1e38, 3e38])  # gradients that overflow; the loss, too
-def test_divergence_is_not_judged_by_training_examples(poison, arrays, make_task, make_run) -> None:
+def test_train_divergence_ignores_training_examples(poison, arrays, make_task, make_run) -> None:
     """A single poisoned example must not stop a run: that would tell of it."""
     poisoned = arrays.train_inputs.copy()
     poisoned[:150] = poison
@@ -271,13 +265,13 @@ def test_divergence_is_not_judged_by_training_examples(poison, arrays, make_task
     assert outcome.status == "finished"
 
 
-def test_fresh_weights_depend_on_the_seed_alone(make_task) -> None:
+def test_initial_parameters_depend_on_seed(make_task) -> None:
     first, again = (initial_parameters(make_task(name), 3) for name in ("online", "no_dp"))
     assert torch.equal(first, again)
     assert not torch.equal(first, initial_parameters(make_task("online"), 4))
 
 
-def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
+def test_initial_parameters_preserve_global_rng(make_task) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -285,7 +279,7 @@ def test_fresh_weights_leave_the_global_generator_alone(make_task) -> None:
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_run) -> None:
+def test_evaluate_uses_test_set_only(arrays, make_task, make_run) -> None:
     """Metrics of training examples would be exact answers about them, in no ledger."""
     training = study_training(make_task("online"), [make_run()], arrays)
     for _ in range(4):
@@ -300,14 +294,12 @@ def test_evaluations_are_of_the_test_set_alone(arrays, make_task, make_run) -> N
     assert rows == pytest.approx({split: each.mean() for split, each in expected.items()})
 
 
-def test_a_checkpoint_without_a_fingerprint_is_refused(
-    arrays, make_task, make_run, tmp_path
-) -> None:
+def test_train_checkpoint_without_fingerprint_raises(arrays, make_task, make_run, tmp_path) -> None:
     with pytest.raises(ValueError, match="fingerprint"):
         train(make_task("online"), [make_run()], arrays, checkpoint=tmp_path / "state.pt")
 
 
-def test_finite_parameters_are_told_from_others() -> None:
+def test_are_finite_detects_nonfinite_rows() -> None:
     large = torch.finfo(torch.float32).max
     rows = [
         ([1.0, 2.0], True),
@@ -323,7 +315,7 @@ def test_finite_parameters_are_told_from_others() -> None:
 
 
 @pytest.mark.parametrize("lacks", range(3))
-def test_no_run_clips_without_a_threshold(lacks, arrays, make_task, make_run) -> None:
+def test_study_training_missing_threshold_raises(lacks, arrays, make_task, make_run) -> None:
     runs = [make_run(f"run {number}") for number in range(3)]
     runs[lacks] = replace(runs[lacks], threshold=None)
     with pytest.raises(
@@ -333,7 +325,7 @@ def test_no_run_clips_without_a_threshold(lacks, arrays, make_task, make_run) ->
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_the_usual_company_changes_no_bit(name, make_task, make_run) -> None:
+def test_train_joint_runs_equal_separate(name, make_task, make_run) -> None:
     """Of runs whose batches need different widths: what a shared job stores comes out alone."""
     random = np.random.default_rng(0)
     words = (random.random((640, 750)) < 0.05).astype(np.float32)
@@ -348,7 +340,7 @@ def test_the_usual_company_changes_no_bit(name, make_task, make_run) -> None:
         assert one.ledger == other.ledger
 
 
-def test_runs_that_end_one_after_the_other_are_themselves(arrays, make_task, make_run) -> None:
+def test_take_step_successive_divergences_keep_ledgers(arrays, make_task, make_run) -> None:
     runs = [make_run(name, seed) for seed, name in enumerate("abcde")]
     training = study_training(make_task("online"), runs, arrays)
     for ending in ([1], [0, 2], []):  # places among those that go on
@@ -379,7 +371,7 @@ def dropping(arrays, make_task, make_run, monkeypatch):
     return lambda names="abcdef": study_training(task, [make_run(name) for name in names], arrays)
 
 
-def test_what_a_model_draws_is_fresh_in_each_pass(dropping, monkeypatch) -> None:
+def test_take_step_dropout_seeds_differ(dropping, monkeypatch) -> None:
     """Of each run, step and microbatch; the same training draws the same again."""
     seeds: list[int | None] = []
     call = GradientEngine.__call__
@@ -401,7 +393,7 @@ def test_what_a_model_draws_is_fresh_in_each_pass(dropping, monkeypatch) -> None
     assert len(first) == len({*first}) >= 6 * 2 * 2
 
 
-def test_what_a_run_draws_does_not_depend_on_others(dropping) -> None:
+def test_take_step_dropout_ignores_other_runs(dropping) -> None:
     together, alone = dropping(), dropping("d")
     for training in (together, alone):
         training.take_step()
@@ -409,7 +401,7 @@ def test_what_a_run_draws_does_not_depend_on_others(dropping) -> None:
     assert torch.equal(together.state.parameters[3], alone.state.parameters[0])
 
 
-def test_a_model_that_draws_resumes_to_the_same_result(dropping) -> None:
+def test_restore_with_dropout_matches_uninterrupted(dropping) -> None:
     whole, resumed = dropping(), dropping()
     whole.take_step()
     resumed.restore(copy.deepcopy(whole.content()))

@@ -34,7 +34,7 @@ def start(folder: Path, wanted: int = 8, ended_by: str = "") -> int:
     return runs
 
 
-def test_only_a_kill_for_memory_halves(tmp_path, kernel) -> None:
+def test_limit_parallel_runs_oom_kill_halves(tmp_path, kernel) -> None:
     assert start(tmp_path, ended_by="a kill") == 8
     assert start(tmp_path, ended_by="a kill") == 8  # of any other kind
     kernel["killed"] += 1
@@ -47,13 +47,13 @@ def test_only_a_kill_for_memory_halves(tmp_path, kernel) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_kernels_kills_say_nothing(tmp_path, kernel) -> None:
+def test_limit_parallel_runs_reboot_ignores_kills(tmp_path, kernel) -> None:
     start(tmp_path, ended_by="a kill")
     kernel.update(kernel="after a restart", killed=5)
     assert start(tmp_path) == 8
 
 
-def test_one_run_stays_one_and_is_said(tmp_path, kernel, caplog) -> None:
+def test_limit_parallel_runs_single_run_warns(tmp_path, kernel, caplog) -> None:
     start(tmp_path, wanted=1, ended_by="a kill")
     kernel["killed"] += 1
     assert start(tmp_path, wanted=1) == 1
@@ -73,7 +73,7 @@ def test_one_run_stays_one_and_is_said(tmp_path, kernel, caplog) -> None:
         (KeyboardInterrupt(), 8),
     ],
 )
-def test_an_error_says_itself_whether_it_was_memory(tmp_path, kernel, error, next_time) -> None:
+def test_limit_parallel_runs_memory_errors_halve(tmp_path, kernel, error, next_time) -> None:
     def job() -> None:
         with limit_parallel_runs(tmp_path, 8):
             raise error
@@ -87,13 +87,13 @@ def test_an_error_says_itself_whether_it_was_memory(tmp_path, kernel, error, nex
 @pytest.mark.parametrize(
     "note", ["", "{", "[]", "null", '{"runs": "x"}', '{"runs": 1.5}', '{"killed": {}}', "\0"]
 )
-def test_a_spoiled_note_limits_nothing(tmp_path, note) -> None:
+def test_limit_parallel_runs_invalid_note_ignored(tmp_path, note) -> None:
     (tmp_path / "at-once.json").write_text(note)
     assert start(tmp_path) == 8
 
 
 @pytest.mark.parametrize("runs", [-3, 0, 10**9])
-def test_a_note_asks_for_no_impossible_number(tmp_path, runs) -> None:
+def test_limit_parallel_runs_note_clamped(tmp_path, runs) -> None:
     (tmp_path / "at-once.json").write_text(json.dumps({"runs": runs}))
     assert 1 <= start(tmp_path) <= 8
 
@@ -125,7 +125,7 @@ with limit_parallel_runs(Path(sys.argv[2]), 8) as runs:
 """
 
 
-def test_a_kernel_that_kills_is_believed(tmp_path, limited) -> None:
+def test_limit_parallel_runs_cgroup_kill_halves(tmp_path, limited) -> None:
     """Eight runs of 50 MB each below a limit of 300 MB: a real kill, then four."""
     command = [sys.executable, "-c", GREEDY, str(limited), str(tmp_path)]
     first = subprocess.run(command, capture_output=True, text=True, check=False)

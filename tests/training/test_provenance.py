@@ -20,7 +20,7 @@ DECIDES_NOTHING = {
 }
 
 
-def test_hashed_packages_cover_training_imports() -> None:
+def test_code_hash_packages_cover_training_imports() -> None:
     code = (
         "import sys, oso_dp.training.job\n"
         "print(*{m.split('.')[1] for m in sys.modules if m.startswith('oso_dp.')})"
@@ -29,7 +29,7 @@ def test_hashed_packages_cover_training_imports() -> None:
     assert set(done.stdout.split()) - DECIDES_NOTHING == set(PACKAGES)
 
 
-def test_only_changes_in_hashed_packages_change_hash(monkeypatch, tmp_path) -> None:
+def test_code_hash_changes_with_hashed_packages(monkeypatch, tmp_path) -> None:
     copy = tmp_path / "oso_dp"
     shutil.copytree(Path(oso_dp.__file__).parent, copy, ignore=shutil.ignore_patterns("*.pyc"))
     monkeypatch.setattr(provenance.oso_dp, "__file__", str(copy / "__init__.py"))
@@ -43,7 +43,7 @@ def test_only_changes_in_hashed_packages_change_hash(monkeypatch, tmp_path) -> N
 
 
 @pytest.mark.parametrize(("threads", "said"), [(1, "(1 thread)"), (2, "(2 threads)")])
-def test_a_processor_is_named_with_its_threads(threads: int, said: str) -> None:
+def test_device_name_cpu_includes_threads(threads: int, said: str) -> None:
     """Rows are compared, and trained again, by that name."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -91,35 +91,33 @@ def named() -> str | None:
     return provenance.commit.__wrapped__()
 
 
-def test_it_is_the_repositorys_whatever_else_is_said(head, monkeypatch) -> None:
+def test_commit_repository_overrides_environment(head, monkeypatch) -> None:
     assert named() == head
     monkeypatch.setenv(COMMIT, "another")
     assert named() == head
 
 
 @pytest.mark.parametrize("name", ["__init__.py", "methods/online.py", "methods/more.py"])
-def test_code_that_was_changed_or_added_is_not_the_commits(head, package, name: str) -> None:
+def test_commit_modified_code_marked_dirty(head, package, name: str) -> None:
     """Nobody else could train again what it trained."""
     (package / name).write_text("one = 2\n")
     assert named() == f"{head}-dirty"
 
 
-def test_what_is_no_code_makes_no_difference(head, package) -> None:
+def test_commit_other_files_ignored(head, package) -> None:
     (package.parents[1] / "README.md").write_text("two\n")
     (package.parents[1] / "results").touch()
     assert named() == head
 
 
 @pytest.mark.parametrize(("said", "known"), [("abc", "abc"), ("", None), (None, None)])
-def test_without_a_repository_it_is_what_the_environment_says(
-    package, monkeypatch, said, known
-) -> None:
+def test_commit_without_repository_uses_environment(package, monkeypatch, said, known) -> None:
     if said is not None:
         monkeypatch.setenv(COMMIT, said)
     assert named() == known
 
 
-def test_a_repository_around_an_installation_is_not_its_own(package, tmp_path) -> None:
+def test_commit_enclosing_repository_ignored(package, tmp_path) -> None:
     """As where an environment lies in somebody's project."""
     git(tmp_path, "init", "-q")
     (tmp_path / "notes").touch()

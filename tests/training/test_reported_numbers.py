@@ -14,9 +14,7 @@ QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}
 
 
 @pytest.mark.parametrize("name", ["fixed_quantile", "fixed_quantile_linear"])
-def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
-    name, arrays, make_task, make_run
-) -> None:
+def test_evaluate_fraction_clipped_matches_batch(name, arrays, make_task, make_run) -> None:
     """Of the batch of that step, by the threshold of before it; not of the first step or run."""
     task = make_task(name, {"count_noise": 1e-6, "quantile_rate": 0.5}, **QUIET)
     starts = [make_run("a", 0, 0.1, 0.5), make_run("b", 1, 0.1, 2.0), make_run("c", 2)]
@@ -48,7 +46,7 @@ def test_the_share_of_clipped_examples_is_each_runs_own_at_each_step(
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.03])
-def test_a_reported_rate_is_without_the_schedules_factor(rate, arrays, make_task, make_run) -> None:
+def test_evaluate_learning_rate_excludes_schedule(rate, arrays, make_task, make_run) -> None:
     """As the column says; to its end the factor falls to a twelfth."""
     task = make_task("fixed_threshold", schedule="linear", **QUIET)
     (outcome,) = train(task, [make_run("a", 0, rate, 0.5)], arrays)
@@ -59,7 +57,7 @@ def test_a_reported_rate_is_without_the_schedules_factor(rate, arrays, make_task
 
 @pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("place", [0, 2])
-def test_a_test_loss_that_is_not_finite_ends_its_run_alone(
+def test_evaluate_nonfinite_loss_marks_run_diverged(
     loss, place, arrays, make_task, make_run
 ) -> None:
     task = make_task("fixed_threshold", steps=6, evaluate_every=2)
@@ -86,7 +84,7 @@ def test_a_test_loss_that_is_not_finite_ends_its_run_alone(
         assert steps == ([2] if run == place else [2, 4, 6])
 
 
-def test_methods_that_do_not_ask_report_no_share(arrays, make_task, make_run) -> None:
+def test_evaluate_fraction_clipped_none_without_count(arrays, make_task, make_run) -> None:
     for name in ("online", "fixed_threshold", "adam_wosm", "no_dp"):
         for row in train(make_task(name), [make_run()], arrays)[0].evaluations:
             assert row["fraction_clipped"] is None

@@ -51,13 +51,13 @@ def first_step(begun, tmp_path, arrays, cohort=None, runs=None):
     return None
 
 
-def test_the_same_call_has_nothing_left_to_do(begun, tmp_path, glyphs) -> None:
+def test_run_job_repeated_call_trains_nothing(begun, tmp_path, glyphs) -> None:
     assert first_step(begun, tmp_path, glyphs) is None
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 @pytest.mark.parametrize("part", PARTS)
-def test_a_single_value_that_differs_begins_anew(part, place, begun, tmp_path, glyphs) -> None:
+def test_run_job_changed_value_restarts(part, place, begun, tmp_path, glyphs) -> None:
     """Labels and the test set, too: half of a run would be of one and half of the other."""
     changed = getattr(glyphs, part).copy()
     values = changed.reshape(-1)  # a view
@@ -70,28 +70,26 @@ def test_a_single_value_that_differs_begins_anew(part, place, begun, tmp_path, g
     assert first_step(begun, tmp_path, replace(glyphs, **{part: changed})) == 1
 
 
-def test_the_same_examples_in_another_order_begin_anew(begun, tmp_path, glyphs) -> None:
+def test_run_job_reordered_examples_restart(begun, tmp_path, glyphs) -> None:
     """An index means an example: in another order, half of the batches would be of others."""
     turned = {part: getattr(glyphs, part)[::-1].copy() for part in PARTS[:2]}
     assert first_step(begun, tmp_path, replace(glyphs, **turned)) == 1
 
 
-def test_a_longer_test_set_begins_anew(begun, tmp_path, glyphs) -> None:
+def test_run_job_longer_test_set_restarts(begun, tmp_path, glyphs) -> None:
     longer = {part: np.concatenate([getattr(glyphs, part)] * 2) for part in PARTS[2:]}
     assert first_step(begun, tmp_path, replace(glyphs, **longer)) == 1
 
 
 @pytest.mark.parametrize("noise", [1.50001, 3.0])
-def test_other_noise_begins_anew(noise, begun, tmp_path, glyphs) -> None:
+def test_run_job_other_noise_restarts(noise, begun, tmp_path, glyphs) -> None:
     """And leaves the other's checkpoint alone: it is not damaged, but not this run's."""
     assert first_step(begun, tmp_path, glyphs, study(noise=noise)) == 1
     assert not list(tmp_path.glob("*damaged*"))
 
 
 @pytest.mark.parametrize(("kind", "left"), [("cpu", 0), ("meta", 1)])
-def test_another_kind_of_device_begins_anew(
-    kind, left, begun, tmp_path, glyphs, monkeypatch
-) -> None:
+def test_run_job_other_device_restarts(kind, left, begun, tmp_path, glyphs, monkeypatch) -> None:
     """An accelerator's noise is not the host's: a run must not have half of each."""
     for path in begun.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -107,7 +105,7 @@ def test_another_kind_of_device_begins_anew(
     assert len(asked) == left
 
 
-def test_other_runs_begin_anew(begun, tmp_path, glyphs) -> None:
+def test_run_job_other_runs_restart(begun, tmp_path, glyphs) -> None:
     cohort = study()
     assert first_step(begun, tmp_path, glyphs, runs=cohort.runs[1:2]) == 1
     cohort = study(methods={"online": {"threshold_rate": 0.1}})
@@ -116,12 +114,12 @@ def test_other_runs_begin_anew(begun, tmp_path, glyphs) -> None:
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
-def test_the_loss_over_pixels_arrives_in_the_training(loss: str) -> None:
+def test_make_task_loss_matches_config(loss: str) -> None:
     section = {"model": "autoencoder", "epsilons": [3], "seconds_per_step": 1, "loss": loss}
     assert make_task(study(datasets={"fashion_mnist": section})).loss == loss
 
 
-def test_a_run_that_diverged_says_so_in_its_row(glyphs, tmp_path) -> None:
+def test_run_job_divergence_recorded_in_row(glyphs, tmp_path) -> None:
     """When it did, and a ledger of so many steps; its neighbour's row is as ever."""
     cohort = study()
     wild = replace(cohort.runs[0], learning_rate=1e38)
@@ -149,9 +147,7 @@ def released(glyphs, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["code", "runs", "device"])
-def test_finished_runs_on_protected_data_are_not_trained_again(
-    change, released, tmp_path, monkeypatch
-) -> None:
+def test_run_job_protected_runs_retraining_raises(change, released, tmp_path, monkeypatch) -> None:
     """Their rows would be lost, and with them that their epsilon is spent."""
     cohort, job_of = released
     path = tmp_path / "shard0/progress/rows.pt"
@@ -170,7 +166,7 @@ def test_finished_runs_on_protected_data_are_not_trained_again(
 
 
 @pytest.mark.parametrize("keep", [0, 10, -1])
-def test_a_damaged_record_of_protected_runs_is_refused(keep, released, tmp_path) -> None:
+def test_run_job_damaged_protected_record_raises(keep, released, tmp_path) -> None:
     cohort, job_of = released
     path = tmp_path / "shard0/progress/rows.pt"
     path.write_bytes(path.read_bytes()[:keep])
@@ -181,7 +177,7 @@ def test_a_damaged_record_of_protected_runs_is_refused(keep, released, tmp_path)
     assert path.exists()
 
 
-def test_a_run_that_a_job_beside_has_finished_is_not_trained_again(released, tmp_path) -> None:
+def test_check_not_finished_beside_duplicate_raises(released, tmp_path) -> None:
     cohort, _ = released
     done, left = (run.run_id for run in cohort.runs[:2])
     check_not_finished_beside({done}, tmp_path / "shard0")

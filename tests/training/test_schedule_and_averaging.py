@@ -15,7 +15,7 @@ STEPS = 12
 
 
 @pytest.mark.parametrize("steps", [1, 12, 3000])
-def test_a_linear_schedule_falls_in_equal_parts_from_one_towards_zero(steps) -> None:
+def test_rate_factor_linear_decays_evenly(steps) -> None:
     factors = [rate_factor("linear", step, steps) for step in range(1, steps + 1)]
     assert factors[0] == 1
     assert factors[-1] == pytest.approx(1 / steps)
@@ -26,7 +26,7 @@ def test_a_linear_schedule_falls_in_equal_parts_from_one_towards_zero(steps) -> 
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_every_methods_step_shrinks_by_the_factor(name, arrays, make_task, make_run) -> None:
+def test_take_step_scaled_by_rate_factor(name, arrays, make_task, make_run) -> None:
     moved = []
     for schedule in (None, "linear"):
         task = make_task(name, steps=4, evaluate_every=4, schedule=schedule)
@@ -41,7 +41,7 @@ def test_every_methods_step_shrinks_by_the_factor(name, arrays, make_task, make_
     torch.testing.assert_close(shorter, 0.75 * full, rtol=1e-4, atol=1e-7)
 
 
-def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> None:
+def test_update_average_warmup_forgets_initial_weights() -> None:
     """Of a constant it is the constant; an early iterate counts less than its share."""
     average = torch.zeros(2, 3, dtype=torch.float64)
     ones = torch.ones(2, 3, dtype=torch.float64)
@@ -55,7 +55,7 @@ def test_the_average_forgets_the_first_weights_and_then_keeps_its_decay() -> Non
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.999, 0.999999])
-def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: float) -> None:
+def test_update_average_decay_follows_warmup(decay: float) -> None:
     zeros, ones = (torch.full((2, 3), number, dtype=torch.float64) for number in (0.0, 1.0))
     for step in (1, 10, 1000, 10_000, 10**6, 10**9):
         kept = update_average(ones, zeros, decay, step)
@@ -63,9 +63,7 @@ def test_an_average_keeps_the_decay_that_was_said_however_late_it_is(decay: floa
 
 
 @pytest.mark.parametrize("schedule", [None, "linear"])
-def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
-    schedule, arrays, make_task, make_run
-) -> None:
+def test_averaging_changes_evaluated_parameters_only(schedule, arrays, make_task, make_run) -> None:
     task = make_task("online", averaging=0.9, schedule=schedule)
     runs = [make_run(), make_run("b", 1)]
     plain = study_training(replace(task, averaging=None), runs, arrays)
@@ -84,7 +82,7 @@ def test_the_average_is_what_is_evaluated_and_nothing_else_changes(
 
 
 @pytest.mark.parametrize("late", [999, 5000, 19_999])
-def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task, make_run) -> None:
+def test_take_step_uses_late_step_number(late, arrays, make_task, make_run) -> None:
     task = make_task("online", steps=20_000, averaging=0.9995, schedule="linear")
     plain = replace(task, averaging=None, schedule=None)
     other, training = (study_training(one, [make_run()], arrays) for one in (plain, task))
@@ -98,9 +96,7 @@ def test_a_late_step_is_laid_over_as_its_own_number_says(late, arrays, make_task
     assert torch.equal(training.state.eval_parameters, expected)
 
 
-def test_an_interrupted_training_ends_as_one_in_one_piece(
-    arrays, make_task, make_run, tmp_path
-) -> None:
+def test_train_resumed_matches_uninterrupted(arrays, make_task, make_run, tmp_path) -> None:
     task = make_task("online", schedule="linear", averaging=0.9)
     runs = [make_run(), make_run("b", 1)]
     whole = train(task, runs, arrays)

@@ -45,9 +45,7 @@ def own(make_task, make_run, rows):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_studys_products_and_scores_have_the_precision_of_its_rows(
-    precision, arrays, make_task, make_run
-) -> None:
+def test_study_training_uses_configured_precision(precision, arrays, make_task, make_run) -> None:
     task = make_task("online", precision=precision)
     training = study_training(task, [make_run()], arrays)
     problem = training.problem
@@ -63,7 +61,7 @@ def test_a_studys_products_and_scores_have_the_precision_of_its_rows(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_layers_stand_in_the_order_of_their_parameters(name, make_task, make_run) -> None:
+def test_study_training_layers_match_parameter_order(name, make_task, make_run) -> None:
     """A method that treats each by itself cuts the vector so; "10" is not before "2"."""
     shape = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "small_cnn": (1, 14, 14)}
     shape |= {"linear": (4096,)}
@@ -79,7 +77,7 @@ def test_layers_stand_in_the_order_of_their_parameters(name, make_task, make_run
     assert [*layers.items()] == [pair for pair in sizes if pair[1]]
 
 
-def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
+def test_make_problem_scores_test_set_only(own, rows) -> None:
     """Scores of training examples would be exact answers about them, in no ledger."""
     problem = own()
     inputs, targets, _ = problem.examples.batch(torch.arange(40)[None])
@@ -100,20 +98,20 @@ def test_a_users_model_is_scored_on_the_test_set_alone(own, rows) -> None:
             assert score.value == pytest.approx(hits[part].mean())
 
 
-def test_each_seed_of_a_users_model_has_weights_of_its_own(own) -> None:
+def test_make_problem_seeds_give_distinct_weights(own) -> None:
     first = own(seeds=(0, 1, 2, 1)).initial_parameters
     assert len(first.unique(dim=0)) == 3
     assert torch.equal(first[1], first[3])
     assert torch.equal(own(seeds=(2,)).initial_parameters[0], first[2])
 
 
-def test_a_users_loss_is_looked_at_with_every_class(own) -> None:
+def test_make_problem_counts_all_classes(own) -> None:
     assert own().classes == CLASSES
     assert own(network=own_images, metric="mse").classes == 2
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_users_products_have_the_precision_that_was_said(own, precision: str) -> None:
+def test_make_problem_precision_matches_task(own, precision: str) -> None:
     assert own(precision=precision).engine.precision.name == precision
 
 
@@ -121,9 +119,7 @@ LOSSES = {"mean": squared_error, "sum": summed_squared_error}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_loss_over_pixels_is_that_which_was_said(
-    loss: str, own, make_task, make_run, arrays, rows
-) -> None:
+def test_make_problem_loss_matches_task(loss: str, own, make_task, make_run, arrays, rows) -> None:
     images = Arrays(*(np.tile(x, (1, 1, 2, 2)) if x.ndim == 4 else x for x in _parts(arrays)))
     task = make_task("online", model="autoencoder_strided", metric="mse", loss=loss)
     study = make_problem(task, [make_run()], images)
@@ -145,9 +141,7 @@ def _parts(arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
-    flag: bool, make_task, make_run, arrays
-) -> None:
+def test_make_problem_final_activation_applied(flag: bool, make_task, make_run, arrays) -> None:
     task = make_task("online", final_activation=flag)
     problem = make_problem(task, [make_run()], arrays)
     outputs = problem.engine.outputs(
@@ -156,7 +150,7 @@ def test_the_nonlinearity_on_the_logits_is_there_where_it_was_said(
     assert bool((outputs >= 0).all()) == flag
 
 
-def test_weights_that_are_not_trained_must_be_the_same_for_each_seed(own) -> None:
+def test_make_problem_differing_frozen_weights_raise(own) -> None:
     def frozen() -> nn.Module:
         model = own_model()
         model[0].requires_grad_(False)
@@ -171,7 +165,7 @@ def test_weights_that_are_not_trained_must_be_the_same_for_each_seed(own) -> Non
 SEEDS = [*range(300), 1000, 1001, 2**16, 2**16 + 1, 2**31 - 1, 2**32, 2**32 + 1, 2**40]
 
 
-def test_no_two_seeds_begin_alike(make_task) -> None:
+def test_initial_parameters_differ_between_seeds(make_task) -> None:
     """Else a deviation over seeds would be that of fewer trainings than it says."""
     first = torch.stack([initial_parameters(make_task("online"), seed) for seed in SEEDS])
     assert len(first[:, :8].unique(dim=0)) == len(SEEDS)
@@ -211,7 +205,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_seeds_weights_are_those_of_the_stored_runs(name: str, make_task) -> None:
+def test_initial_parameters_match_stored_values(name: str, make_task) -> None:
     task = make_task("online", model=name)
     first = initial_parameters(task, 1)
     found = first[0], first[-1], first.double().norm(), initial_parameters(task, 2**33 + 1)[0]

@@ -92,7 +92,7 @@ def trained(*arguments, **options) -> Training:
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_users_with_one_row_are_trained_as_examples_to_the_bit(name) -> None:
+def test_training_one_row_limit_equals_examples(name) -> None:
     ids = np.random.default_rng(0).permutation(ROWS)
     noise = {} if find_method(name).is_private else {"noise_multiplier": 0.0}
     examples = trained(problem(runs=2), name, **noise)
@@ -105,7 +105,7 @@ def test_users_with_one_row_are_trained_as_examples_to_the_bit(name) -> None:
 
 @pytest.mark.parametrize("model", [dropout, lambda: build_model("small_cnn")])
 @pytest.mark.parametrize("microbatch_size", [None, 7])
-def test_so_are_other_models_and_microbatches(model, microbatch_size) -> None:
+def test_training_one_row_microbatches_equal_examples(model, microbatch_size) -> None:
     examples = data(40, (1, 14, 14)) if model is not dropout else data(40)
     both = [
         trained(
@@ -119,7 +119,7 @@ def test_so_are_other_models_and_microbatches(model, microbatch_size) -> None:
     assert torch.equal(both[0].state.parameters, both[1].state.parameters)
 
 
-def test_users_who_have_one_row_train_as_examples_up_to_rounding() -> None:
+def test_training_one_row_users_approximate_examples() -> None:
     """That they have no more is private: it does not choose another path."""
     examples, users = trained(problem()), trained(problem(Users(np.arange(ROWS))))
     assert not torch.equal(users.state.parameters, examples.state.parameters)
@@ -128,7 +128,7 @@ def test_users_who_have_one_row_train_as_examples_up_to_rounding() -> None:
     )
 
 
-def test_users_of_whom_one_row_is_used_are_trained_as_these_rows() -> None:
+def test_training_row_limit_equals_chosen_rows() -> None:
     ids = np.random.default_rng(1).integers(20, size=ROWS)
     first = np.sort(np.unique(ids, return_index=True)[1])
     examples = data()
@@ -138,7 +138,7 @@ def test_users_of_whom_one_row_is_used_are_trained_as_these_rows() -> None:
     assert torch.equal(users.state.parameters, alone.state.parameters)
 
 
-def test_one_step_of_all_users_without_noise_is_plain_sgd_on_the_mean_of_their_means() -> None:
+def test_training_noiseless_fedsgd_step_equals_sgd() -> None:
     ids = np.arange(ROWS) % 7 // 2  # users of 26, 26, 26 and 12 or so rows
     made = problem(Users(ids))
     started = training(made, batch_size=4, noise_multiplier=0.0)
@@ -157,7 +157,7 @@ def test_one_step_of_all_users_without_noise_is_plain_sgd_on_the_mean_of_their_m
 
 
 @pytest.mark.parametrize("local", [LocalTraining(), FEDAVG], ids=["FedSGD", "FedAvg"])
-def test_the_sum_is_divided_by_the_expected_number_of_users(local) -> None:
+def test_training_sum_divided_by_batch_size(local) -> None:
     """Not by the realised one, nor by a number of rows: both are private."""
     ids, seen = np.arange(ROWS) // 9, {}
 
@@ -196,7 +196,7 @@ values = st.floats(-1e6, 1e6, width=32) | st.sampled_from([1e20, -3e38, float("n
     threshold=st.floats(1e-4, 1e3),
     local=st.sampled_from([LocalTraining(), FEDAVG, LocalTraining(3, None, 5.0)]),
 )
-def test_a_user_changes_a_sum_by_at_most_its_sensitivity(rows, threshold, local) -> None:
+def test_unnoised_sums_user_change_within_sensitivity(rows, threshold, local) -> None:
     """Whatever their rows are, and however many."""
     others = data(20)
     inputs = torch.cat([others.inputs, torch.tensor(rows, dtype=torch.float32)])
@@ -214,7 +214,7 @@ def test_a_user_changes_a_sum_by_at_most_its_sensitivity(rows, threshold, local)
 
 
 @pytest.mark.parametrize("local", [LocalTraining(), FEDAVG], ids=["FedSGD", "FedAvg"])
-def test_the_sensitivity_is_reached_by_a_user_far_away(local) -> None:
+def test_unnoised_sums_outlier_user_reaches_sensitivity(local) -> None:
     far = torch.cat([data(20).inputs, torch.full((3, 5), 1e3)])
     targets = torch.cat([data(20).targets, torch.arange(3)])
     ids = np.concatenate([np.arange(20) // 5, np.full(3, 99)])
@@ -243,7 +243,7 @@ class Scaled(nn.Module):
 
 @pytest.mark.parametrize("model", [mlp, Scaled])
 @pytest.mark.parametrize("is_public", [True, False])
-def test_an_update_of_fedsgd_is_the_mean_gradient_of_a_users_rows(model, is_public) -> None:
+def test_make_updates_fedsgd_equals_mean_gradient(model, is_public) -> None:
     examples, ids = data(20), np.repeat(np.arange(4), [3, 9, 1, 7])
     made = problem(Users(ids), model=model, examples=examples)
     flat = made.initial_parameters[0]
@@ -258,7 +258,7 @@ def test_an_update_of_fedsgd_is_the_mean_gradient_of_a_users_rows(model, is_publ
 
 
 @pytest.mark.parametrize("model", [mlp, lambda: build_model("small_cnn")], ids=["mlp", "cnn"])
-def test_private_users_do_not_change_each_others_updates_by_a_bit(model) -> None:
+def test_make_updates_ignore_other_private_users(model) -> None:
     """However unstable the local training is, and whoever else is there or drawn."""
     local = CHAOTIC if model is mlp else replace(CHAOTIC, epochs=4)
     examples = data(sum(SIZES), (5,) if model is mlp else (1, 14, 14))
@@ -292,7 +292,7 @@ def test_private_users_do_not_change_each_others_updates_by_a_bit(model) -> None
 
 @pytest.mark.parametrize("local", [FEDAVG, LocalTraining()], ids=["FedAvg", "FedSGD"])
 @pytest.mark.parametrize("is_public", [True, False])
-def test_protected_users_train_one_at_a_time(is_public, local, monkeypatch) -> None:
+def test_make_updates_private_users_train_singly(is_public, local, monkeypatch) -> None:
     """Whether or not this processor's products would show who trains beside them."""
     sizes = []
 
@@ -308,7 +308,7 @@ def test_protected_users_train_one_at_a_time(is_public, local, monkeypatch) -> N
     assert set(sizes) == ({16} if is_public else {1})
 
 
-def test_a_users_zero_update_passes() -> None:
+def test_training_zero_update_stays_finite() -> None:
     zero = TensorExamples(torch.zeros(ROWS, 5), data().targets)
     made = problem(Users(np.arange(ROWS) // 9), FEDAVG, lambda: nn.Linear(5, 3, bias=False), zero)
     done = trained(made, "online", batch_size=4)
@@ -317,7 +317,7 @@ def test_a_users_zero_update_passes() -> None:
 
 
 @pytest.mark.parametrize("microbatch_size", [1, 3, None])
-def test_cutting_users_into_microbatches_changes_rounding_alone(microbatch_size) -> None:
+def test_training_microbatches_match_full_batch(microbatch_size) -> None:
     users = Users(np.arange(ROWS) // 6)
     whole = trained(problem(users, FEDAVG), batch_size=8)
     cut = trained(problem(users, FEDAVG), batch_size=8, microbatch_size=microbatch_size)
@@ -325,7 +325,7 @@ def test_cutting_users_into_microbatches_changes_rounding_alone(microbatch_size)
 
 
 @pytest.mark.parametrize("name", ["online", "fixed_quantile", "adam_wosm"])
-def test_a_run_does_not_depend_on_the_runs_beside_it(name) -> None:
+def test_training_joint_run_equals_separate(name) -> None:
     users = Users(np.arange(ROWS) // 6)
     options = {"batch_size": 8, "noise_multiplier": 0.5}
     two = trained(problem(users, FEDAVG, runs=2), name, **options)
@@ -334,7 +334,7 @@ def test_a_run_does_not_depend_on_the_runs_beside_it(name) -> None:
     assert torch.equal(two.state.threshold[:1], one.state.threshold)
 
 
-def test_the_noise_of_a_step_is_that_of_the_threshold_that_clipped() -> None:
+def test_training_noise_matches_clipping_threshold() -> None:
     """C moves after its round: noise of the next C would not be what the ledger says."""
     users, seen = Users(np.arange(ROWS) // 6), []
     started = training(problem(users, FEDAVG), "fixed_quantile", batch_size=8, noise_multiplier=0.5)
@@ -353,7 +353,7 @@ def test_the_noise_of_a_step_is_that_of_the_threshold_that_clipped() -> None:
         assert started.state.threshold.item() != threshold
 
 
-def test_each_round_shuffles_anew_and_a_resumed_run_goes_on_as_it_would_have() -> None:
+def test_training_resumed_run_equals_uninterrupted() -> None:
     users = Users(np.arange(ROWS) // 6)
     whole = trained(problem(users, FEDAVG), batch_size=8)
     first = training(problem(users, FEDAVG), batch_size=8)
@@ -377,7 +377,7 @@ def test_each_round_shuffles_anew_and_a_resumed_run_goes_on_as_it_would_have() -
     assert all(sorted(order) == [*rows] for order in orders)
 
 
-def test_the_ledger_counts_rounds_of_users() -> None:
+def test_ledger_counts_user_rounds() -> None:
     done = trained(problem(Users(np.arange(ROWS) // 6), FEDAVG), batch_size=8)
     stored = json.loads(done.ledger(0).to_json())
     assert (stored["unit"], stored["sampling_rate"]) == ("user", 8 / 15)
@@ -395,13 +395,13 @@ def test_the_ledger_counts_rounds_of_users() -> None:
         (FEDAVG, mlp, {"batch_size": 16}, "batch_size: 16; must be .* number of users, 15"),
     ],
 )
-def test_what_users_do_not_support_is_refused(local, model, options, message) -> None:
+def test_training_unsupported_user_options_raise(local, model, options, message) -> None:
     with pytest.raises(OsoError, match=message):
         training(problem(Users(np.arange(ROWS) // 6), local, model), **{"batch_size": 8, **options})
 
 
 @pytest.mark.parametrize("options", [{"precision": "bfloat16"}, {}])
-def test_what_is_refused_does_not_depend_on_the_numbers_of_rows(options) -> None:
+def test_training_rejection_ignores_row_counts(options) -> None:
     """One user's second row must not decide whether the others' training is refused."""
     model = mlp if options else dropout
     for ids in (np.arange(ROWS), np.maximum(np.arange(ROWS), 1)):
@@ -410,7 +410,7 @@ def test_what_is_refused_does_not_depend_on_the_numbers_of_rows(options) -> None
         training(problem(Users(ids), ONE_ROW, model), batch_size=8, **options)
 
 
-def test_several_processes_are_refused() -> None:
+def test_training_process_group_raises() -> None:
     made = problem(Users(np.arange(ROWS) // 6))
     with pytest.raises(OsoError, match=r"users: not supported in a torch\.distributed group"):
         training(made, batch_size=8, group=replace(ProcessGroup(), count=2))

@@ -78,7 +78,7 @@ class Centres(nn.Module):
         (Centres(False, "attribute"), "loss: its forward pass changes attribute 'calls'"),
     ],
 )
-def test_loss_past_outputs_refused(loss, said: str) -> None:
+def test_check_loss_beyond_outputs_raises(loss, said: str) -> None:
     with pytest.raises(OsoError, match=f"^{said}") as error:
         check_loss(loss, MODEL, OUTPUTS, TARGETS)
     assert "\n" not in str(error.value)
@@ -101,11 +101,11 @@ def with_constant_weights(outputs: Tensor, targets: Tensor) -> Tensor:
         nn.CrossEntropyLoss(weight=torch.ones(2), reduction="none"),
     ],
 )
-def test_loss_of_outputs_accepted(loss) -> None:
+def test_check_loss_of_outputs_accepted(loss) -> None:
     check_loss(loss, MODEL, OUTPUTS, TARGETS)
 
 
-def test_weight_penalty_refused_before_training() -> None:
+def test_train_private_weight_penalty_raises() -> None:
     given = MODEL, with_norm, (torch.randn(9, 4), torch.zeros(9, dtype=torch.int64))
     with pytest.raises(OsoError, match="depends on the model's parameter"):
         train_private(*given, epsilon=3, delta=1e-5, progress=False)
@@ -118,7 +118,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 5)])
-def test_a_loss_of_several_numbers_is_their_mean(shape: tuple[int, ...]) -> None:
+def test_make_engine_multidimensional_loss_averaged(shape: tuple[int, ...]) -> None:
     targets = torch.randn(6, *shape)
     model = nn.Sequential(nn.Linear(4, targets[0].numel()), nn.Unflatten(1, shape))
     examples = TensorExamples(torch.randn(6, 4), targets)
@@ -129,7 +129,7 @@ def test_a_loss_of_several_numbers_is_their_mean(shape: tuple[int, ...]) -> None
     torch.testing.assert_close(engine.loss(outputs, targets), right)
 
 
-def test_outputs_are_not_compared_each_with_each() -> None:
+def test_make_engine_broadcast_loss_raises() -> None:
     """Columns [n, 1] with rows [n] are [n, n]: every example would have all targets in its loss."""
     examples = TensorExamples(torch.randn(6, 4), torch.randn(6))
     own = UserModel(nn.Linear(4, 1))

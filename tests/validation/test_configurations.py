@@ -55,7 +55,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "said"), CASES, ids=[said for _, said in CASES])
-def test_wrong_configuration_is_refused(text, said, place, oso) -> None:
+def test_config_invalid_text_rejected(text, said, place, oso) -> None:
     (place / "bad.yaml").write_text(text)
     before = content(place)
     refused(oso("plan", "--config", "bad.yaml", "--output", "new.json"), "bad.yaml: ", said)
@@ -63,7 +63,7 @@ def test_wrong_configuration_is_refused(text, said, place, oso) -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), CASES[::20])
-def test_every_reader_of_a_configuration_refuses_it(text, said, place, oso, monkeypatch) -> None:
+def test_config_invalid_rejected_by_readers(text, said, place, oso, monkeypatch) -> None:
     (place / "bad.yaml").write_text(text)
     refused(oso("calibrate", "--config", "bad.yaml"), "bad.yaml: ", said)
     with open("bad.yaml") as file:
@@ -71,7 +71,7 @@ def test_every_reader_of_a_configuration_refuses_it(text, said, place, oso, monk
         refused(oso("plan", "--config", "-"), "configuration: ", said)
 
 
-def test_an_endless_file_is_refused_at_once(place, oso, monkeypatch) -> None:
+def test_config_endless_file_rejected(place, oso, monkeypatch) -> None:
     refused(oso("plan", "--config", "/dev/zero"), "must be a regular file")
     with open("/dev/zero") as file:
         monkeypatch.setattr("sys.stdin", file)
@@ -81,7 +81,7 @@ def test_an_endless_file_is_refused_at_once(place, oso, monkeypatch) -> None:
         )
 
 
-def test_references_that_grow_without_bounds_are_refused_at_once(place, oso) -> None:
+def test_config_exponential_aliases_rejected(place, oso) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     (place / "bad.yaml").write_text("\n".join([STUDY, *lines, "name2: *a11"]))
@@ -97,7 +97,7 @@ def test_references_that_grow_without_bounds_are_refused_at_once(place, oso) -> 
     )
 
 
-def test_a_file_that_is_no_text_is_named(place, oso) -> None:
+def test_config_unreadable_file_rejected(place, oso) -> None:
     (place / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     refused(oso("plan", "--config", "bad.yaml"), "bad.yaml: not YAML")
     refused(oso("plan", "--config", "none.yaml"), "none.yaml: cannot be read")
@@ -113,7 +113,7 @@ HANDED = {
 
 
 @pytest.mark.parametrize("case", HANDED)
-def test_what_snakemake_hands_over_is_what_the_file_says(case, place) -> None:
+def test_check_handed_over_mismatch_rejected(case, place) -> None:
     import yaml
 
     from oso_dp.errors import OsoError

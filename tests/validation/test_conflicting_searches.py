@@ -25,7 +25,7 @@ def study(text):
     return parse_config(read_yaml(text, "x"), "x")
 
 
-def test_another_grid_in_one_store_would_raise_an_alarm(place) -> None:
+def test_check_budgets_two_grids_rejected(place) -> None:
     other = make_plan(study(OTHER))
     for kind, rows in rows_of(other).items():
         write(place / "other", kind, rows)
@@ -34,7 +34,7 @@ def test_another_grid_in_one_store_would_raise_an_alarm(place) -> None:
         check_budgets(account_grids(read_results(place / "store").runs))
 
 
-def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> None:
+def test_plan_train_other_grid_rejected(place, oso) -> None:
     (place / "other.yaml").write_text(OTHER)
     write_plan(make_plan(study(OTHER)), place / "other.json")
     before = content(place)
@@ -47,7 +47,7 @@ def test_another_grid_is_refused_before_it_is_planned_or_trained(place, oso) -> 
 
 
 @pytest.mark.parametrize("way", ["random_stopping", "linear_scaling"])
-def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place) -> None:
+def test_check_same_search_any_accounting_rejected(way: str, place) -> None:
     texts = [text.replace("  no_dp: {}\n", "") for text in (STUDY, OTHER)]
     mine, other = (study(f"{text}search_accounting: {way}\n") for text in texts)
     for kind, rows in rows_of(make_plan(mine)).items():
@@ -58,7 +58,7 @@ def test_another_grid_is_refused_however_the_search_is_paid_for(way: str, place)
         check_same_search(place / way, [one for one in make_cohorts(other) if one.is_private])
 
 
-def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
+def test_check_same_search_overlapping_grid_rejected(place) -> None:
     """Three points of a search of two are one too many."""
     with pytest.raises(OsoError, match="2 points of another search"):
         check_same_search(
@@ -66,7 +66,7 @@ def test_a_grid_that_shares_an_end_is_another_one(place) -> None:
         )
 
 
-def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> None:
+def test_plan_train_later_cohort_checked(place, oso) -> None:
     text = OTHER.replace("epsilons: [3]", "epsilons: [1, 3]")
     (place / "other.yaml").write_text(text)
     plan = make_plan(study(text))
@@ -78,7 +78,7 @@ def test_of_a_studys_cohorts_the_later_ones_are_looked_at_too(place, oso) -> Non
     assert not (place / "new.json").exists()
 
 
-def test_a_file_of_another_name_is_read_too(place) -> None:
+def test_check_same_search_renamed_file_read(place) -> None:
     (only,) = [path for path in (place / "store/runs.parquet").iterdir() if COHORT in path.name]
     only.rename(only.with_name("a.parquet"))
     assert len(read_results(place / "store").runs) == 4
@@ -87,7 +87,7 @@ def test_a_file_of_another_name_is_read_too(place) -> None:
         check_same_search(place / "store", make_cohorts(study(OTHER)))
 
 
-def test_the_same_grid_is_not(place, oso) -> None:
+def test_plan_train_same_grid_accepted(place, oso) -> None:
     (place / "more.yaml").write_text(STUDY.replace("seeds: [0]", "seeds: [0, 1, 2]"))
     for name in ("study", "more"):
         assert oso("plan", "--config", f"{name}.yaml", "--output", "new.json")[0] == 0
@@ -95,12 +95,12 @@ def test_the_same_grid_is_not(place, oso) -> None:
     refused(oso(*TRAIN, "--plan", "plan.json"), "none.npz")  # it came as far as the data
 
 
-def test_without_privacy_there_is_no_budget_to_exceed(place) -> None:
+def test_check_same_search_nonprivate_cohort_accepted(place) -> None:
     (without,) = [cohort for cohort in make_cohorts(study(OTHER)) if not cohort.is_private]
     check_same_search(place / "store", [without])
 
 
-def test_guesses_may_be_any_number(place) -> None:
+def test_check_same_search_single_runs_accepted(place) -> None:
     def guesses(text):
         plan = make_plan(study(text + "search_accounting: single\n"))
         return replace(plan, cohorts=tuple(one for one in plan.cohorts if one.is_private))
@@ -117,7 +117,7 @@ def test_guesses_may_be_any_number(place) -> None:
     assert {one.runs for one in accounts} == {1}
 
 
-def test_points_in_another_precision_are_no_points_of_this_search(place) -> None:
+def test_check_same_search_other_precision_accepted(place) -> None:
     dataset = {**study(OTHER).model_dump()["datasets"]["glyphs"], "precision": "bfloat16"}
     other = parse_config({**study(OTHER).model_dump(), "datasets": {"glyphs": dataset}}, "x")
     check_same_search(place / "store", make_cohorts(other))
@@ -126,7 +126,7 @@ def test_points_in_another_precision_are_no_points_of_this_search(place) -> None
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) -> None:
+def test_check_same_search_cohort_order_irrelevant(order: int, place) -> None:
     (searched,) = [cohort for cohort in make_cohorts(study(OTHER)) if cohort.is_private]
     for others in (
         study(OTHER + "search_accounting: single\n"),
@@ -138,7 +138,7 @@ def test_every_cohort_is_looked_for_whatever_comes_before_it(order: int, place) 
             check_same_search(place / "store", [*before, searched][::order])
 
 
-def test_every_file_of_a_cohorts_name_is_read(place) -> None:
+def test_check_same_search_all_files_read(place) -> None:
     searches = {}
     for precision in ("float32", "bfloat16"):
         both = [study(text).model_dump() for text in (STUDY, OTHER)]

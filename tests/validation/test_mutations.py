@@ -58,7 +58,9 @@ CONFIGURATION = yaml.safe_load(STUDY)
     as_json=st.booleans(),
     command=st.sampled_from(["plan", "calibrate"]),
 )
-def test_configurations(place, how, other, as_json, command, folder, oso, monkeypatch) -> None:
+def test_config_mutated_accepted_or_rejected(
+    place, how, other, as_json, command, folder, oso, monkeypatch
+) -> None:
     monkeypatch.chdir(folder)
     spoiled = changed(CONFIGURATION, place, how, other)
     text = json.dumps(spoiled) if as_json else yaml.safe_dump(spoiled)
@@ -77,7 +79,9 @@ READERS = {
 
 @EXAMPLES
 @given(data=st.data(), how=HOW, other=VALUES, reader=st.sampled_from(sorted(READERS)))
-def test_plans(data, how, other, reader, folder, oso, monkeypatch) -> None:
+def test_read_plan_mutated_file_rejected(
+    data, how, other, reader, folder, oso, monkeypatch
+) -> None:
     monkeypatch.chdir(folder)
     plan = json.loads((folder / "plan.json").read_text())
     place = data.draw(st.sampled_from(places(plan)))
@@ -103,7 +107,9 @@ CELLS["list<item: double>"] = st.one_of(st.none(), st.lists(CELLS["double"], max
 
 @EXAMPLES
 @given(data=st.data(), kind=st.sampled_from(sorted(SCHEMAS)), how=HOW)
-def test_rows(data, kind, how, folder, oso, monkeypatch) -> None:
+def test_collect_mutated_rows_accepted_or_rejected(
+    data, kind, how, folder, oso, monkeypatch
+) -> None:
     monkeypatch.chdir(folder)
     shutil.rmtree(folder / "bad", ignore_errors=True)
     shutil.rmtree(folder / "new", ignore_errors=True)
@@ -144,7 +150,9 @@ def prepared(folder):
 
 @EXAMPLES
 @given(data=st.data(), how=st.sampled_from(["value", "rows", "type", "shape", "bytes", "said"]))
-def test_prepared_data(data, how, prepared, folder, oso, monkeypatch) -> None:
+def test_train_mutated_data_accepted_or_rejected(
+    data, how, prepared, folder, oso, monkeypatch
+) -> None:
     monkeypatch.chdir(folder)
     shutil.rmtree(folder / "new", ignore_errors=True)
     bad = folder / "bad.npz"

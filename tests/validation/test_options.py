@@ -89,7 +89,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("command", "said"), CASES)
-def test_wrong_options_are_refused(command, said, place, oso) -> None:
+def test_options_wrong_value_rejected(command, said, place, oso) -> None:
     before = content(place)
     refused(oso(*shlex.split(command)), said)
     assert content(place) == before
@@ -129,7 +129,7 @@ PATHS = [(c, o) for c, o, k in options() if k is Path]
 
 @pytest.mark.parametrize("text", ["1_000", "١", "1" * 400, "1" * 5000, "", "0x10", "1e999"])
 @pytest.mark.parametrize(("command", "option", "kind"), NUMBERS)
-def test_number_options_odd_digits_are_refused(command, option, kind, text, oso) -> None:
+def test_options_odd_numbers_rejected(command, option, kind, text, oso) -> None:
     """A float of 400 digits is infinite, which its command refuses in its own words."""
     infinite = kind is float and text in ("1" * 400, "1" * 5000, "1e999")
     refused(
@@ -138,7 +138,7 @@ def test_number_options_odd_digits_are_refused(command, option, kind, text, oso)
 
 
 @pytest.mark.parametrize(("command", "option"), PATHS)
-def test_path_options_empty_are_refused(command, option, place, oso) -> None:
+def test_options_empty_path_rejected(command, option, place, oso) -> None:
     before = content(place)
     for empty in ("", " "):
         first = ["glyphs"] * (command == "data")
@@ -151,7 +151,7 @@ def test_path_options_empty_are_refused(command, option, place, oso) -> None:
     ("command", "option"), [(c, o) for c, o, _ in NUMBERS if o.lstrip("-") in AT_ONCE]
 )
 @pytest.mark.parametrize("number", [MAX_AT_ONCE + 1, 10**6, 10**7])
-def test_options_too_many_at_once_are_refused(command, option, number, oso) -> None:
+def test_options_excessive_parallelism_rejected(command, option, number, oso) -> None:
     refused(oso(command, option, number), option, f"must be an integer >= 1 and <= {MAX_AT_ONCE}")
 
 
@@ -161,14 +161,14 @@ def campaign_options(kind: object) -> list[str]:
 
 
 @pytest.mark.parametrize("name", campaign_options(path))
-def test_campaign_paths_empty_are_refused(name, capsys) -> None:
+def test_scheduler_empty_path_rejected(name, capsys) -> None:
     assert scheduler.main(["--minutes", "1", f"--{name}", ""]) == 2
     assert f"argument --{name}: '': must name a file or folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["1_000", "١", "1" * 400, "1" * 5000, "nan", "1e999", "0", "-0"])
 @pytest.mark.parametrize("name", ["minutes", "threads", "parallel-runs"])
-def test_campaign_numbers_odd_are_refused(name, text, capsys) -> None:
+def test_scheduler_odd_numbers_rejected(name, text, capsys) -> None:
     assert scheduler.main([f"--{name}={text}", "--minutes", "1", "--results", "x"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"oso: error: argument --{name}: {text[:80]}")
@@ -226,7 +226,7 @@ def special(request, place) -> str:
     ],
     indirect=["special"],
 )
-def test_path_options_special_files_are_refused(command, option, special, place, oso) -> None:
+def test_options_special_file_rejected(command, option, special, place, oso) -> None:
     others, paths = CALLS[command]
     if command == "publish":
         Path("report").mkdir()
@@ -249,7 +249,7 @@ def test_path_options_special_files_are_refused(command, option, special, place,
     ],
     indirect=["special"],
 )
-def test_stores_special_files_are_refused(name, special, place, oso) -> None:
+def test_store_special_file_rejected(name, special, place, oso) -> None:
     target = Path("store", name)
     if target.is_dir():
         shutil.rmtree(target)

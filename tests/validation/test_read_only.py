@@ -95,14 +95,14 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_cannot_write_says_where(name, closed, user) -> None:
+def test_commands_unwritable_output_rejected(name, closed, user) -> None:
     before = content(closed)
     outcome = user(main, *COMMANDS[name])
     refused(outcome, "ermission")
     assert content(closed) == before
 
 
-def test_a_campaign_that_cannot_write_says_where(closed, user) -> None:
+def test_scheduler_unwritable_results_rejected(closed, user) -> None:
     before = content(closed)
     for results in ("parts", "new"):
         given = ["--minutes", "1", "--results", results, "--plan", "plan.json", "--data", "."]

@@ -34,7 +34,7 @@ PLAN_READERS = {
 
 @pytest.mark.parametrize("reader", PLAN_READERS)
 @pytest.mark.parametrize("key", EDITED)
-def test_a_plan_that_was_edited_is_read_by_no_command(key, reader, place, oso) -> None:
+def test_read_plan_edited_file_rejected(key, reader, place, oso) -> None:
     plan = json.loads((place / "plan.json").read_text())
     assert plan["cohorts"][0][key] != EDITED[key]
     plan["cohorts"][0][key] = EDITED[key]
@@ -55,13 +55,13 @@ PLAN = Path("plan.json")
 
 
 @pytest.mark.parametrize("share", [0.999, 0.5])
-def test_too_little_noise_is_not_trained_with_whoever_planned_it(share, place, oso) -> None:
+def test_train_insufficient_noise_rejected(share, place, oso) -> None:
     write_plan(planned(share), place / "bad.json")
     refused(oso(*PLAN_READERS["train"]), f"{COHORT}: noise_multiplier", "the budget of 3")
     assert not (place / "new").exists()
 
 
-def test_trained_cohort_must_keep_its_budget(place, oso) -> None:
+def test_train_later_cohort_above_budget_rejected(place, oso) -> None:
     """Not the first: here the one at epsilon = 9 alone has too little noise."""
     text = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]")
     plan = make_plan(parse_config(read_yaml(text, "x"), "x"))
@@ -78,7 +78,7 @@ def test_trained_cohort_must_keep_its_budget(place, oso) -> None:
     refused(oso(*PLAN_READERS["train"]), "x: ")  # it came as far as the data
 
 
-def test_where_nobody_can_compute_it_the_plan_is_believed(place, monkeypatch) -> None:
+def test_check_budget_without_dp_accounting_skipped(place, monkeypatch) -> None:
     cohorts = planned(0.5).cohorts
     with pytest.raises(OsoError, match="would cost epsilon"):
         check_budget(cohorts)
@@ -90,14 +90,14 @@ DEARER = {"grid_runs": 3, "delta": 1e-7, "epochs": 2, "batch_size": 1200, "epsil
 
 
 @pytest.mark.parametrize("name", DEARER)
-def test_whatever_the_price_rests_on_is_looked_at(name, place) -> None:
+def test_check_budget_costlier_cohort_rejected(name, place) -> None:
     cohort = planned(1.0).cohorts[0]
     check_budget([cohort])
     with pytest.raises(OsoError, match="would cost epsilon"):
         check_budget([replace(cohort, **{name: DEARER[name]})])
 
 
-def test_the_shipped_plan_is_affordable(repo) -> None:
+def test_check_budget_shipped_plan_passes(repo) -> None:
     check_budget(read_plan(repo / "results/plan.json").cohorts[::9])
 
 
@@ -124,7 +124,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "column", "value", "said"), CASES)
-def test_impossible_value_is_refused_by_commands(kind, column, value, said, place, oso) -> None:
+def test_read_results_impossible_value_rejected(kind, column, value, said, place, oso) -> None:
     rows = read(place / "part", kind)
     rows[0][column] = value
     write(place / "part", kind, rows)
@@ -136,7 +136,7 @@ def test_impossible_value_is_refused_by_commands(kind, column, value, said, plac
 
 
 @pytest.mark.parametrize("command", ["account", "collect"])
-def test_evaluations_that_are_not_there_are_missed(command, place, oso) -> None:
+def test_read_results_missing_evaluations_rejected(command, place, oso) -> None:
     first = read(place / "part", "runs")[0]["run_id"]
     rows = read(place / "part", "evaluations")
     write(place / "part", "evaluations", [row for row in rows if row["run_id"] != first])
@@ -146,7 +146,7 @@ def test_evaluations_that_are_not_there_are_missed(command, place, oso) -> None:
     assert content(place) == before
 
 
-def test_what_is_valid_is_taken_and_shown(place, oso) -> None:
+def test_read_results_valid_part_accepted(place, oso) -> None:
     assert oso("account", "part")[0] == 0
     assert oso("collect", "part", "--store", "new", "--plan", "plan.json")[0] == 0
     assert oso("summary", "--results", "new")[0] == 0

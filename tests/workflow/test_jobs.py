@@ -156,13 +156,13 @@ def command(job: dict) -> str:
     return re.split(rf" > {LOGS}| > build/data| 2> ", job["shell"])[0]
 
 
-def test_jobs_of_every_rule_are_checked(jobs) -> None:
+def test_rules_match_tested_rules(jobs) -> None:
     assert jobs.keys() == {*SINGLE, "plan", "data", "train", "collect", "all"}
     assert only(jobs, "all")["input"] == [f"{BUILD}/collected.txt", f"{BUILD}/published.txt"]
 
 
 @pytest.mark.parametrize("rule", SINGLE)
-def test_single_jobs_get_their_own_values(jobs, study, planned, rule) -> None:
+def test_rules_single_job_values_match(jobs, study, planned, rule) -> None:
     expected, inputs, threads, needs = SINGLE[rule]
     job = only(jobs, rule)
     assert (command(job), job["input"], job["threads"]) == (expected, inputs, threads)
@@ -174,7 +174,7 @@ def test_single_jobs_get_their_own_values(jobs, study, planned, rule) -> None:
         assert asks(job) == [(memory[0], 120, 1), (memory[1], 240, 1)]
 
 
-def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
+def test_train_jobs_runs_and_resources_match(jobs, study, planned) -> None:
     expected = {}
     for name, cohort in planned.items():
         for shard, runs in enumerate(cohort.shards(study.runs_per_job)):
@@ -203,7 +203,7 @@ def test_train_jobs_get_their_runs_and_needs(jobs, study, planned) -> None:
     assert found == expected
 
 
-def test_data_jobs_get_their_preparation(jobs, planned) -> None:
+def test_data_jobs_preparation_matches(jobs, planned) -> None:
     expected = set()
     for cohort in planned.values():
         words = ["oso data", cohort.dataset, " ".join(cohort.data_options), "--output"]
@@ -213,7 +213,7 @@ def test_data_jobs_get_their_preparation(jobs, planned) -> None:
     assert {ask[:1] for job in jobs["data"] for ask in asks(job)} == {(4000,)}
 
 
-def test_plan_job_gets_the_whole_configuration(jobs, study) -> None:
+def test_plan_job_gets_whole_configuration(jobs, study) -> None:
     job = only(jobs, "plan")
     given = json.loads(job["params"]["config"])
     assert parse_config(given, "the job's") == study
@@ -221,7 +221,7 @@ def test_plan_job_gets_the_whole_configuration(jobs, study) -> None:
     assert asks(job) == [(1500, 30, None), (3000, 60, None)]
 
 
-def test_collect_job_waits_for_every_part(jobs, study, planned) -> None:
+def test_collect_job_waits_for_parts(jobs, study, planned) -> None:
     job = only(jobs, "collect")
     parts = [
         f"{PARTS}/{name}/shard{shard}"
@@ -251,7 +251,7 @@ def part(rule: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def test_no_command_forgives_an_error(repo, rules) -> None:
+def test_rules_shell_errors_not_ignored(repo, rules) -> None:
     for name, rule in rules.items():
         assert not re.search(r"\|\||; |\btrue\b|set \+", part(rule, "shell")), name
     common = (repo / "workflow/rules/common.smk").read_text()
@@ -271,7 +271,7 @@ def common(repo):
     return SimpleNamespace(names=names, **{key: names[key] for key in ("STUDY", "COHORTS")})
 
 
-def test_a_job_asks_for_the_time_of_the_runs_that_are_not_stored(common) -> None:
+def test_job_minutes_stored_runs_excluded(common) -> None:
     asked = []
 
     def minutes(study, cohort, runs):
@@ -290,7 +290,7 @@ def shell_commands(path: Path) -> str:
     return "".join(re.findall(r"^    shell:\n((?:        .*\n)+)", path.read_text(), re.MULTILINE))
 
 
-def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
+def test_rules_shell_values_quoted(repo) -> None:
     values = [
         value
         for path in sorted((repo / "workflow/rules").glob("*.smk"))
@@ -310,14 +310,14 @@ def test_whatever_a_rule_puts_into_a_shell_is_quoted(repo) -> None:
         ("~nobody-of-this-name/x", "no such user"),
     ],
 )
-def test_what_is_no_folder_is_refused(repo, key, value, says) -> None:
+def test_parse_config_invalid_folder_rejected(repo, key, value, says) -> None:
     values = load_config(repo / "config/ci/smoke.yaml").model_dump(mode="json")
     with pytest.raises(OsoError, match=rf"^mine: {key}: .*{says}") as error:
         parse_config({**values, key: value}, "mine")
     assert "\n" not in str(error.value)
 
 
-def test_results_and_report_are_two_folders(repo) -> None:
+def test_parse_config_equal_folders_rejected(repo) -> None:
     values = load_config(repo / "config/ci/smoke.yaml").model_dump(mode="json")
     with pytest.raises(OsoError, match=r"report: x; must be another folder than results"):
         parse_config({**values, "report": "./x", "results": "x"}, "mine")

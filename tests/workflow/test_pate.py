@@ -33,12 +33,12 @@ def planned_jobs(planned: subprocess.CompletedProcess) -> dict[str, int]:
     }
 
 
-def test_a_dry_run_lists_each_shard_and_labelling(run_pate) -> None:
+def test_pate_dry_run_lists_jobs(run_pate) -> None:
     counts = planned_jobs(run_pate("--dry-run"))
     assert counts == {"data": 1, "votes": 2, "label": 2, "student": 2}
 
 
-def test_a_configuration_that_does_not_fit_is_one_line(run_pate) -> None:
+def test_pate_invalid_config_rejected(run_pate) -> None:
     refused = run_pate("--dry-run", "--config", "delta=2")
     assert refused.returncode != 0
     lines = [line for line in refused.stderr.splitlines() if "delta" in line]
@@ -47,7 +47,7 @@ def test_a_configuration_that_does_not_fit_is_one_line(run_pate) -> None:
 
 
 @pytest.mark.nightly
-def test_a_whole_study_is_stored_and_accounted_for(run_pate, tmp_path) -> None:
+def test_pate_whole_study_within_budget(run_pate, tmp_path) -> None:
     done = run_pate()
     assert done.returncode == 0, done.stdout + done.stderr
     rows = read_rows(tmp_path / "build/pate_smoke/results" / FILE)

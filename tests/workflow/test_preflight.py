@@ -29,13 +29,13 @@ def study(tmp_path: Path) -> tuple[Path, Path]:
     return build, locks
 
 
-def test_a_receipt_of_what_is_there_stays(study) -> None:
+def test_check_before_start_stored_receipt_kept(study) -> None:
     build, locks = study
     check_before_start(build, locks, ["snakemake", "--cores", "2"])
     assert (build / "collected.txt").exists()
 
 
-def test_a_receipt_goes_with_a_stored_run(study) -> None:
+def test_check_before_start_stale_receipt_removed(study) -> None:
     build, locks = study
     for only_looking in ONLY_LOOKING:
         check_before_start(build, locks, ["snakemake", only_looking], is_stored=False)
@@ -44,7 +44,7 @@ def test_a_receipt_goes_with_a_stored_run(study) -> None:
     assert not (build / "collected.txt").exists()
 
 
-def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
+def test_check_before_start_running_study_rejected(study) -> None:
     build, locks = study
     first = check_before_start(build, locks, ["snakemake"])
     (locks / "0.output.lock").write_text(f"{build}/plan.json\n")
@@ -57,7 +57,7 @@ def test_another_snakemake_on_this_study_is_waited_for(study) -> None:
     assert not is_locked(first.path)
 
 
-def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
+def test_check_before_start_stale_locks_removed(study) -> None:
     build, locks = study
     check_before_start(build, locks, ["snakemake"]).release()  # as the system does
     ours, other = locks / "0.output.lock", locks / "1.output.lock"
@@ -69,7 +69,7 @@ def test_the_locks_of_one_that_was_killed_here_go(study) -> None:
 
 
 @pytest.mark.parametrize("host", ["elsewhere", None])
-def test_the_locks_of_another_machine_stay(study, host) -> None:
+def test_check_before_start_foreign_lock_rejected(study, host) -> None:
     build, locks = study
     if host is not None:
         (build / ".leader-host").write_text(host)
@@ -81,7 +81,7 @@ def test_the_locks_of_another_machine_stay(study, host) -> None:
     assert lock.exists()
 
 
-def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
+def test_check_before_start_published_receipt_removed(study, tmp_path) -> None:
     build, locks = study
     page = tmp_path / "reports/index.html"
     page.parent.mkdir()
@@ -97,7 +97,7 @@ def test_the_reports_receipt_goes_with_its_page(study, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mine2", "mine_again", "mine.old", "not/mine2"])
-def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> None:
+def test_check_before_start_similar_name_kept(study, name: str) -> None:
     build, locks = study
     check_before_start(build, locks, ["snakemake"]).release()
     other = locks / "0.output.lock"
@@ -107,7 +107,7 @@ def test_the_locks_of_a_study_whose_name_begins_alike_stay(study, name: str) -> 
 
 
 @pytest.mark.parametrize("before", ["elsewhere", None, "here"])
-def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
+def test_check_before_start_host_updated(study, before) -> None:
     build, locks = study
     if before is not None:
         (build / ".leader-host").write_text(before.replace("here", platform.node()))
@@ -121,7 +121,7 @@ def test_a_study_is_the_machines_that_led_it_last(study, before) -> None:
 
 @pytest.mark.parametrize("kind", ["results", "report"])
 @pytest.mark.parametrize("place", ["build/mine/parts", "build/data", "link"])
-def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypatch) -> None:
+def test_check_folders_working_folder_rejected(kind, place, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("build/mine/benchmarks").mkdir(parents=True)
     Path("link").symlink_to("build/mine/benchmarks")
@@ -138,7 +138,7 @@ def test_check_folders_working_folder_is_refused(kind, place, tmp_path, monkeypa
         ("kept", ".", "kept"),
     ],
 )
-def test_check_folders_report_around_others_is_refused(
+def test_check_folders_enclosing_report_rejected(
     results, report, held, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

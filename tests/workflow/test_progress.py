@@ -47,12 +47,12 @@ def said(run: int, runs: int, step: int, steps: int) -> str:
         (said(1, 4, 50, 100), True, 1.0),
     ],
 )
-def test_a_jobs_share(job, log, done: bool, share: float) -> None:
+def test_job_fraction_done_follows_log(job, log, done: bool, share: float) -> None:
     assert job("one", 1.0, log, done).fraction_done() == pytest.approx(share)
 
 
 @pytest.mark.parametrize("jump", [-86_400, -1, 0, 3600])
-def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
+def test_job_pending_ignores_earlier_files(jump, job) -> None:
     made = job("one", 1.0, said(1, 4, 50, 100), done=True)
     ahead = Job.pending(made.hours, made.output, made.log)
     assert ahead.fraction_done() == 0.0
@@ -66,7 +66,7 @@ def test_what_an_earlier_study_left_does_not_count(jump, job) -> None:
     assert ahead.fraction_done() == 1.0
 
 
-def test_hours_left_are_at_the_speed_so_far(job) -> None:
+def test_progress_reporter_estimates_hours_left(job) -> None:
     now = 0.0
     lines: list[str] = []
     watch = ProgressReporter(

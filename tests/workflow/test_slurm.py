@@ -30,7 +30,7 @@ def ask(*command: str) -> list[str]:
         Request("train", "cpu,gpu", minutes=10**6),  # one of them has no limit
     ],
 )
-def test_what_is_there_may_be_asked_for(request_: Request) -> None:
+def test_check_requests_available_resources_accepted(request_: Request) -> None:
     check_requests([request_], ask)
 
 
@@ -45,12 +45,12 @@ def test_what_is_there_may_be_asked_for(request_: Request) -> None:
         (Request("report_page", None, None, 0, 64_001), "report_page:mem_mb: 64001; must be"),
     ],
 )
-def test_what_is_not_there_is_named(request_: Request, said: str) -> None:
+def test_check_requests_unavailable_resources_rejected(request_: Request, said: str) -> None:
     with pytest.raises(OsoError) as error:
         check_requests([Request("collect"), request_], ask)
     assert str(error.value).startswith(said)
     assert "\n" not in str(error.value)
 
 
-def test_a_cluster_that_does_not_answer_is_believed() -> None:
+def test_check_requests_silent_cluster_accepted() -> None:
     check_requests([Request("train", "any", "lab", 8, 10**9)], lambda *command: [])

@@ -82,7 +82,9 @@ def prices(repo, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("further", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_smallest_study_makes_its_page(snakemake, prices, tmp_path, monkeypatch, further) -> None:
+def test_snakemake_smallest_study_makes_page(
+    snakemake, prices, tmp_path, monkeypatch, further
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     store, page = tmp_path / RESULTS, tmp_path / "home" / REPORT / "index.html"
     store.mkdir()
@@ -153,7 +155,7 @@ def _remove_a_file(store: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_papers_study_is_counted_in_seconds(snakemake) -> None:
+def test_snakemake_paper_dry_run_takes_seconds(snakemake) -> None:
     before = os.times()
     ahead = snakemake("paper", "--dry-run", "--quiet")
     after = os.times()
@@ -174,7 +176,7 @@ NIGHTLY = pytest.mark.nightly
         pytest.param("results=cut", ".*runs.parquet: not a readable Parquet file", marks=NIGHTLY),
     ],
 )
-def test_mistake_stops_in_one_line_before_any_work(snakemake, tmp_path, change, said) -> None:
+def test_snakemake_mistake_rejected_before_work(snakemake, tmp_path, change, said) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut/runs.parquet").write_bytes(b"PAR1 and no more")
@@ -187,7 +189,7 @@ def test_mistake_stops_in_one_line_before_any_work(snakemake, tmp_path, change, 
 
 
 @NIGHTLY
-def test_missing_data_are_named_at_the_end(snakemake, tmp_path) -> None:
+def test_snakemake_missing_data_named(snakemake, tmp_path) -> None:
     done = snakemake("headline", "--config", f"data_dir={tmp_path}/nowhere", "--until", "data")
     assert done.returncode == 1
     error = [line for line in done.stdout.splitlines() if line.startswith("oso: error:")][-1]
@@ -221,7 +223,7 @@ def jobs(folder: Path) -> list[str]:
     ],
     ids=["killed", "each signal"],
 )
-def test_no_job_outlives_its_study_and_the_next_start_goes_on(snakemake, tmp_path, numbers) -> None:
+def test_snakemake_killed_study_ends_jobs(snakemake, tmp_path, numbers) -> None:
     for number in numbers:
         for kept in tmp_path.rglob("state.pt"):
             kept.unlink()
@@ -258,7 +260,7 @@ rule everything:
 
 
 @pytest.mark.nightly
-def test_workflow_of_ten_lines_uses_the_study(repo, tmp_path) -> None:
+def test_snakemake_module_import_plans_jobs(repo, tmp_path) -> None:
     assert len([line for line in SNAKEFILE.splitlines() if line]) < 10
     (tmp_path / "config").mkdir()
     shutil.copy(repo / "config/ci/smoke.yaml", tmp_path / "config/config.yaml")
@@ -287,7 +289,7 @@ randomness: system
 
 
 @pytest.mark.nightly
-def test_user_data_study_shares_one_epsilon(offer, repo, tmp_path, monkeypatch) -> None:
+def test_snakemake_user_dataset_shares_epsilon(offer, repo, tmp_path, monkeypatch) -> None:
     paths = [str(offer()), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     (tmp_path / "study.yaml").write_text(STUDY)
@@ -322,7 +324,7 @@ def test_user_data_study_shares_one_epsilon(offer, repo, tmp_path, monkeypatch) 
     assert part.read_bytes() == before
 
 
-def test_slurm_profile_with_its_comments_is_read(repo, tmp_path) -> None:
+def test_slurm_profile_uncommented_sets_resources(repo, tmp_path) -> None:
     profile = (repo / "workflow/profiles/slurm/config.yaml").read_text()
     profile = re.sub(r"^# ((?:default|set)-resources:|  .*)$", r"\1", profile, flags=re.M)
     assert profile.count("\n  ") == 4

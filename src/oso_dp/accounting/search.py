@@ -27,6 +27,7 @@ from oso_dp.accounting.accountants import (
     spread_orders,
     suppress_rdp_warnings,
 )
+from oso_dp.defaults import MAX_COUNT
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import composed_event
 from oso_dp.privacy.sampling import PoissonSampling
@@ -81,9 +82,6 @@ def _bracket(excess: Callable[[float], float], near: float) -> tuple[float, floa
     return low, high
 
 
-_MAX_STEPS_OR_RUNS = 10**9
-
-
 @dataclass(frozen=True)
 class Search:
     """`runs` trainings of `steps` steps each on Poisson batches, all of which are released.
@@ -112,8 +110,8 @@ class Search:
 
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("runs", self.runs)):
-            if not 1 <= value <= _MAX_STEPS_OR_RUNS:
-                raise OsoError(f"{name}: {value}; must be >= 1 and <= {_MAX_STEPS_OR_RUNS:g}")
+            if not 1 <= value <= MAX_COUNT:
+                raise OsoError(f"{name}: {value}; must be >= 1 and <= {MAX_COUNT:g}")
 
     def epsilon(self, noise_multiplier: float, delta: float, accountant: str = "rdp") -> float:
         """Epsilon at delta of the complete search.

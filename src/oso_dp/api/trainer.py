@@ -21,7 +21,7 @@ from oso_dp.api.progress_bar import ProgressBar
 from oso_dp.api.statement import Statement, describe_tuning, list_releases
 from oso_dp.api.user_training import TrainingControl, UserTraining
 from oso_dp.api.users import make_users
-from oso_dp.defaults import BATCH_SIZE
+from oso_dp.defaults import BATCH_SIZE, MAX_COUNT
 from oso_dp.errors import OsoError
 from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.precision import restore_switches
@@ -39,8 +39,6 @@ from oso_dp.training.user_model import Loss, UserModel, check_targets, count_cla
 
 if TYPE_CHECKING:
     from oso_dp.api.budget import Budget
-
-_MAX_STEPS = 1e9  # the limit of oso_dp.accounting.search
 
 
 @dataclass
@@ -89,8 +87,8 @@ class Trainer:
         if self.batch_size > n:
             raise OsoError(f"batch_size: {size}; must be <= the number of {unit.plural}, {n}")
         self.sampling = PoissonSampling.of(self.batch_size, n, unit)
-        if options.epochs * n > _MAX_STEPS * self.batch_size:
-            raise OsoError(f"epochs: {options.epochs:g}; must be at most {_MAX_STEPS:g} steps")
+        if options.epochs * n > MAX_COUNT * self.batch_size:
+            raise OsoError(f"epochs: {options.epochs:g}; must be at most {MAX_COUNT:g} steps")
         self.steps = count_steps(options.epochs, n, self.batch_size)
         self.run, self.resume_from = options.make_run(run_id), resume_from
         if resume_from is not None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from oso_dp.defaults import MAX_COUNT
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
@@ -21,7 +22,7 @@ from oso_dp.value_checks import check_integer, check_number
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-_MIN_NOISE, _MAX_NOISE, _MAX_STEPS = 1e-6, 1e9, 10**9
+_MIN_NOISE, _MAX_NOISE = 1e-6, 1e9
 # Of a query's noise. PURE: any mechanism whose epsilon at delta = 0 is 1 / noise multiplier.
 GAUSSIAN, LAPLACE, PURE = DISTRIBUTIONS = ("gaussian", "laplace", "pure")
 
@@ -78,7 +79,7 @@ class Ledger:
         """OsoError for values that no mechanism records, for which an accountant may be wrong."""
         check_number("ledger: failure", self.failure, ge=0, lt=1)
         for queries, count in self.steps:
-            check_integer("ledger: count", count, ge=1, le=_MAX_STEPS)
+            check_integer("ledger: count", count, ge=1, le=MAX_COUNT)
             if not queries or len({query.name for query in queries}) != len(queries):
                 raise OsoError("ledger: a step must have queries with distinct names")
             for query in queries:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from oso_dp.accounting.search_accounting import (
 )
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.data.catalogue import OOV_WORDS
-from oso_dp.defaults import ROUNDING
+from oso_dp.defaults import MAX_COUNT, ROUNDING, LossReduction, PrecisionName
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method, method_names
 from oso_dp.metrics import METRICS
@@ -51,7 +51,6 @@ _OPERATORS: Final = {
     "lt": ("<", pc.less),
     "le": ("<=", pc.less_equal),
 }
-_MAX_COUNT: Final = 10**9  # steps, examples
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class ColumnRule:
         return [(name, limit) for name in _OPERATORS if (limit := getattr(self, name)) is not None]
 
 
-_COUNT = ColumnRule(ge=1, le=_MAX_COUNT)
+_COUNT = ColumnRule(ge=1, le=MAX_COUNT)
 _POSITIVE = ColumnRule(gt=0)
 
 RULES: Final[dict[str, dict[str, ColumnRule]]] = {
@@ -117,10 +116,10 @@ RULES: Final[dict[str, dict[str, ColumnRule]]] = {
         "batch_size": _COUNT,
         "epochs": _COUNT,
         "steps": _COUNT,
-        "precision": ColumnRule(words=("float32", "tf32", "bfloat16")),
+        "precision": ColumnRule(words=get_args(PrecisionName)),
         "grid_runs": _COUNT,
         "evaluate_every": _COUNT,
-        "loss": ColumnRule(words=("mean", "sum")),
+        "loss": ColumnRule(words=get_args(LossReduction)),
         "oov_words": ColumnRule(words=OOV_WORDS),
         "randomness": ColumnRule(words=tuple(SOURCES)),
         "stopping_distribution": ColumnRule(words=tuple(STOPPING_ETA)),

@@ -35,7 +35,16 @@ from oso_dp.accounting.search_accounting import (
 )
 from oso_dp.data.catalogue import DATASETS, DatasetSpec
 from oso_dp.data.plugins import GROUP, USER_MODEL, list_plugins, make_dataset_info
-from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, MOMENTUM, STOPPING_DISTRIBUTION
+from oso_dp.defaults import (
+    BATCH_SIZE,
+    DELTA,
+    EPOCHS,
+    MAX_COUNT,
+    MOMENTUM,
+    STOPPING_DISTRIBUTION,
+    LossReduction,
+    PrecisionName,
+)
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, find_method, method_names
 from oso_dp.models import MODELS, fitting_models
@@ -44,7 +53,6 @@ from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
-MAX_COUNT = 10**9  # of examples, or of steps
 _MAPPING = "must be a mapping of keys to values, {} if it is empty"
 _KINDS = {"dict_type": _MAPPING, "model_type": _MAPPING, "list_type": "must be a list, as [1]"}
 _SHORT = Repr()  # shortens values in messages
@@ -135,7 +143,7 @@ class DatasetSection(Section):
     seconds_per_step: Annotated[Real, Field(gt=0, le=1e6)] = Field(
         description="On 2 CPU cores, measured; used to estimate hours and time limits of jobs."
     )
-    loss: Literal["mean", "sum"] = Field(
+    loss: LossReduction = Field(
         "mean", description="Reduction over the pixels of an image; for autoencoders."
     )
     oov_words: Literal["zeros", "skipped"] = Field(
@@ -144,7 +152,7 @@ class DatasetSection(Section):
     vocabulary: Literal["complete", "subset"] | None = Field(
         None, description="Vocabulary of word vectors; null: the data set's default."
     )
-    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+    precision: PrecisionName = Field(
         "float32", description="Of matrix products; norms, weights and sums are always float32."
     )
     unit: Literal["example", "user"] = Field(

@@ -89,10 +89,9 @@ def estimate_workload(
     return Workload(config.name, private, plain, dict(parts))
 
 
-def estimate_seconds(config: StudyConfig, cohort: Cohort, runs: Iterable[Run]) -> float:
+def estimate_seconds(config: StudyConfig, cohort: Cohort, runs: Sequence[Run]) -> float:
     """Seconds that runs of a cohort take on 2 CPU cores, as configured."""
-    run_seconds = cohort.steps * config.datasets[cohort.dataset].seconds_per_step
-    return sum(run_seconds for _ in runs)
+    return len(runs) * cohort.steps * config.datasets[cohort.dataset].seconds_per_step
 
 
 _PROGRAM = 1_000  # MB: Python with its packages, 400; two processes of Snakemake, 170 each; batches

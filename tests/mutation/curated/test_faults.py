@@ -74,7 +74,7 @@ def fault_in_sum(old: str, new: str, where: str = "errors.Sum.noised") -> Fault:
         ("x = x + f.noise(x, s)", "", "if scale > 0:\n            return total\n"),
     ],
 )
-def test_fault_takes_names_of_code(old: str, new: str, line: str) -> None:
+def test_plant_takes_names_of_code(old: str, new: str, line: str) -> None:
     tree, _ = change(fault_in_sum(old, new), CODE)
     assert line in ast.unparse(tree)
 
@@ -90,7 +90,7 @@ def test_fault_takes_names_of_code(old: str, new: str, line: str) -> None:
         ("return total", "error.Sum", "no such module"),
     ],
 )
-def test_fault_that_does_not_fit_is_refused(old: str, where: str, found: str) -> None:
+def test_plant_unfit_fault_rejected(old: str, where: str, found: str) -> None:
     with pytest.raises(UnfitError, match=found):
         change(fault_in_sum(old, "pass", where), CODE)
 
@@ -102,7 +102,9 @@ def test_fault_that_does_not_fit_is_refused(old: str, where: str, found: str) ->
 @pytest.mark.parametrize(
     ("where", "old"), [("errors", "3"), ("errors.Sum.noised", "total + self.noise(total, scale)")]
 )
-def test_undefined_names_are_found(where: str, old: str, new: str, unknown: set[str]) -> None:
+def test_undefined_names_lists_unbound_names(
+    where: str, old: str, new: str, unknown: set[str]
+) -> None:
     _, changed = change(fault_in_sum(old, new, where), CODE)
     assert undefined_names(changed, frozenset({"max"})) == unknown
 
@@ -139,7 +141,7 @@ def names_in(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", [*MODULES][::16])
-def test_fault_survives_renaming(module: str) -> None:
+def test_plant_renamed_variables_equivalent(module: str) -> None:
     source = MODULES[module][0].path.read_text()
     for fault in MODULES[module]:
         variables = local_variables(ast.parse(source))
@@ -173,7 +175,7 @@ def planted(module: str, file: Path) -> dict[str, str]:
     return {"OSO_PLANTED_MODULE": f"oso_dp.{module}", "OSO_PLANTED_FILE": str(file)}
 
 
-def test_child_process_has_the_fault(repo: Path, tmp_path: Path) -> None:
+def test_sitecustomize_child_process_has_fault(repo: Path, tmp_path: Path) -> None:
     file = tmp_path / "errors.py"
     file.write_text((repo / "src/oso_dp/errors.py").read_text() + "\nFAULT = 'seen'\n")
     paths = os.pathsep.join([str(HERE), str(repo / "src")])
@@ -187,7 +189,7 @@ def test_child_process_has_the_fault(repo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.planted_fault
 @pytest.mark.parametrize("fault", SAMPLE, ids=lambda fault: f"{fault.module}: {fault.name}")
-def test_planted_fault_is_caught(fault: Fault, forks: Forks, passes, tmp_path: Path) -> None:
+def test_planted_fault_caught_by_tests(fault: Fault, forks: Forks, passes, tmp_path: Path) -> None:
     file = tmp_path / fault.path.name
     file.write_text(ast.unparse(change(fault, fault.path.read_text())[0]))
     tested = forks.run(*fault.tests.split(), **planted(fault.module, file))

@@ -44,7 +44,7 @@ def named(path: Path) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def test_mutants_keep_their_names_where_only_the_file_changes(tmp_path) -> None:
+def test_mutants_moved_function_keeps_names(tmp_path) -> None:
     first, second = tmp_path / "first.py", tmp_path / "deep" / "second.py"
     second.parent.mkdir()
     first.write_text(CODE)
@@ -61,7 +61,7 @@ def test_mutants_keep_their_names_where_only_the_file_changes(tmp_path) -> None:
             assert after[part] == names
 
 
-def test_a_function_that_changes_has_new_mutants(tmp_path) -> None:
+def test_mutants_changed_function_content_differs(tmp_path) -> None:
     first, second = tmp_path / "first.py", tmp_path / "second.py"
     first.write_text(CODE)
     second.write_text(CODE.replace("x < LIMIT", "x < LIMIT - 1"))
@@ -70,21 +70,21 @@ def test_a_function_that_changes_has_new_mutants(tmp_path) -> None:
     assert {function for function, _ in changed} == {"below"}
 
 
-def test_the_history_is_in_order(tmp_path) -> None:
+def test_history_written_again_unchanged(tmp_path) -> None:
     rows = history.read()
     history.write(rows, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_text() == history.HISTORY.read_text()
 
 
 @pytest.mark.parametrize("outcome", ["lost", "equivalent"])
-def test_an_outcome_without_a_meaning_or_a_reason_is_refused(outcome, tmp_path) -> None:
+def test_history_invalid_outcome_rejected(outcome, tmp_path) -> None:
     row = dict.fromkeys(history.COLUMNS, "") | {"mutant": "m", "outcome": outcome}
     history.write({"m": row}, tmp_path / "history.csv")
     with pytest.raises(ValueError, match=outcome):
         history.read(tmp_path / "history.csv")
 
 
-def test_the_score_and_its_interval() -> None:
+def test_history_score_interval_matches_wilson() -> None:
     rows = [{"outcome": name} for name in ("killed", "timeout", "survived", "equivalent")]
     assert history.score(rows) == (2, 1, 1)
     # Wilson's, as in Brown, Cai and DasGupta 2001; and where everything was killed.
@@ -93,24 +93,24 @@ def test_the_score_and_its_interval() -> None:
 
 
 @pytest.mark.parametrize("path", groups.mutated(), ids=lambda path: path.stem)
-def test_every_mutated_file_has_tests(path: Path) -> None:
+def test_groups_mutated_files_have_tests(path: Path) -> None:
     if path.stem != "__init__":
         assert groups.tests_of(path)
 
 
-def test_every_group_has_files_and_the_most_particular_name_counts() -> None:
+def test_groups_most_specific_path_wins() -> None:
     assert {groups.group_of(path) for path in groups.mutated()} == set(groups.GROUPS)
     assert groups.group_of(groups.CODE / "oso_dp/analysis/accounts.py") == "accounting"
 
 
-def test_every_name_in_the_groups_exists() -> None:
+def test_groups_named_paths_exist() -> None:
     code = [part for parts in groups.GROUPS.values() for part in parts] + list(groups.BY_NAME)
     assert [name for name in code if not (groups.CODE / "oso_dp" / name).exists()] == []
     tests = [name for names in groups.BY_NAME.values() for name in names]
     assert [name for name in tests if not list(groups.TESTS.glob(name))] == []
 
 
-def test_every_package_is_in_a_group_or_left_out() -> None:
+def test_groups_cover_packages_except_paper() -> None:
     packages = {path.parent.name for path in (groups.CODE / "oso_dp").glob("*/__init__.py")}
     named = {part.partition("/")[0] for parts in groups.GROUPS.values() for part in parts}
     assert packages - named == {"paper"}  # tables of numbers
