@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.study.test_users import study
+from tests.study.test_user_unit import study
 from torch import nn
 
 from oso_dp.analysis.side_measurements import ROOT, WHOLE, read_update_norms

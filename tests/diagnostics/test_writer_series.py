@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.study.test_users import study
+from tests.study.test_user_unit import study
 
 from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.side_measurements import read_writer_series

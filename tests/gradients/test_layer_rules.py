@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.gradients.layer_cases import CASES, WORDS, Given, alone, prepare
 from tests.gradients.one_run import BOUND, OneRun, check_contributions
-from tests.gradients.test_against_loop import oracle
+from tests.gradients.test_against_torch_func import oracle
 from torch import Tensor, nn
 
 from oso_dp.gradients import GradientEngine, check_independence

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.gradients.one_run import BOUND, OneRun, check_contributions
-from tests.gradients.test_against_loop import MODELS
+from tests.gradients.test_against_torch_func import MODELS
 from torch import nn
 
 from oso_dp.gradients import PRECISIONS, GradientEngine

@@ -18,7 +18,7 @@ from tests.opacus.helpers import (
     network,
     refused,
 )
-from tests.opacus.layers import CASES
+from tests.opacus.layer_cases import CASES
 from torch import Tensor, nn
 from torch.nn.utils.rnn import (
     pack_padded_sequence,

@@ -145,7 +145,7 @@ def test_weighted_sums_mixed_runs_equal_alone(problem) -> None:
 
 
 def test_unnoised_sums_listed_runs_keep_order(problem) -> None:
-    """`exact_sums` of a list of runs is that of each of them, in its order."""
+    """`unnoised_sums` of a list of runs is that of each of them, in its order."""
     code, flats, inputs, targets, thresholds = problem
     rows = torch.arange(2 * BLOCK).view(2, BLOCK)
     everybody = torch.ones(2, BLOCK, dtype=torch.bool)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # The version of the mapping from run id, purpose and step to numbers, on the CPU and accelerators
 # (`oso_dp.privacy.philox`). A change of the numbers must change it, and the values in
-# tests/privacy/test_golden.py; a run can be repeated with the same version only.
+# tests/privacy/test_rng_version.py; a run can be repeated with the same version only.
 #   1: Philox; a uniform number per example of the data set decides whether it is in the batch.
 #   2: SFC64 in blocks, see above; a batch is a binomial size and a random subset of that size. An
 #      accelerator's noise is as in 1, its batches are drawn on the CPU.

@@ -61,7 +61,7 @@ def test_faults_differ() -> None:
 
 
 def fault_in_sum(old: str, new: str, where: str = "errors.Sum.noised") -> Fault:
-    return Fault("a fault", where, old, new, "tests/test_exits.py")
+    return Fault("a fault", where, old, new, "tests/test_exit_codes.py")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.opacus.helpers import (
     make,
     refused,
 )
-from tests.opacus.layers import CASES, alone
+from tests.opacus.layer_cases import CASES, alone
 from torch import Tensor, nn
 
 from oso_dp.gradients.layer_gradients import CHUNK_BYTES

@@ -18,7 +18,7 @@ from tests.opacus.helpers import (
     network,
     refused,
 )
-from tests.opacus.test_model_refused import MIXES, Arrays, Mixing
+from tests.opacus.test_model_checks import MIXES, Arrays, Mixing
 from torch import Tensor, nn
 from torch.utils.data import (
     DataLoader,

@@ -247,7 +247,7 @@ def test_noise_resumed_run_draws_afresh(seeded, monkeypatch) -> None:
     assert float(likeness.abs().max()) < 0.9
 
 
-def test_state_dict_exact_sums_absent() -> None:
+def test_state_dict_unnoised_sums_absent() -> None:
     """All of its tensors are parameters' momenta, C, the factor, and answers with noise."""
     made = make(optimizer=None)
     made.step(*examples(count=4))

@@ -136,6 +136,6 @@ def test_optimizer_float32_matches_until_cosine_vanishes(arrays) -> None:
 
 def test_optimizer_auto_s_matches_study(arrays, in_float64, monkeypatch) -> None:
     """Its study has C = 1; here max_grad_norm scales a step, as its users expect of Opacus."""
-    monkeypatch.setattr("tests.opacus.test_against_engine.THRESHOLD", 1.0)
-    monkeypatch.setattr("tests.opacus.test_against_engine.RUN", Run("a", 0, RHO, 1.0, None))
+    monkeypatch.setattr("tests.opacus.test_study_equivalence.THRESHOLD", 1.0)
+    monkeypatch.setattr("tests.opacus.test_study_equivalence.RUN", Run("a", 0, RHO, 1.0, None))
     assert torch.tensor(follow("auto_s", "ghost", 0.9, arrays))[:, :3].max() < 1e-9

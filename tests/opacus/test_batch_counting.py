@@ -19,7 +19,7 @@ from tests.opacus.helpers import (
     parameters_of,
     refused,
 )
-from tests.opacus.layers import Scaled
+from tests.opacus.layer_cases import Scaled
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
