@@ -17,6 +17,7 @@ from oso_dp.accounting.pate import (
     gaussian_rdp,
     laplace_epsilon,
     laplace_moments,
+    log_another_winner,
     log_answered,
     log_answered_not,
     threshold_rdp,
@@ -123,14 +124,15 @@ def test_threshold_rdp_distant_count_costs_little() -> None:
 
 
 @pytest.mark.parametrize("row", [[120, 100, 20, 10], [90, 80, 80], [200, 30, 20], [60, 60, 60, 60]])
-def test_union_bound_exceeds_simulated_probability(row) -> None:
+def test_log_another_winner_exceeds_simulated_probability(row) -> None:
     """Simulated 200,000 times."""
     noise, runs = 40.0, 200_000
     noisy = np.array(row) + np.random.default_rng(0).normal(0, noise, (runs, len(row)))
     seen = int((noisy.argmax(axis=1) != 0).sum())
+    (log_bound,) = log_another_winner(np.array([row]), noise)
+    assert seen <= runs * min(1.0, math.exp(log_bound)) + 5 * math.sqrt(runs)
     gaps = row[0] - np.array(row[1:])
-    bound = float(ndtr(-gaps / (math.sqrt(2) * noise)).sum())
-    assert seen <= runs * min(1.0, bound) + 5 * math.sqrt(runs)
+    assert log_bound == pytest.approx(math.log(ndtr(-gaps / (math.sqrt(2) * noise)).sum()))
 
 
 def test_gaussian_rdp_increases_with_q() -> None:

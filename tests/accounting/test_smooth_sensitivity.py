@@ -128,7 +128,9 @@ def test_published_release_bound_below_divergence() -> None:
     ) / (order - 1)
     ratio = math.exp(-beta)
     assert printed == pytest.approx(0.518, abs=0.001)
-    assert divergence(order, ratio, (noise, noise * ratio)) == pytest.approx(1.61, abs=0.01)
+    exact = divergence(order, ratio, (noise, noise * ratio))
+    assert exact == pytest.approx(1.61, abs=0.01)
+    assert exact <= compute_release_rdp(order, beta, noise) * (1 + 1e-9)
 
 
 def test_compute_release_rdp_falls_with_noise() -> None:
@@ -169,4 +171,6 @@ def test_compute_sanitized_cost_published_votes_priced(shared) -> None:
     found = compute_sanitized_cost(
         votes, noisy > 200, GaussianPlan(640, 40.0, None, 200.0, 150.0), 1e-5
     )
-    assert found.epsilon + 2 * found.deviation == pytest.approx(2.85, abs=0.05)
+    upper = found.epsilon + 2 * found.deviation
+    assert upper == pytest.approx(2.85, abs=0.05)
+    assert upper > 2.53

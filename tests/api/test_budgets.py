@@ -217,13 +217,6 @@ def test_search_private_diverged_score_counted(search, data) -> None:
     assert 2.99 < best.statement.validation_epsilon <= 3.0
 
 
-@pytest.fixture
-def saved(train, model, tmp_path):
-    made = train(**HOW["interrupted"], batch_size=400, epochs=4)
-    made.save(tmp_path / "a model")
-    return made, tmp_path / "a model"
-
-
 SEEDED = {"randomness": "seeded", "seed": 3}
 
 

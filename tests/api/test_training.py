@@ -187,7 +187,6 @@ def test_load_private_gpu_model_accepted(train, model, tmp_path, monkeypatch) ->
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
     made.save(tmp_path / "of a gpu")
     monkeypatch.undo()
-    assert not torch.cuda.is_available() or torch.version.cuda
     back = load_private(tmp_path / "of a gpu", model)
     assert back.statement == made.statement
     back.save(tmp_path / "of a gpu")  # it is known as this training's

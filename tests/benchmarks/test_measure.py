@@ -3,13 +3,16 @@
 import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+
+from oso_dp.analysis.side_measurements import read_step_times
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from estimate import device_hours
 from measure import Bench, _fill_in, _take_turns
 from rows import Row
-
-from oso_dp.analysis.side_measurements import read_step_times
 
 sys.path.pop(0)
 

@@ -80,6 +80,8 @@ def test_equations_to_code_lists_algorithm(repo: Path) -> None:
 TESTED = {
     "docs/internals/add_a_method.md": "tests/docs/test_examples.py",
     "docs/user/train_your_model.md": "tests/docs/test_examples.py",
+    "docs/user/user_level.md": "tests/docs/test_examples.py",
+    "docs/user/pate.md": "tests/docs/test_examples.py",
 }
 
 

@@ -24,7 +24,7 @@ KILLS = 10 if LONG else 1
 pytestmark = [] if LONG else [pytest.mark.nightly]  # `make fuzz` has the long form
 COHORT = "glyphs.online.k2.eps3"
 # Half of the time goes into checkpoints, so that half of the kills meet one that is being written.
-OFTEN = "import math; from oso_dp.training import loop; loop.KEEPING = math.inf; "
+OFTEN = "import math; from oso_dp.training import loop; loop.CHECKPOINT_TIME_FRACTION = math.inf; "
 STARTS = {
     "job": OFTEN + "from oso_dp.cli import main; main()",
     "campaign": OFTEN + "from oso_dp.scheduler.__main__ import main; import sys; sys.exit(main())",

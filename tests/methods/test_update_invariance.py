@@ -16,7 +16,7 @@ from oso_dp.privacy.queries import (
     UnclippedCount,
 )
 
-# Their averages are corrected for the number of steps: see test_late_averages.
+# Their averages are corrected for the number of steps.
 BY_STEP = {"dp_adam", "adam_wosm", "auto_wosm"}
 SETTINGS = {"no_dp": {"optimizer": "sgd"}}
 STEPS = [4, 100, 512, 1000, 1024, 2048, 4096, 10_000, 65_536, 10**6, 2**30]

@@ -316,11 +316,8 @@ def test_scheduler_wrong_arguments_rejected(
     Path("other.json").write_text(json.dumps(plan))
     del plan["version"]
     Path("old.json").write_text(json.dumps(plan))
-    Path("file").touch()
     Path("store").mkdir()
     Path("store/runs.parquet").touch()
-    Path("damaged").mkdir()
-    Path("damaged/glyphs.npz").write_bytes((folder / "data/glyphs.npz").read_bytes()[:1000])
     arrays, _ = load_arrays(folder / "data/glyphs.npz")
     if "foreign" in arguments:
         save_arrays(Path("foreign/glyphs.npz"), arrays, {"dataset": "mnist"})

@@ -100,7 +100,9 @@ def test_run_job_resumes_with_other_parallelism(whole, glyphs, tmp_path) -> None
     """What was half done is done again, with the same noise; nothing is mixed up."""
     with pytest.raises(KilledError):
         run(glyphs, tmp_path, parallel_runs=1, on_progress=kill_at(1, 6))
-    assert without_time(run(glyphs, tmp_path).runs) == without_time(whole.runs)
+    resumed = run(glyphs, tmp_path)
+    assert without_time(resumed.runs) == without_time(whole.runs)
+    assert resumed.evaluations == whole.evaluations
 
 
 def test_run_job_other_code_restarts(glyphs, tmp_path, monkeypatch) -> None:

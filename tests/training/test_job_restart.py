@@ -7,6 +7,7 @@ import pytest
 from tests.training.test_job import study
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.ledger import Ledger
 from oso_dp.training import job
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.job import check_not_finished_beside, make_task, run_job
@@ -120,13 +121,16 @@ def test_make_task_loss_matches_config(loss: str) -> None:
 
 
 def test_run_job_divergence_recorded_in_row(glyphs, tmp_path) -> None:
-    """When it did, and a ledger of so many steps; its neighbour's row is as ever."""
+    """When it did, and a ledger of so many steps; its neighbour's row does not change."""
     cohort = study()
     wild = replace(cohort.runs[0], learning_rate=1e38)
     rows = run_job(cohort, [wild, cohort.runs[1]], glyphs, tmp_path, parallel_runs=2).runs
     assert [row["status"] for row in rows] == ["diverged", "finished"]
     assert 1 <= rows[0]["diverged_at"] <= cohort.steps
+    assert Ledger.from_json(rows[0]["ledger"]).step_count == rows[0]["diverged_at"]
     assert rows[1]["diverged_at"] is None
+    (alone,) = run_job(cohort, [cohort.runs[1]], glyphs, tmp_path / "alone", parallel_runs=1).runs
+    assert {**rows[1], "wall_seconds": 0} == {**alone, "wall_seconds": 0}
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class Tolerance(NamedTuple):
 
 
 TOLERANCES = {torch.float64: Tolerance(1e-9, 1e-8), torch.float32: Tolerance(1e-4, 1e-2)}
-# Ten layers of 32 units differ by up to 2e-6, one layer by 2e-7 (tests/gradients/test_float32_checks.py).
+# Ten layers of 32 units differ by up to 2e-6, one layer by 2e-7.
 NARROW, DRAWS = Tolerance(2e-5, 1e-4), 3
 
 
