@@ -37,7 +37,7 @@ from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import make_plan
 
 
-def test_a_whole_grid_costs_its_budget() -> None:
+def test_account_grids_complete_grid_costs_budget() -> None:
     (found,) = account_grids(grid())
     assert found.name == "glyphs.online.k9.eps3"
     assert (found.runs, found.stored, found.seeds) == (9, 9, 1)
@@ -46,7 +46,7 @@ def test_a_whole_grid_costs_its_budget() -> None:
     check_budgets([found])
 
 
-def test_runs_that_are_not_stored_are_charged() -> None:
+def test_account_grids_missing_runs_charged() -> None:
     """A grid of which one point was run has still searched it all, as far as anyone knows."""
     (found,) = account_grids(grid(rows=1))
     assert (found.runs, found.stored) == (9, 1)
@@ -55,7 +55,7 @@ def test_runs_that_are_not_stored_are_charged() -> None:
 
 @pytest.mark.parametrize("stored", [1, 2, 9])
 @pytest.mark.parametrize("at", [1, 10, STEPS])
-def test_a_run_that_diverged_is_charged_whole(stored, at) -> None:
+def test_account_grids_diverged_run_charged_whole(stored, at) -> None:
     """When it would was an outcome of the mechanism, not a property of it."""
     rows = grid(rows=stored)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", at, ledger(steps=at)]
@@ -64,7 +64,7 @@ def test_a_run_that_diverged_is_charged_whole(stored, at) -> None:
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_seeds_are_not_charged_but_the_costliest_counts() -> None:
+def test_account_grids_costliest_seed_charged() -> None:
     rows = grid(seeds=(0, 1))
     (found,) = account_grids(rows)
     assert found.seeds == 2
@@ -74,7 +74,7 @@ def test_seeds_are_not_charged_but_the_costliest_counts() -> None:
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_more_runs_than_the_grid_has_are_all_charged() -> None:
+def test_account_grids_extra_runs_charged() -> None:
     (found,) = account_grids(grid(rows=12))
     assert found.runs == 12
     assert not found.is_within_budget
@@ -88,14 +88,14 @@ def test_more_runs_than_the_grid_has_are_all_charged() -> None:
         {"epsilon": 2.9},
     ],
 )
-def test_a_grid_above_its_budget_is_named(fault) -> None:
+def test_check_budgets_exceeded_grid_rejected(fault) -> None:
     found = account_grids(grid(**fault))
     with pytest.raises(OsoError, match=r"glyphs\.online\.k\d+\.eps.*: its ledgers cost epsilon"):
         check_budgets(found)
     assert accounts_table(found)["pld"].isna().all()  # it would take hours where noise is little
 
 
-def test_a_grid_of_which_nobody_says_how_large_it_is_raises_no_false_alarm() -> None:
+def test_check_budgets_unknown_size_accepted() -> None:
     """Its nine runs keep the budget; ten, as k says of the paper's grid, would not."""
     found = account_grids(grid(k=10))
     assert [one.budget_status for one in found] == ["unclear"]
@@ -109,7 +109,7 @@ def test_a_grid_of_which_nobody_says_how_large_it_is_raises_no_false_alarm() -> 
         check_budgets(account_grids(grid(k=10, epsilon=2.0)))
 
 
-def test_nine_that_spend_the_budget_to_its_last_digit_keep_it() -> None:
+def test_account_grids_exact_spending_unclear() -> None:
     """Whether their grid does is as unclear as if a little were left."""
     spent = compute_epsilon([Ledger.from_json(ledger())] * 9, 1e-5)
     for epsilon, verdict in ((spent, "unclear"), (spent * 1.001, "unclear"), (2.9, "exceeded")):
@@ -131,14 +131,14 @@ def own_grid(repo, **more):
     return rows.assign(**cohort.columns)
 
 
-def test_a_study_with_a_grid_of_its_own_needs_no_plan(repo) -> None:
+def test_account_grids_takes_size_from_options(repo) -> None:
     """Two values of k and one quantile are two runs; the paper's five quantiles would be ten."""
     (found,) = account_grids(own_grid(repo))
     assert (found.runs, found.stored, found.budget_status) == (2, 2, "within")
     assert found.spent == pytest.approx(3.0, rel=1e-4)
 
 
-def test_a_grid_larger_than_the_papers_is_charged_whole(repo) -> None:
+def test_account_grids_larger_grid_charged_whole(repo) -> None:
     """Of which a part is stored: six quantiles and two values of k, the paper's has ten runs."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.2, 0.3, 0.5, 0.7, 0.9]})
     assert len(rows) == 12
@@ -148,7 +148,7 @@ def test_a_grid_larger_than_the_papers_is_charged_whole(repo) -> None:
         assert found.spent == pytest.approx(3.0, rel=1e-4)
 
 
-def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
+def test_account_grids_altered_size_rejected(repo) -> None:
     """Else a text that was edited would make a large search a small one."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.5]})
     assert account_grids(rows)[0].runs == 4
@@ -158,7 +158,7 @@ def test_what_settings_say_of_the_grid_is_covered_by_the_identity(repo) -> None:
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
-def test_a_larger_grid_spread_over_seeds_is_charged_whole(axis, search_accounting) -> None:
+def test_account_grids_points_across_seeds_counted(axis, search_accounting) -> None:
     """Whichever hyperparameter it searches: AdamWOSM has no learning rate among them."""
     whole = grid if search_accounting == "composition" else stopping_grid
     rows = pd.concat([whole(), whole(rows=18, seeds=(1,)).iloc[9:]], ignore_index=True)
@@ -170,7 +170,7 @@ def test_a_larger_grid_spread_over_seeds_is_charged_whole(axis, search_accountin
 
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping", "single"])
 @pytest.mark.parametrize("delta", [1e-4, 1e-6])
-def test_an_account_is_at_the_delta_of_its_rows(search_accounting, delta) -> None:
+def test_account_grids_keeps_row_delta(search_accounting, delta) -> None:
     """PLD is asked at it, and the table says it."""
     found = account_grids(
         grid(rows=1, search_accounting=search_accounting, delta=delta, epsilon=1e3)
@@ -208,7 +208,7 @@ def test_an_account_is_at_the_delta_of_its_rows(search_accounting, delta) -> Non
         ({"status": "diverged", "diverged_at": 7}, "its ledger has 200 steps, the row 7"),
     ],
 )
-def test_a_row_whose_ledger_is_not_its_own_is_refused(fault, message) -> None:
+def test_account_grids_mismatched_ledger_rejected(fault, message) -> None:
     with pytest.raises(OsoError, match=f"run 0 seed 0: .*{message}"):
         account_grids(grid(**fault))
 
@@ -224,7 +224,7 @@ def stopping_grid(rows=9, nu=STOPPED_NU, **other) -> pd.DataFrame:
     return grid(rows, **{**claim, **other})
 
 
-def test_a_search_that_stops_at_random_costs_its_budget() -> None:
+def test_account_grids_random_stopping_costs_budget() -> None:
     """By the repetition's price, not by the sum of its rows: they are never released together."""
     (found,) = account_grids(stopping_grid(seeds=(0, 1)))
     assert found.name == "glyphs.online.k9.eps3.random_stopping"
@@ -238,14 +238,14 @@ def test_a_search_that_stops_at_random_costs_its_budget() -> None:
 
 
 @pytest.mark.parametrize("nu", [0.99 * STOPPED_NU, 0.5 * STOPPED_NU])
-def test_a_search_that_stops_at_random_may_exceed_its_budget(nu) -> None:
+def test_check_budgets_random_stopping_excess_rejected(nu) -> None:
     found = account_grids(stopping_grid(nu=nu))
     with pytest.raises(OsoError, match=r"eps3\.random_stopping: its ledgers cost epsilon"):
         check_budgets(found)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9])
-def test_a_search_that_stops_at_random_exceeds_its_budget_however_little_is_stored(rows) -> None:
+def test_account_grids_random_stopping_never_unclear(rows) -> None:
     """Its price is that of one whole run, which one row tells: nothing is unclear."""
     (found,) = account_grids(stopping_grid(rows=rows, nu=0.9 * STOPPED_NU))
     assert found.budget_status == "exceeded"
@@ -253,7 +253,7 @@ def test_a_search_that_stops_at_random_exceeds_its_budget_however_little_is_stor
         check_budgets([found])
 
 
-def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
+def test_account_grids_random_stopping_costliest_charged() -> None:
     """Whether the run that diverged was drawn is not known."""
     rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(STOPPED_NU, 10)]
@@ -263,7 +263,7 @@ def test_runs_drawn_at_random_are_charged_as_the_costliest_one_whole() -> None:
     assert found.spent == pytest.approx(EPSILON, rel=1e-5)
 
 
-def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
+def test_account_grids_uses_stopping_distribution(repo) -> None:
     smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
     spent = {}
     for shape in ("logarithmic", "geometric"):
@@ -278,7 +278,7 @@ def test_a_search_is_priced_by_the_shape_of_its_plan(repo) -> None:
     assert spent == {shape: pytest.approx(3.0, rel=1e-4) for shape in spent}
 
 
-def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
+def test_account_grids_unknown_distribution_priced_highest() -> None:
     (found,) = account_grids(stopping_grid(nu=1.2 * STOPPED_NU))
     costliest = max(
         replace(STOPPED, stopping_eta=shape).epsilon(1.2 * STOPPED_NU, 1e-5)
@@ -287,14 +287,14 @@ def test_a_search_by_no_known_shape_is_priced_by_the_costliest() -> None:
     assert found.spent == pytest.approx(costliest, rel=1e-6)
 
 
-def test_one_candidate_cannot_have_been_drawn_at_random() -> None:
+def test_account_grids_one_candidate_rejected() -> None:
     with pytest.raises(
         OsoError, match=r"must be > 1 .the mean. for search_accounting random_stopping"
     ):
         account_grids(stopping_grid(rows=1, k=1))
 
 
-def test_methods_without_privacy_are_left_out() -> None:
+def test_account_grids_non_private_omitted() -> None:
     plain = {"method": "no_dp", "epsilon": None, "delta": None, "noise_multiplier": None}
     exact = Ledger(PoissonSampling(RATE), [((SumQuery("plain_gradient", 0.0),), STEPS)])
     assert account_grids(grid(**plain, ledger=exact.to_json())) == []
@@ -313,13 +313,13 @@ def test_methods_without_privacy_are_left_out() -> None:
     ids=lambda other: next(iter(other)),
 )
 @pytest.mark.parametrize("there", [9, 1])
-def test_two_settings_of_one_cell_are_two_grids(other, there: int) -> None:
+def test_account_grids_separates_settings(other, there: int) -> None:
     """Also where little of the second is stored, which then seems to be one more point."""
     rows = pd.concat([grid(), grid(**other)[:there]], ignore_index=True)
     assert [found.stored for found in account_grids(rows)] == [9, there]
 
 
-def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:
+def test_accounts_table_costliest_by_all_accountants() -> None:
     cheaper = grid(epsilon=4.0)
     found = account_grids(pd.concat([cheaper, grid()], ignore_index=True))
     assert most_expensive(found) == {"glyphs": found[1]}
@@ -331,7 +331,7 @@ def test_the_table_has_three_accountants_for_the_costliest_grid() -> None:
     assert table["verdict"].tolist() == ["within", "within"]
 
 
-def test_the_table_asks_each_accountant(monkeypatch) -> None:
+def test_accounts_table_queries_each_accountant(monkeypatch) -> None:
     """The second library's answer is its own, not the first one's once more."""
     answers = {"pld": 1.25, "prv": 1.5}
     monkeypatch.setattr(GridAccount, "spent_by", lambda _, name: answers[name])
@@ -340,7 +340,7 @@ def test_the_table_asks_each_accountant(monkeypatch) -> None:
     assert row["rdp"] == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_the_stored_text_alone_decides() -> None:
+def test_account_grids_priced_from_ledger() -> None:
     """A ledger that was edited to fewer queries is cheaper: the text is what is priced."""
     both = (SumQuery("clipped_gradient", NU), SumQuery("clipped_direction", NU))
     text = Ledger(PoissonSampling(RATE), [(both, STEPS)]).to_json()
@@ -355,7 +355,7 @@ def test_the_stored_text_alone_decides() -> None:
 
 @pytest.mark.parametrize("noise", [(1.0, 3.0), (3.0, 1.0), (2.5, 1.5, 2.0), (2.0,)])
 @pytest.mark.parametrize("steps", [7, 50])
-def test_steps_that_were_not_made_have_the_least_noise_of_those_that_were(noise, steps) -> None:
+def test_pad_to_full_run_charges_minimum(noise, steps) -> None:
     """Of a run whose steps had several noises nobody knows which the others would have had."""
     made = Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 2) for nu in noise])
     whole = pad_to_full_run(made, full_run_ledger([made], steps))
@@ -368,7 +368,7 @@ def test_steps_that_were_not_made_have_the_least_noise_of_those_that_were(noise,
 
 
 @pytest.mark.parametrize("unsaid", [1, 5, 9])
-def test_one_row_that_does_not_say_its_search_leaves_its_size_unclear(unsaid) -> None:
+def test_account_grids_unknown_options_leave_unclear(unsaid) -> None:
     """Nine keep the budget; ten, as k says of the paper's grid, would not."""
     rows = named(grid(k=10, **options(grid_runs=10)))
     assert account_grids(rows)[0].budget_status == "exceeded"

@@ -31,7 +31,7 @@ def two_entries(text: str) -> str:
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
-def test_a_budget_is_exceeded_by_however_little(share: float) -> None:
+def test_check_budgets_slight_excess_rejected(share: float) -> None:
     spent = account_grids(grid())[0].spent
     check_budgets(account_grids(grid(epsilon=spent)))
     budget = spent * (1 - share)
@@ -42,7 +42,7 @@ def test_a_budget_is_exceeded_by_however_little(share: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.01, 1.02, 1.03, 1.04, 1.05])
-def test_what_was_spent_is_never_said_to_be_less(factor: float) -> None:
+def test_check_budgets_message_rounds_up(factor: float) -> None:
     nu = factor * grid()["noise_multiplier"].iloc[0]
     rows = grid(noise_multiplier=nu, ledger=ledger(nu=nu), epsilon=1.0)
     with pytest.raises(OsoError) as error:
@@ -54,7 +54,7 @@ def test_what_was_spent_is_never_said_to_be_less(factor: float) -> None:
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_ledger_of_a_slightly_other_rate_is_refused(share: float, sign: int) -> None:
+def test_account_grids_other_rate_rejected(share: float, sign: int) -> None:
     """A batch of 120 among 6,001 examples is another scheme, at another price."""
     account_grids(grid(ledger=ledger(rate=RATE)))
     with pytest.raises(OsoError, match="its ledger has sampling rate"):
@@ -62,7 +62,7 @@ def test_a_ledger_of_a_slightly_other_rate_is_refused(share: float, sign: int) -
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-4])
-def test_a_row_may_not_claim_a_little_more_noise_than_its_ledger_has(share: float) -> None:
+def test_account_grids_overstated_noise_rejected(share: float) -> None:
     nu = grid()["noise_multiplier"].iloc[0]
     with pytest.raises(OsoError, match="its ledger has noise multiplier"):
         account_grids(grid(noise_multiplier=nu * (1 + share)))
@@ -70,7 +70,7 @@ def test_a_row_may_not_claim_a_little_more_noise_than_its_ledger_has(share: floa
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("which", [0, 1])
-def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) -> None:
+def test_account_grids_checks_all_plans(which: int, order: int, repo) -> None:
     plans = two_plans(repo, "a method's constant")[::order]
     rows = [rows_of(plan, NINE) for plan in plans]
     account_grids(pd.concat(rows, ignore_index=True), *plans)
@@ -80,7 +80,7 @@ def test_rows_of_every_plan_are_held_against_it(which: int, order: int, repo) ->
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_every_plan_says_how_large_its_grids_are(order: int, repo, tmp_path) -> None:
+def test_account_grids_takes_planned_sizes(order: int, repo, tmp_path) -> None:
     """Accounts and reports alike: a grid of a later plan is not a guess."""
     smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
     plans, paths = [], []
@@ -136,7 +136,7 @@ KNOWN = {"query_noise_multiplier": 7.0, "momentum": 0.9}
     ],
     ids=lambda other: "-".join(other),
 )
-def test_two_accounts_of_a_run_are_refused(other, tmp_path) -> None:
+def test_collect_conflicting_runs_rejected(other, tmp_path) -> None:
     """Each is sound by itself, and is collected alone."""
     for name, more in (("a", {}), ("b", other)):
         row = run_row("one", **{**KNOWN, **more})
@@ -152,7 +152,7 @@ def test_two_accounts_of_a_run_are_refused(other, tmp_path) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 9.0])
 @pytest.mark.parametrize("runs", [5, 9, 49])
-def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypatch) -> None:
+def test_make_plan_rounds_noise_up(epsilon, runs, repo, monkeypatch) -> None:
     """Five digits of it, never fewer than the price asks for."""
     config = load_config(repo / "config/ci/smoke.yaml")
     exact = Search(PoissonSampling(1.0), 10, runs).noise_multiplier(epsilon, 1e-5)
@@ -164,7 +164,7 @@ def test_a_plans_noise_is_rounded_to_the_safe_side(epsilon, runs, repo, monkeypa
 
 
 @pytest.mark.parametrize("place", [0, 1, 4])
-def test_what_is_not_stored_has_the_least_noise_wherever_that_stands(place: int) -> None:
+def test_full_run_ledger_takes_least_noise(place: int) -> None:
     noise = [2.0, 3.0, 2.5, 4.0, 3.5]
     noise[place] = 1.0
     ledgers = [Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 7)]) for nu in noise]
@@ -172,7 +172,7 @@ def test_what_is_not_stored_has_the_least_noise_wherever_that_stands(place: int)
 
 
 @pytest.mark.parametrize(("delta", "steps"), [(1e-13, 10), (1e-40, 10), (1e-6, 2_000_001)])
-def test_account_that_prv_refuses_has_none(delta: float, steps: int) -> None:
+def test_grid_account_refused_prv_gives_nan(delta: float, steps: int) -> None:
     one = Ledger(PoissonSampling(1.0), [((SumQuery("g", 1e4),), steps)])
     grid = GridAccount("mnist", "online", 9, 3.0, delta, 1, 1, 1, 0.5, (one,))
     assert math.isnan(grid.spent_by("prv"))
@@ -181,7 +181,7 @@ def test_account_that_prv_refuses_has_none(delta: float, steps: int) -> None:
 
 @pytest.mark.parametrize("runs", [1, 9, 25])
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_another_accountant_is_asked_about_the_same_ledgers(runs: int, accountant: str) -> None:
+def test_grid_account_spent_matches_compute_epsilon(runs: int, accountant: str) -> None:
     one = Ledger(PoissonSampling(1.0), [((SumQuery("g", 30.0),), 10)])
     grid = GridAccount("mnist", "online", 9, 3.0, 1e-6, runs, runs, 1, 0.5, (one,) * runs)
     whole = Ledger(PoissonSampling(1.0), [((SumQuery("g", 30.0),), 10 * runs)])

@@ -35,7 +35,7 @@ from oso_dp.errors import OsoError
         ("method", "adam_wosm"),
     ],
 )
-def test_a_row_that_is_not_what_was_planned_is_refused(column, value, plan_and_rows) -> None:
+def test_account_grids_unplanned_row_rejected(column, value, plan_and_rows) -> None:
     plan, rows = plan_and_rows
     assert account_grids(rows, plan)[0].runs == 2
     rows.loc[0, column] = value
@@ -52,7 +52,7 @@ def plan_and_rows(repo):
 
 @pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
 @pytest.mark.parametrize("order", [1, -1])
-def test_halves_of_two_searches_are_not_one_grid(choice, order, repo) -> None:
+def test_account_grids_search_halves_kept_separate(choice, order, repo) -> None:
     """Each has searched its whole grid, as far as anyone knows: together twice nine runs."""
     first, second = two_plans(repo, choice)[::order]
     one, other = (rows_of(plan, NINE) for plan in (first, second))
@@ -63,7 +63,7 @@ def test_halves_of_two_searches_are_not_one_grid(choice, order, repo) -> None:
 
 
 @pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
-def test_two_whole_searches_each_keep_their_budget(choice, repo) -> None:
+def test_account_grids_two_searches_within_budget(choice, repo) -> None:
     plans = two_plans(repo, choice)
     rows = pd.concat([rows_of(p, NINE) for p in plans], ignore_index=True)
     found = account_grids(rows, *plans)
@@ -74,7 +74,7 @@ def test_two_whole_searches_each_keep_their_budget(choice, repo) -> None:
         check_budgets(account_grids(rows))
 
 
-def test_a_search_in_two_plans_is_one_grid(repo) -> None:
+def test_account_grids_shared_search_counted_once(repo) -> None:
     """A plan of some seeds or points, and that of all of them, as headline's is in the paper's."""
     first, second = two_plans(repo, "seeds")
     rows = [rows_of(plan, NINE) for plan in (first, second)]
@@ -84,7 +84,7 @@ def test_a_search_in_two_plans_is_one_grid(repo) -> None:
         assert (found.runs, found.stored, found.seeds) == (9, 9, 4)
 
 
-def test_rows_that_say_their_settings_need_no_plan() -> None:
+def test_account_grids_options_replace_plan() -> None:
     rows = pd.concat([grid(**options(model=name)) for name in "ab"], ignore_index=True)
     assert [found.runs for found in account_grids(named(rows))] == [9, 9]
     check_budgets(account_grids(named(rows)))
@@ -92,7 +92,7 @@ def test_rows_that_say_their_settings_need_no_plan() -> None:
     assert [found.runs for found in account_grids(named(rows))] == [18]
 
 
-def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> None:
+def test_account_grids_unknown_options_charged(repo) -> None:
     """Else a larger grid could be told apart into two that each keep the budget."""
     plan = two_plans(repo, "seeds")[0]
     rows = rows_of(plan, NINE)
@@ -103,7 +103,7 @@ def test_runs_of_unknown_choices_are_charged_wherever_they_may_belong(repo) -> N
 
 
 @pytest.mark.parametrize("many", [3, 5])
-def test_of_many_searches_of_one_cell_each_has_its_account(many: int) -> None:
+def test_account_grids_many_searches_kept_separate(many: int) -> None:
     """None of them drops out, nor hides what it spent behind the others."""
     searches = [grid(**options(model=f"m{number}")) for number in range(many)]
     searches[-1] = searches[-1].assign(ledger=ledger(0.9 * NU), noise_multiplier=0.9 * NU)
@@ -117,7 +117,7 @@ def test_of_many_searches_of_one_cell_each_has_its_account(many: int) -> None:
 
 
 @pytest.mark.parametrize("doubled", ["batch_size", "epochs"])
-def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_and_rows) -> None:
+def test_account_grids_unplanned_length_rejected(doubled: str, plan_and_rows) -> None:
     """Whatever its own ledger says: what the grid costs is that of the planned runs."""
     plan, rows = plan_and_rows
     other = int(rows.loc[0, doubled]) * 2
@@ -131,7 +131,7 @@ def test_a_row_is_as_long_and_of_such_batches_as_was_planned(doubled: str, plan_
 
 
 @pytest.mark.parametrize("column", ["evaluate_every", "momentum", "precision"])
-def test_a_row_was_trained_as_was_planned(column: str) -> None:
+def test_account_grids_unplanned_training_rejected(column: str) -> None:
     """A plan that is named stands for its identity: nothing else would say so."""
     plan = scaled_plan(search_accounting="composition")
     rows = pd.DataFrame(planned_rows(plan)["runs"])

@@ -41,7 +41,7 @@ def evaluated(steps, thresholds, rates, split="test") -> pd.DataFrame:
     )
 
 
-def test_the_signs_of_a_run_are_counted() -> None:
+def test_count_adaptation_signs_matches_known_signs() -> None:
     """Online itself, on answers whose signs are known."""
     signs = np.random.default_rng(3).choice([-1, 1], (150, 2), p=[0.3, 0.7])
     state = State(
@@ -70,13 +70,13 @@ def test_the_signs_of_a_run_are_counted() -> None:
         assert mine["net"].iloc[-1] == pytest.approx(signs[1:, column].sum(), abs=0.02)
 
 
-def test_other_splits_count_for_nothing() -> None:
+def test_count_adaptation_signs_other_splits_ignored() -> None:
     one = evaluated([51], [0.1], [2.0])
     both = pd.concat([one, evaluated([51], [0.3], [9.0], "test_even")])
     assert count_adaptation_signs(stored(), both).equals(count_adaptation_signs(stored(), one))
 
 
-def test_whatever_takes_no_steps_of_a_known_length_is_left_out() -> None:
+def test_count_adaptation_signs_unknown_rates_omitted() -> None:
     rows = evaluated([51], [0.1], [2.0])
     assert count_adaptation_signs(stored(rates=None), rows).empty
     assert count_adaptation_signs(stored(method="online_additive"), rows).empty
@@ -85,7 +85,7 @@ def test_whatever_takes_no_steps_of_a_known_length_is_left_out() -> None:
     assert set(frozen["value"]) == {"learning_rate"}
 
 
-def test_a_fair_coin_stays_within_its_bounds_as_often_as_they_say() -> None:
+def test_coin_factor_covers_95_percent() -> None:
     coins = np.random.default_rng(0).choice([-1, 1], (4000, 400))
     walk = 0.01 * coins.sum(axis=1)
     outside = (np.abs(walk) > np.log(coin_factor(np.array([401]), 0.01)[0])).mean()
@@ -103,7 +103,7 @@ def followed(gradient, true, z=0.0) -> pd.DataFrame:
     return pd.DataFrame({"dataset": "d", "run_id": "a", "step": steps} | products)
 
 
-def test_signs_that_take_turns_are_seen_as_such() -> None:
+def test_sign_windows_alternating_signs_counted() -> None:
     turns = [0.5, -0.5] * 10
     (row,) = sign_windows(followed(turns, [-x for x in turns])).query("value == 'threshold'").iloc
     assert (row["up"], row["true_up"], row["turned"], row["right"]) == (0.5, 0.5, 1.0, 0.0)
@@ -114,7 +114,7 @@ def test_signs_that_take_turns_are_seen_as_such() -> None:
     assert table["right"].to_list() == pytest.approx([0.5] * 2, abs=0.05)
 
 
-def test_stretches_are_those_of_the_evaluations() -> None:
+def test_sign_windows_follows_evaluation_steps() -> None:
     rows = followed([0.1] * 49 + [-0.1] * 50, [0.1] * 99, z=-1.0)
     rho = sign_windows(rows).query("value == 'learning_rate'")
     assert rho[["first", "last"]].to_numpy().tolist() == [[2, 50], [51, 100]]
@@ -123,7 +123,7 @@ def test_stretches_are_those_of_the_evaluations() -> None:
     assert rho["expected_up"].to_list() == pytest.approx([0.158655] * 2, abs=1e-5)
 
 
-def test_a_product_of_nothing_is_neither() -> None:
+def test_sign_windows_zero_products_not_up() -> None:
     zero = sign_windows(followed([0.0, math.nan], [math.nan, 0.0]))
     assert zero["up"].to_list() == [0.0, 0.0]
     assert zero["true_up"].to_list() == [0.0, 0.0]
@@ -131,6 +131,6 @@ def test_a_product_of_nothing_is_neither() -> None:
 
 
 @pytest.mark.parametrize(("seen", "true"), [(0.0, -0.5), (-0.5, 0.0), (math.nan, -0.5)])
-def test_nothing_is_no_minus(seen: float, true: float) -> None:
+def test_sign_windows_zero_differs_from_negative(seen: float, true: float) -> None:
     """A sign that the noise made of nothing, or nothing of a sign, is not left as it was."""
     assert sign_windows(followed([seen], [true]))["right"].to_list() == [0.0, 0.0]

@@ -48,7 +48,7 @@ def of(rows, way, method="auto_s", variant=""):
     return row
 
 
-def test_a_default_stands_beside_onlines_search(store, study):
+def test_budget_strategies_default_gain_matches_welch(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92], schedule=FALLING)
     rows = budget_strategies(study(store))
@@ -64,7 +64,7 @@ def test_a_default_stands_beside_onlines_search(store, study):
     assert math.isnan(theirs["gain"])
 
 
-def test_only_the_default_s_own_point_and_schedule_count(store, study):
+def test_budget_strategies_other_points_excluded(store, study):
     """Not the best guess, not another method's, and not one under another schedule."""
     searched(store, SEARCH)
     default(store, [0.90] * 3)
@@ -81,7 +81,7 @@ def test_only_the_default_s_own_point_and_schedule_count(store, study):
     }
 
 
-def test_of_a_default_at_several_k_the_one_with_the_most_seeds_counts(store, study):
+def test_budget_strategies_default_prefers_most_seeds(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91], k=1)
     default(store, [0.70, 0.71, 0.72], k=5)
@@ -90,7 +90,7 @@ def test_of_a_default_at_several_k_the_one_with_the_most_seeds_counts(store, stu
     assert (row["k"], row["seeds"], row["mean"]) == (5, 3, pytest.approx(71))
 
 
-def test_of_a_method_s_grids_the_smallest_counts(store, study):
+def test_budget_strategies_prefers_smallest_grid(store, study):
     """Both are whole."""
     searched(store, SEARCH[:3], k=3)
     searched(store, [[0.99, 0.98, 0.99]] * 4, k=4, noise_multiplier=950.0)
@@ -100,7 +100,7 @@ def test_of_a_method_s_grids_the_smallest_counts(store, study):
     assert of(rows, "composition", "online")["mean"] == pytest.approx(85)
 
 
-def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
+def test_budget_strategies_incomplete_grid_marked(store, study):
     searched(store, SEARCH[:2])
     default(store, [0.90] * 3)
     one = study(store)
@@ -117,7 +117,7 @@ def test_a_grid_of_which_a_part_was_run_is_marked(store, study):
     assert names == ["Online*: incomplete grid, k = 4", "AUTO-S†: default"]
 
 
-def test_luck_is_taken_out_on_the_other_half(store, study):
+def test_budget_strategies_cross_mean_uses_halves(store, study):
     """Each half chooses the checkpoint, the other judges it; the mean of both ways."""
     searched(store, SEARCH)
     halves = ((0.80, 0.60), (0.70, 0.90))
@@ -132,7 +132,7 @@ def test_luck_is_taken_out_on_the_other_half(store, study):
     assert row["mean"] == pytest.approx(80)
 
 
-def test_a_default_chosen_by_a_data_set_is_marked_there_alone(store, study):
+def test_budget_strategies_seen_dataset_marked(store, study):
     for dataset, metric in (("mnist", "accuracy"), ("fashion_mnist", "mse")):
         searched(store, SEARCH, dataset=dataset, metric=metric)
         default(store, [0.2] * 3, dataset=dataset, metric=metric)
@@ -146,7 +146,7 @@ def test_a_default_chosen_by_a_data_set_is_marked_there_alone(store, study):
     assert cells["chosen by"].str.endswith("†").sum() == 1
 
 
-def test_nothing_is_said_where_no_default_was_run(store, study):
+def test_budget_strategies_requires_default(store, study):
     searched(store, SEARCH, epsilon=3.0)
     searched(store, SEARCH, epsilon=9.0)
     assert budget_strategies(study(store)).empty
@@ -155,7 +155,7 @@ def test_nothing_is_said_where_no_default_was_run(store, study):
     assert set(rows["epsilon"]) == {3.0}
 
 
-def test_ways_stand_in_one_order_and_are_drawn(store, study):
+def test_budget_strategies_sorts_rows(store, study):
     for epsilon in (3.0, 9.0):
         searched(store, SEARCH, epsilon=epsilon)
         searched(store, SEARCH, method="fixed_threshold", k=2, epsilon=epsilon)
@@ -171,7 +171,7 @@ def test_ways_stand_in_one_order_and_are_drawn(store, study):
     assert len(drawn.axes) == 2
 
 
-def test_a_default_that_diverged_has_no_value(store, study):
+def test_budget_strategies_diverged_default_gives_nan(store, study):
     searched(store, SEARCH)
     for seed in range(2):
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed}
@@ -182,7 +182,7 @@ def test_a_default_that_diverged_has_no_value(store, study):
     assert budget_strategies_table(study(store)).printed["value"].iloc[-1] == "–"
 
 
-def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
+def test_budget_strategies_gain_within_own_budget(store, study):
     for epsilon, better in ((3.0, 0.0), (9.0, 0.1)):
         for_all = [[value + better for value in seeds] for seeds in SEARCH]
         searched(store, for_all, epsilon=epsilon)
@@ -192,7 +192,7 @@ def test_a_default_is_compared_with_the_search_of_its_own_budget(store, study):
     assert alone["gain"].to_dict() == {3.0: pytest.approx(6), 9.0: pytest.approx(-4)}
 
 
-def test_each_distribution_of_a_search_that_stops_is_a_way(store, study):
+def test_budget_strategies_separates_distributions(store, study):
     three_searches(store)
     default(store, [0.90, 0.91, 0.92], epsilon=3.0)
     one = study(store)
@@ -210,7 +210,7 @@ def test_each_distribution_of_a_search_that_stops_is_a_way(store, study):
     assert {f"{name}: random stopping" for name in names} <= set(written)
 
 
-def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):
+def test_budget_strategies_includes_linear_scaling(store, study):
     """Two trials of four runs each, and one final run; its value, not a trial's."""
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
@@ -222,7 +222,7 @@ def test_the_linear_scaling_rule_is_one_of_the_ways(store, study):
     assert row["gain"] == pytest.approx(20 - 85)
 
 
-def test_of_other_searches_over_several_grids_the_smallest_counts(store, study):
+def test_budget_strategies_keeps_one_per_strategy(store, study):
     """Two rows of one name would be read as one; the tables of these searches have both."""
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
@@ -237,7 +237,7 @@ def test_of_other_searches_over_several_grids_the_smallest_counts(store, study):
     assert (row["seeds"], row["trial_fractions"], row["mean"]) == (2, "0.1, 0.3", pytest.approx(10))
 
 
-def test_shorter_runs_and_single_points_are_no_search(store, study):
+def test_budget_strategies_short_runs_excluded(store, study):
     """One run of one epoch, the whole grid of k = 1, beside the real search."""
     searched(store, [[0.50]], k=1, epochs=1, noise_multiplier=700.0)
     searched(store, [[0.60, 0.61, 0.62]], k=1, noise_multiplier=750.0)
@@ -253,7 +253,7 @@ def test_shorter_runs_and_single_points_are_no_search(store, study):
     assert of(rows, "default")["gain"] == pytest.approx(6)
 
 
-def test_a_whole_grid_stands_before_a_part_of_a_smaller_one(store, study):
+def test_budget_strategies_prefers_complete_grid(store, study):
     searched(store, SEARCH[:2], k=3, noise_multiplier=800.0)
     searched(store, SEARCH, k=4)
     default(store, [0.90] * 3)
@@ -261,7 +261,7 @@ def test_a_whole_grid_stands_before_a_part_of_a_smaller_one(store, study):
     assert (row["k"], row["whole"]) == (4, True)
 
 
-def test_a_part_of_a_grid_is_compared_with_nothing(store, study):
+def test_budget_strategies_incomplete_grid_without_gain(store, study):
     """What was not run of it may be better than all that was."""
     searched(store, SEARCH)
     searched(store, [[0.9, 0.8, 0.85]], method="adam_wosm", threshold=1.0)
@@ -274,7 +274,7 @@ def test_a_part_of_a_grid_is_compared_with_nothing(store, study):
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, study):
+def test_budget_strategies_prefers_paper_point(turned, store, study):
     """What was not run of the other may be its best: here the paper's rho, 3.162, is missing."""
 
     def lacking():
@@ -305,7 +305,7 @@ def test_of_parts_the_one_with_the_papers_own_point_stands_there(turned, store, 
 
 
 @pytest.mark.parametrize(("small", "large", "shown"), [(1, 5, 9), (2, 3, 9), (3, 5, 5), (1, 2, 5)])
-def test_of_parts_one_with_seeds_enough_counts(small, large, shown, store, study):
+def test_budget_strategies_prefers_enough_seeds(small, large, shown, store, study):
     """One seed at k = 5 says less than five at k = 9; both stand at the paper's point."""
     for k, seeds in ((5, small), (9, large)):
         for seed in range(seeds):
@@ -315,7 +315,7 @@ def test_of_parts_one_with_seeds_enough_counts(small, large, shown, store, study
     assert (row["k"], row["seeds"]) == (shown, {5: small, 9: large}[shown])
 
 
-def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, study):
+def test_budget_strategies_other_precision_excluded(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92], halves=((0.80, 0.80),))
     default(store, [0.10, 0.11, 0.12, 0.13][:2], precision="bfloat16", halves=((0.1, 0.1),))
@@ -324,7 +324,7 @@ def test_runs_in_another_precision_have_no_part_in_a_default_s_numbers(store, st
     assert row["precision"] == "float32"
 
 
-def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study):
+def test_budget_strategies_figure_matches_rows(store, study):
     """Filled the one, hollow the other, each with its own deviation; dashed Online's search."""
     searched(store, SEARCH)
     for seed, (value, half) in enumerate(((0.90, 0.80), (0.91, 0.86), (0.92, 0.83))):
@@ -352,7 +352,7 @@ def test_markers_and_bars_are_of_the_test_set_and_of_the_other_half(store, study
 FALLING_IN = "rate falling"  # words
 
 
-def test_a_scaled_search_under_a_schedule_is_a_way_of_its_own(store, study):
+def test_budget_strategies_separates_schedules(store, study):
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
     scaled(store, [0.1, 0.1])
@@ -370,7 +370,7 @@ OTHER_RUNS = [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}]
 
 @pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
 @pytest.mark.parametrize("of_the_search", [True, False])
-def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, store, study):
+def test_budget_strategies_incomparable_search_without_gain(of_the_search, other, store, study):
     """Of another precision, length or delta; whichever of the two sides it is."""
     one, rest = (other, {}) if of_the_search else ({}, other)
     searched(store, SEARCH, **one)
@@ -386,7 +386,7 @@ def test_nothing_is_gained_over_a_search_of_other_runs(of_the_search, other, sto
     assert rows["gain"].isna().all()
 
 
-def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, study):
+def test_budget_strategies_scheduled_search_not_reference(store, study):
     """Alone it is held against nothing; beside the plain one it is one of the ways."""
     searched(store, [[0.99] * 3] * 4, schedule=FALLING)
     default(store, [0.90, 0.91, 0.92])
@@ -408,7 +408,7 @@ def test_a_search_under_a_schedule_is_named_and_is_not_the_reference(store, stud
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_gain_of_one_seed_each_has_no_interval(seeds, store, study):
+def test_budget_strategies_table_omits_interval(seeds, store, study):
     searched(store, [values[:seeds] for values in SEARCH])
     default(store, [0.90, 0.91, 0.92][:seeds])
     (said,) = budget_strategies_table(study(store)).printed["above Online's search"].iloc[1:]

@@ -12,7 +12,7 @@ from oso_dp.analysis.linear_scaling import nearest
 
 
 @pytest.mark.parametrize("trials", [2, 3])
-def test_every_trial_is_paid_for(trials, store, study) -> None:
+def test_budget_strategies_charges_all_trials(trials, store, study) -> None:
     """Of four runs each, and one final run."""
     default(store, [0.90, 0.91, 0.92])
     noise = {f"trial {place + 1}": 900.0 - 200 * place for place in range(trials)}
@@ -23,7 +23,7 @@ def test_every_trial_is_paid_for(trials, store, study) -> None:
 
 
 @pytest.mark.parametrize("halves", [(0.70, 0.74), (0.70, 0.74, 0.78)])
-def test_a_deviation_is_over_one_less_than_the_seeds(halves, store, study) -> None:
+def test_budget_strategies_uses_sample_std(halves, store, study) -> None:
     for seed, half in enumerate(halves):
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": ((half, half),)}
         store.add(method="auto_s", k=1, values=(half,), **ALONE, **known)
@@ -33,7 +33,7 @@ def test_a_deviation_is_over_one_less_than_the_seeds(halves, store, study) -> No
 
 
 @pytest.mark.parametrize("k", [4, 9])
-def test_a_trials_grid_has_as_many_runs_as_its_rows_say(k, store, study) -> None:
+def test_budget_strategies_takes_declared_trial_size(k, store, study) -> None:
     """Of eight points here, whatever the paper's grid of this k has."""
     default(store, [0.90, 0.91, 0.92])
     more = {"axis": [0.3, 3.0], "method": "fixed_threshold", "k": k}
@@ -44,7 +44,7 @@ def test_a_trials_grid_has_as_many_runs_as_its_rows_say(k, store, study) -> None
 
 @pytest.mark.parametrize("turned", [1, -1])
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_of_several_shares_for_the_trials_the_one_with_the_most_seeds_counts(
+def test_budget_strategies_fractions_prefer_most_seeds(
     most: int, turned: int, store, study
 ) -> None:
     """Whichever was run first, and however well the others did."""
@@ -58,16 +58,14 @@ def test_of_several_shares_for_the_trials_the_one_with_the_most_seeds_counts(
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations((0.1, 1.0, 10.0))))
-def test_a_final_runs_rate_is_the_nearest_in_whatever_order_the_grid_comes(order) -> None:
+def test_nearest_ignores_grid_order(order) -> None:
     """Beyond an end of it that end."""
     asked = (-1.0, 0.02, 0.2, 0.9, 5.0, 300.0)
     assert [nearest(rho, order) for rho in asked] == [0.1, 0.1, 0.1, 1.0, 10.0, 10.0]
 
 
 @pytest.mark.parametrize("epsilon", [3.0, 9.0])
-def test_a_data_set_has_the_ways_of_those_budgets_at_which_its_own_default_was_run(
-    epsilon: float, store, study
-) -> None:
+def test_budget_strategies_requires_own_default(epsilon: float, store, study) -> None:
     """Not of another data set's."""
     other = 12.0 - epsilon
     for dataset, at in (("mnist", epsilon), ("glyphs", other)):

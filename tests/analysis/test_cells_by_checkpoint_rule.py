@@ -13,7 +13,7 @@ from oso_dp.analysis.verdicts import judge_cells
 @pytest.mark.parametrize(
     ("metric", "k", "epsilon", "apart"), [("accuracy", 3, 1.0, 0.01), ("mse", 9, 4.0, 0.03)]
 )
-def test_deviations_are_in_the_unit_of_their_means(metric, k, epsilon, apart, store, study) -> None:
+def test_judge_cells_stds_in_percent(metric, k, epsilon, apart, store, study) -> None:
     """By the last step and by cross-selection, too."""
     dataset = {"accuracy": "mnist", "mse": "fashion_mnist"}[metric]
     sign = 1 if metric == "accuracy" else -1
@@ -33,7 +33,7 @@ def test_deviations_are_in_the_unit_of_their_means(metric, k, epsilon, apart, st
         assert row[f"{name}std"] == pytest.approx(100 * statistics.stdev(values))
 
 
-def test_each_half_has_the_point_that_it_chose(store, study) -> None:
+def test_judge_cells_halves_keep_own_points(store, study) -> None:
     for rate, halves in ((1.0, (0.9, 0.6)), (0.1, (0.7, 0.8))):
         store.add(dataset="glyphs", learning_rate=rate, values=(0.5,), halves=(halves,))
     (row,) = judge_cells(study(store), "glyphs", 9).to_dict("records")
@@ -48,9 +48,7 @@ def test_each_half_has_the_point_that_it_chose(store, study) -> None:
         ({"noise_multiplier": 7e3}, 0.05),
     ],
 )
-def test_at_the_papers_point_stand_runs_of_the_setting_that_is_shown(
-    other, better: float, store, study
-) -> None:
+def test_judge_cells_paper_point_excludes_variants(other, better: float, store, study) -> None:
     """Not those of another momentum, precision or noise, which have a mean of their own."""
     own = papers_point("online", 9, 9.0)
     for seed, rate in itertools.product(range(3), (own["learning_rate"], 10.0)):
@@ -69,7 +67,7 @@ def test_at_the_papers_point_stand_runs_of_the_setting_that_is_shown(
 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
 @pytest.mark.parametrize("off", [-0.05, -0.03, -0.0199, 0.0, 0.0199, 0.03, 0.05, 0.1])
-def test_the_papers_point_is_within_two_per_cent(off: float, axis: str) -> None:
+def test_columns_at_paper_point_within_tolerance(off: float, axis: str) -> None:
     """The paper prints three or four digits; a grid of one's own may have finer steps than that."""
     theirs = {"method": "fixed_threshold", "learning_rate": 0.01467, "threshold": 1.0}
     ran = theirs | {axis: theirs[axis] * (1 + off), "mean": 0.9, "std": 0.01, "seeds": 3}

@@ -27,7 +27,7 @@ def claim(name: str):
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("rival", [0.5, 0.99, 2.0])
-def test_a_steps_time_is_that_beside_the_named_rival(rival: float, turned: bool) -> None:
+def test_compare_step_times_uses_named_baseline(rival: float, turned: bool) -> None:
     """Beside a slower or a faster one Online takes less time, or more."""
     rows = [times(1.1, 1.05, 1.15), times(rival, rival - 0.1, rival + 0.1, rival="adam_wosm")]
     evidence = ClaimData(NONE, step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
@@ -40,7 +40,7 @@ def test_a_steps_time_is_that_beside_the_named_rival(rival: float, turned: bool)
 @pytest.mark.parametrize(
     ("high", "verdict"), [(1.25, HOLDS), (1.2501, UNDECIDED), (1.3, UNDECIDED)]
 )
-def test_a_quarter_more_time_is_little_and_no_more_than_that(high: float, verdict: str) -> None:
+def test_claim_c8_allows_quarter_more(high: float, verdict: str) -> None:
     evidence = ClaimData(NONE, step_times=pd.DataFrame([times(1.2, 1.1, high)]))
     assert "at most a quarter more" in claim("C8").statement
     assert claim("C8").test(evidence, "mnist").verdict == verdict
@@ -53,7 +53,7 @@ def noises(*ratios, **more) -> pd.DataFrame:
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("other", [{"dataset": "ag_news"}, {"method": "online_frozen_threshold"}])
-def test_a_second_querys_price_is_that_of_its_own_runs(other, turned: bool) -> None:
+def test_compare_gradient_noise_uses_own_runs(other, turned: bool) -> None:
     frames = [noises(7.124), noises(3.0, **other)]
     runs = pd.concat(frames[:: -1 if turned else 1])
     found = compare_gradient_noise("online", at_most=0.01)(ClaimData(NONE, runs), "mnist")
@@ -62,13 +62,13 @@ def test_a_second_querys_price_is_that_of_its_own_runs(other, turned: bool) -> N
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(7.124, HOLDS), (6.95, FAILS), (6.0, FAILS)])
-def test_one_per_cent_more_noise_is_what_the_paper_says(ratio: float, verdict: str) -> None:
+def test_claim_c9_allows_one_percent(ratio: float, verdict: str) -> None:
     assert "costs 1 % more noise" in claim("C9").statement
     assert claim("C9").test(ClaimData(NONE, noises(ratio)), "mnist").verdict == verdict
 
 
 @pytest.mark.parametrize("plain", ["no_dp", "adam"])
-def test_grids_without_privacy_are_none_of_the_grids_that_a_claim_is_about(plain: str) -> None:
+def test_compare_methods_non_private_grids_excluded(plain: str) -> None:
     """On data that the paper does not have the grids are those that ran."""
     rows = cells(
         *[(m, e, v, 0.1) for e in (1, 3) for m, v in (("online", 95), ("fixed_threshold", 90))],
@@ -82,7 +82,7 @@ def test_grids_without_privacy_are_none_of_the_grids_that_a_claim_is_about(plain
 
 
 @pytest.mark.parametrize("lost", [0, 1, 3])
-def test_the_grids_that_are_counted_are_those_in_the_mean(lost: int) -> None:
+def test_compare_methods_one_seed_grids_uncounted(lost: int) -> None:
     """Not those of one seed, in words and in numbers alike."""
     evidence = both(95.0, 90.0)
     frame = evidence.cells.reset_index(drop=True)
@@ -96,7 +96,7 @@ def test_the_grids_that_are_counted_are_those_in_the_mean(lost: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1, 4])
-def test_the_points_that_are_counted_are_of_grids_in_the_mean(lost: int) -> None:
+def test_compare_methods_one_seed_points_uncounted(lost: int) -> None:
     """Of twelve grids that ran in part, some have a single seed at the paper's point."""
     frame = both(95.0, 90.0).cells.reset_index(drop=True)
     ran = {"grid_points": 1, "grid_size": 9, "runs": 5, "diverged": 0}
@@ -110,7 +110,7 @@ def test_the_points_that_are_counted_are_of_grids_in_the_mean(lost: int) -> None
 
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
 @pytest.mark.parametrize("lost", [1, 2])
-def test_what_diverged_did_not_run_in_part(lost: int, method: str) -> None:
+def test_compare_methods_diverged_not_incomplete(lost: int, method: str) -> None:
     """Nor the other way round: each grid that is left out is said to be once."""
     frame = both(95.0, 90.0).cells.reset_index(drop=True)
     ran = {"grid_points": 9, "grid_size": 9, "runs": 5, "diverged": 0}

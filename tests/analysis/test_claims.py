@@ -32,7 +32,7 @@ from oso_dp.reporting.tables.claims import (
 
 
 @pytest.mark.parametrize("dataset", ["ag_news_partial", "patients"])
-def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(dataset, store, study):
+def test_judge_claims_questions_cover_other_data(dataset, store, study):
     for seed in range(2):
         more = {"dataset": dataset, "k": 1, "seed": seed}
         store.add(**more, values=(0.9 + 0.001 * seed,))
@@ -44,7 +44,7 @@ def test_what_the_paper_does_not_ask_is_judged_on_other_data_too(dataset, store,
     assert (data.loc[data["claim"].str.startswith("C"), "verdict_best"] == NOT_RUN).all()
 
 
-def test_nothing_but_the_paper_s_numbers_is_known_before_anything_is_run(store, study):
+def test_judge_claims_without_runs_not_run(store, study):
     store.add(dataset="glyphs", k=3)
     data = judge_claims(study(store))
     ours = data["claim"].str.startswith("C")
@@ -60,7 +60,7 @@ def test_nothing_but_the_paper_s_numbers_is_known_before_anything_is_run(store, 
     assert claims_sentence(data).endswith("(0 of 3 data sets were run).")
 
 
-def test_cross_selection_can_overturn_a_claim(store, study):
+def test_judge_claims_cross_selection_reverses_verdict(store, study):
     """Online's lead is luck on the test set: the halves that did not choose see none of it."""
     for epsilon in (3.0, 5.0, 7.0, 9.0):
         for k in (5, 9):
@@ -79,7 +79,7 @@ def test_cross_selection_can_overturn_a_claim(store, study):
 
 
 @pytest.mark.parametrize("whole", ["online", "fixed_threshold", "neither"])
-def test_a_whole_grid_and_a_part_are_compared_at_the_papers_points(whole, store, study):
+def test_judge_claims_incomplete_uses_paper_points(whole, store, study):
     """The best of nine points, or of 81, beside one: larger by the number of points alone."""
     sizes = {"online": 9, "fixed_threshold": 81, "neither": 0}
     for epsilon, k, seed in itertools.product((3.0, 5.0, 7.0, 9.0), (9, 5), range(3)):
@@ -101,7 +101,7 @@ def test_a_whole_grid_and_a_part_are_compared_at_the_papers_points(whole, store,
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(("end", "verdict"), [(0.95, HOLDS), (0.85, FAILS), (0.99, FAILS)])
-def test_the_last_step_can_overturn_a_claim(end, verdict, whole: bool, store, study):
+def test_judge_claims_last_step_reverses_verdict(end, verdict, whole: bool, store, study):
     """C3: on a par by the best checkpoint; Online ends elsewhere than AdamWOSM's 0.95."""
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method, last in (("online", end), ("adam_wosm", 0.95)):
@@ -116,7 +116,7 @@ def test_the_last_step_can_overturn_a_claim(end, verdict, whole: bool, store, st
 
 
 @pytest.mark.parametrize("rule", ["last", "cross"])
-def test_cells_by_a_rule_have_its_numbers(rule: str) -> None:
+def test_judge_by_rule_takes_rule_columns(rule: str) -> None:
     """Of the best point and of the paper's: mean, spread and seeds, none of another rule's."""
     names = [*CELLS, *RUNS]
     numbers = ("mean", "std", "seeds")
@@ -131,7 +131,7 @@ def test_cells_by_a_rule_have_its_numbers(rule: str) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_claim_at_the_papers_points_says_so(whole: bool, store, study):
+def test_in_short_mentions_paper_points(whole: bool, store, study):
     """In the table of the README and in its count; whole grids need no such words."""
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method in ("online", "adam_wosm"):
@@ -147,7 +147,7 @@ def test_a_claim_at_the_papers_points_says_so(whole: bool, store, study):
     assert ("1 holds (1 at the paper's points)" in claims_count(data)) == (not whole)
 
 
-def test_what_ran_in_part_without_the_papers_point_is_compared_with_nothing(store, study):
+def test_judge_claims_missing_paper_point_undecided(store, study):
     for seed in range(2):
         store.add(**papers_point("online", 9, 9.0), seed=seed)
         store.add(**papers_point("fixed_threshold", 9, 9.0) | {"threshold": 77.0}, seed=seed)
@@ -156,7 +156,7 @@ def test_what_ran_in_part_without_the_papers_point_is_compared_with_nothing(stor
     assert data["evidence"] == "1 incomplete, without the paper's point"
 
 
-def test_random_stopping_is_judged_by_its_own_outcome(store, study):
+def test_judge_claims_q4_uses_random_stopping(store, study):
     """Under composition Online leads; of a random number of random draws it is the worse one."""
     shared = {"epsilon": 9.0}
     for seed in range(2):
@@ -185,7 +185,7 @@ def test_random_stopping_is_judged_by_its_own_outcome(store, study):
     assert data.loc[("C1", "mnist"), "advantage"] == pytest.approx(10.05)
 
 
-def test_every_claim_has_a_name_of_its_own_and_a_line_per_data_set(paper_store, study):
+def test_claims_tables_has_line_per_dataset(paper_store, study):
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     claims, questions = claims_tables(judge_claims(study(paper_store)))
     of_paper = [claim for claim in CLAIMS if not claim.name.startswith("U")]
@@ -214,9 +214,7 @@ def user_verdicts(study, store) -> dict[str, str]:
     ("median", "others", "verdict"),
     [(0.85, 0.95, HOLDS), (0.795, 0.2, HOLDS), (0.7, 0.95, FAILS)],
 )
-def test_claims_about_users_are_judged_where_users_were_trained(
-    store, study, median, others, verdict
-) -> None:
+def test_judge_claims_u1_median_decides(store, study, median, others, verdict) -> None:
     """U1 by the median alone, whatever other quantiles reach, and with the margin."""
     noise = {"noise_multiplier": 4.0, "query_noise_multiplier": 5.0}
     for seed in range(3):
@@ -240,7 +238,7 @@ def test_claims_about_users_are_judged_where_users_were_trained(
 
 
 @pytest.mark.parametrize(("falling", "verdict"), [(0.82, HOLDS), (0.8, UNDECIDED), (0.79, FAILS)])
-def test_a_falling_threshold_is_compared_with_a_fixed_one(store, study, falling, verdict) -> None:
+def test_judge_claims_u6_compares_falling_threshold(store, study, falling, verdict) -> None:
     for seed in range(4):
         for method, value in (("fixed_threshold", 0.8), ("fixed_threshold_falling", falling)):
             point = {"threshold": 1.0, "seed": seed, "grid_runs": 1}
@@ -259,7 +257,7 @@ def test_a_falling_threshold_is_compared_with_a_fixed_one(store, study, falling,
         ((0.7, 0.75, 0.85), (0.8, 0.7, 0.6), HOLDS),
     ],
 )
-def test_the_best_threshold_may_depend_on_local_training(
+def test_judge_claims_u5_compares_best_thresholds(
     store, study, usual_steps, small_steps, verdict
 ) -> None:
     for local, values in (("learning_rate=0.1", usual_steps), ("learning_rate=0.01", small_steps)):
@@ -276,7 +274,7 @@ def test_the_best_threshold_may_depend_on_local_training(
     ("geometric", "linear", "verdict"),
     [(1.2, 95.0, HOLDS), (3.0, 95.0, FAILS), (1.0, 1.0, FAILS), (0.5, 95.0, FAILS)],
 )
-def test_the_quantile_is_found_by_the_geometric_update_alone(
+def test_judge_claims_u3_compares_quantile_updates(
     store, study, geometric, linear, verdict
 ) -> None:
     store.add(**_USERS, method="online")
@@ -303,7 +301,7 @@ def test_the_quantile_is_found_by_the_geometric_update_alone(
 
 
 @pytest.mark.parametrize(("apart", "verdict"), [(0.001, HOLDS), (0.05, UNDECIDED)])
-def test_by_cross_selection_a_claim_has_the_spread_of_the_halves(apart, verdict, store, study):
+def test_judge_claims_cross_uses_halves_std(apart, verdict, store, study):
     """However close to each other the seeds' values by the paper's rule are."""
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method, value in (("online", 0.92), ("fixed_threshold", 0.90)):
@@ -315,9 +313,7 @@ def test_by_cross_selection_a_claim_has_the_spread_of_the_halves(apart, verdict,
 
 
 @pytest.mark.parametrize("halved", [0, 2, 3])
-def test_by_cross_selection_a_claim_rests_on_the_seeds_that_have_both_halves(
-    halved, store, study, monkeypatch
-) -> None:
+def test_judge_claims_cross_requires_both_halves(halved, store, study, monkeypatch) -> None:
     """Of four seeds; at the paper's points and of the whole grid alike."""
     for place, seed in itertools.product(range(9), range(4)):
         for method in ("online", "adam_wosm"):

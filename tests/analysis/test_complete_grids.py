@@ -24,7 +24,7 @@ LACKING = [0, 1, 2]
 
 @pytest.mark.parametrize("k", [2, 3, 9])
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 2])
-def test_no_point_more_than_was_paid_for_is_searched(beyond: int, k: int, store, study) -> None:
+def test_judge_cells_extra_points_rejected(beyond: int, k: int, store, study) -> None:
     """Online's grid has k points, and its noise is that of k runs."""
     for place in range(k + beyond):
         store.add(dataset="glyphs", k=k, learning_rate=0.01 * 2**place, values=(0.9,))
@@ -36,7 +36,7 @@ def test_no_point_more_than_was_paid_for_is_searched(beyond: int, k: int, store,
 
 
 @pytest.mark.parametrize("lacking", LACKING)
-def test_hyperparameters_are_judged_where_no_point_lacks(lacking: int, store, study) -> None:
+def test_judge_cells_point_requires_complete_grid(lacking: int, store, study) -> None:
     """Table 2, epsilon = 9: rho = 1.467, which is the best here, too."""
     for place in range(lacking, 7):
         value = 0.9 if place == 4 else 0.5
@@ -48,7 +48,7 @@ def test_hyperparameters_are_judged_where_no_point_lacks(lacking: int, store, st
 
 @pytest.mark.parametrize("dataset", ["mnist", "fashion_mnist"])
 @pytest.mark.parametrize(("apart", "said"), [(1e-5, "another point"), (0.01, "as good")])
-def test_the_papers_point_is_as_good_where_seeds_do_not_tell_them_apart(
+def test_judge_cells_similar_point_as_good(
     apart: float, said: str, dataset: str, store, study
 ) -> None:
     """Of accuracies it is the lower one, of errors the higher one."""
@@ -71,9 +71,7 @@ def test_the_papers_point_is_as_good_where_seeds_do_not_tell_them_apart(
 
 
 @pytest.mark.parametrize("others", [1, 3])
-def test_claims_about_runs_are_about_those_of_the_setting_that_is_shown(
-    others: int, store, study
-) -> None:
+def test_main_runs_other_momentum_excluded(others: int, store, study) -> None:
     """Those of another momentum, too, are of the method and budget that a claim names."""
     shown = store.add(values=(0.5,))
     for seed in range(others):
@@ -83,7 +81,7 @@ def test_claims_about_runs_are_about_those_of_the_setting_that_is_shown(
 
 @pytest.mark.parametrize("lacking", LACKING)
 @pytest.mark.parametrize("part", ["online", "fixed_threshold"])
-def test_methods_are_compared_by_their_best_where_no_point_lacks(part: str, lacking: int) -> None:
+def test_compare_methods_best_requires_complete_grid(part: str, lacking: int) -> None:
     """Else at the paper's points, where Online leads by three instead of one."""
     rows = cells(("online", 9, 91.0, 0.2), ("fixed_threshold", 9, 90.0, 0.2))
     sizes = pd.Series([9, 81])
@@ -97,7 +95,7 @@ def test_methods_are_compared_by_their_best_where_no_point_lacks(part: str, lack
 
 
 @pytest.mark.parametrize("lacking", LACKING)
-def test_that_all_runs_diverge_is_known_where_no_point_lacks(lacking: int) -> None:
+def test_always_diverges_requires_complete_grids(lacking: int) -> None:
     """Of one k of three; the point that did not run may train."""
     lost = ("fixed_quantile", 1, float("nan"), float("nan"), 0)
     frames = [cells(lost, dataset="fashion_mnist", k=k) for k in (5, 7, 9)]
@@ -111,7 +109,7 @@ def test_that_all_runs_diverge_is_known_where_no_point_lacks(lacking: int) -> No
 
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "glyphs", "patients"])
-def test_runs_are_ranked_from_the_papers_length_on(dataset: str) -> None:
+def test_has_paper_length_requires_ten_epochs(dataset: str) -> None:
     """On the paper's data; the others have no length of their own."""
     for epochs in range(1, 2 * PAPER_EPOCHS):
         assert has_paper_length(dataset, epochs) == (dataset not in DATASETS or epochs >= 10)
@@ -121,7 +119,7 @@ def test_runs_are_ranked_from_the_papers_length_on(dataset: str) -> None:
     ("points", "size", "part"), [(1, 2, True), (2, 2, False), (3, 2, False), (2, None, False)]
 )
 @pytest.mark.parametrize("missing", [None, math.nan, pd.NA])
-def test_no_grid_of_unknown_size_is_known_to_lack_a_point(points, size, part, missing) -> None:
+def test_is_incomplete_grid_unknown_size_false(points, size, part, missing) -> None:
     """Nor to have all."""
     row = {"grid_points": points, "grid_size": missing if size is None else size}
     assert is_incomplete_grid(row) == part

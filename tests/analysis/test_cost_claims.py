@@ -24,7 +24,7 @@ def evidence_of(study, store, dataset, k):
     return ClaimData(judge_cells(made, dataset, k), made.runs)
 
 
-def test_divergence_needs_every_run_of_every_grid(make_store, study):
+def test_always_diverges_requires_all_runs(make_store, study):
     def found(count, **one_more):
         store = make_store()
         for i in range(count):
@@ -53,7 +53,7 @@ def test_divergence_needs_every_run_of_every_grid(make_store, study):
     assert (beside.verdict, beside.text) == (part.verdict, part.text)
 
 
-def test_time_is_judged_from_paired_measurements_only(make_store, study):
+def test_compare_step_times_ignores_wall_times(make_store, study):
     def found(*rows):
         table = pd.DataFrame(rows, columns=STEP_TIME_COLUMNS)
         evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
@@ -81,7 +81,7 @@ def test_time_is_judged_from_paired_measurements_only(make_store, study):
     ("text", "complaint"),
     [("x,y\n1,2\n", "not a table of step times"), ("", "not a table"), (None, "are missing")],
 )
-def test_a_foreign_table_of_step_times_is_named(tmp_path, text, complaint):
+def test_read_step_times_foreign_table_rejected(tmp_path, text, complaint):
     path = tmp_path / "step_times.csv"
     if text is None:
         pd.DataFrame([times(1.1, 0.0, 1.2)]).to_csv(path, index=False)
@@ -91,7 +91,7 @@ def test_a_foreign_table_of_step_times_is_named(tmp_path, text, complaint):
         read_step_times(path)
 
 
-def test_divergence_under_another_price_does_not_count(store, study):
+def test_always_diverges_ignores_random_stopping(store, study):
     more = {"dataset": "fashion_mnist", "method": "fixed_quantile", "epsilon": 1.0}
     more |= {"metric": "mse", "k": 9}
     for i in range(25):
@@ -123,7 +123,7 @@ def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> ClaimData:
 
 
 @pytest.mark.parametrize("lost", [0, 44, 45])
-def test_a_grid_whose_runs_had_values_before_they_diverged_has_diverged(lost) -> None:
+def test_always_diverges_counts_diverged_grids(lost) -> None:
     """Where cells alone are known, as by cross-selection."""
     found = always_diverges("fixed_quantile", 1.0)(
         ClaimData(diverging(lost).cells), "fashion_mnist"
@@ -133,7 +133,7 @@ def test_a_grid_whose_runs_had_values_before_they_diverged_has_diverged(lost) ->
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_device_on_which_a_step_may_cost_most_speaks(turned) -> None:
+def test_compare_step_times_highest_bound_decides(turned) -> None:
     """Not the one whose ratio is the highest: of the other less is known."""
     rows = [times(1.2, 1.18, 1.22), times(1.1, 0.9, 1.3, device="a gpu")]
     table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIME_COLUMNS)
@@ -143,7 +143,7 @@ def test_the_device_on_which_a_step_may_cost_most_speaks(turned) -> None:
 
 
 @pytest.mark.parametrize("ratios", [(7.124, 5.0), (5.0, 7.124), (7.124, 7.2, 3.0)])
-def test_the_dearest_second_query_counts(ratios, store, study) -> None:
+def test_compare_gradient_noise_worst_cell_decides(ratios, store, study) -> None:
     for epsilon, ratio in zip((3.0, 5.0, 9.0), ratios, strict=False):
         store.add(epsilon=epsilon, noise_multiplier=200.0, query_noise_multiplier=200.0 * ratio)
     evidence = evidence_of(study, store, "mnist", 9)
@@ -153,7 +153,7 @@ def test_the_dearest_second_query_counts(ratios, store, study) -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_one_device_that_denies_it_speaks_for_all(turned: bool) -> None:
+def test_compare_step_times_failing_device_decides(turned: bool) -> None:
     """Also beside another whose interval reaches further."""
     rows = [times(1.3, 1.0, 1.6), times(1.4, 1.3, 1.5, device="another")]
     evidence = ClaimData(cells(), step_times=pd.DataFrame(rows[:: -1 if turned else 1]))

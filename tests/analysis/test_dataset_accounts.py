@@ -38,7 +38,7 @@ def table(*plans) -> pd.DataFrame:
     return pd.DataFrame([row for plan in plans for row in rows_of(plan)["runs"]])
 
 
-def test_all_runs_are_one_account_within_the_budget(plan) -> None:
+def test_account_grids_total_within_budget(plan) -> None:
     for plans in ([], [plan]):
         (total,) = account_grids(table(plan), *plans)
         assert (total.dataset, total.runs, total.stored, total.seeds) == ("patients", 12, 12, 2)
@@ -47,7 +47,7 @@ def test_all_runs_are_one_account_within_the_budget(plan) -> None:
         check_budgets([total])
 
 
-def test_runs_that_are_not_stored_are_charged(plan) -> None:
+def test_account_grids_missing_runs_charged(plan) -> None:
     """A store of one method, or of one seed, says no less than the whole would."""
     runs = table(plan)
     (whole,) = account_grids(runs)
@@ -57,14 +57,14 @@ def test_runs_that_are_not_stored_are_charged(plan) -> None:
         assert (total.runs, total.stored) == (RUNS, len(part))
 
 
-def test_users_and_examples_of_one_data_set_share_no_account(plan) -> None:
+def test_account_datasets_mixed_units_rejected(plan) -> None:
     runs = table(plan)
     runs.loc[runs["method"] == "online", "unit"] = "user"
     with pytest.raises(OsoError, match="patients: has runs that protect users and others that"):
         account_datasets(runs)
 
 
-def test_two_studies_of_one_data_set_add_up(plan) -> None:
+def test_account_grids_adds_studies(plan) -> None:
     other = planned(epochs=3)
     (total,) = account_grids(table(plan, other))
     assert total.runs == 2 * RUNS
@@ -77,7 +77,7 @@ def test_two_studies_of_one_data_set_add_up(plan) -> None:
     [{"epochs": 3}, {"batch_size": 30}, {"delta": 1e-6}, {"seeds": [0, 1, 2]}],
     ids=lambda other: next(iter(other)),
 )
-def test_each_study_is_charged_whole_in_whatever_it_differs(plan, other) -> None:
+def test_account_grids_differing_studies_charged_whole(plan, other) -> None:
     """One run of each is stored, of one noise; what others of its study cost is its own price."""
     noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
     plans = plan, make_plan_with_noise(parse_config({**deepcopy(STUDY), **other}, "x"), noise)
@@ -93,13 +93,13 @@ def test_each_study_is_charged_whole_in_whatever_it_differs(plan, other) -> None
     assert total.spent == pytest.approx(compute_epsilon(ledgers, total.delta), rel=1e-9)
 
 
-def test_a_later_version_of_the_data_is_the_same_peoples(plan, offer) -> None:
+def test_account_grids_versions_share_total(plan, offer) -> None:
     offer(version="'2'")
     with pytest.raises(OsoError, match=r"patients\.total"):
         check_budgets(account_grids(table(plan, planned())))
 
 
-def test_a_run_with_less_noise_than_planned_shows(plan) -> None:
+def test_account_grids_lower_noise_detected(plan) -> None:
     runs = table(plan)
     ledger = Ledger.from_json(runs.loc[0, "ledger"])
     steps = [((SumQuery("clipped_gradient", 0.5),), ledger.step_count)]
@@ -112,7 +112,7 @@ def test_a_run_with_less_noise_than_planned_shows(plan) -> None:
         check_budgets(account_grids(runs))
 
 
-def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> None:
+def test_account_grids_unknown_options_charged(plan) -> None:
     more = table(planned(epochs=3)).assign(**dict.fromkeys(OPTIONS))
     (total,) = account_grids(pd.concat([table(plan), more], ignore_index=True))
     assert total.runs == 2 * RUNS
@@ -130,13 +130,13 @@ def test_rows_that_say_nothing_of_themselves_are_charged_to_the_total(plan) -> N
         ({"randomness": "seeded"}, "randomness: seeded; must be system, since the data"),
     ],
 )
-def test_settings_cannot_be_turned(plan, change, message) -> None:
+def test_account_grids_altered_options_rejected(plan, change, message) -> None:
     runs = table(plan)
     with pytest.raises(OsoError, match=message):
         account_grids(runs.assign(**change))
 
 
-def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan) -> None:
+def test_account_grids_unknown_options_join_total(plan) -> None:
     runs = table(plan, planned(epochs=3)).astype({name: object for name in OPTIONS})
     runs.loc[runs["epochs"] == 3, [*OPTIONS]] = None
     (total,) = account_grids(runs)
@@ -145,7 +145,7 @@ def test_rows_that_do_not_say_whose_they_are_do_not_leave_the_total(plan) -> Non
     assert (statement.version, statement.stored) == ("1", 2 * RUNS)
 
 
-def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) -> None:
+def test_account_grids_noiseless_row_gives_infinity(plan) -> None:
     runs = table(plan)
     row = runs.iloc[0].to_dict()
     ledger = Ledger.from_json(row["ledger"])
@@ -158,7 +158,7 @@ def test_a_row_without_noise_that_says_nothing_makes_the_total_infinite(plan) ->
         check_budgets([total])
 
 
-def test_a_row_without_privacy_is_refused(plan) -> None:
+def test_find_runs_error_names_forbidden_choice(plan) -> None:
     runs = table(plan)
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
     assert "method: no_dp; must be private" in str(find_runs_error(runs))
@@ -174,7 +174,7 @@ def part(folder, plan, *cohorts):
     return folder
 
 
-def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -> None:
+def test_check_budget_unspent_other_study_rejected(plan, tmp_path) -> None:
     store = tmp_path / "store"
     check_budget_unspent({store: "x"}, plan.cohorts)
     collect([part(tmp_path / "part", plan, plan.cohorts[0])], store)
@@ -183,7 +183,7 @@ def test_a_store_with_another_study_is_refused_before_training(plan, tmp_path) -
         check_budget_unspent({store: "x"}, planned(seeds=[0, 1, 2]).cohorts)
 
 
-def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_path) -> None:
+def test_collect_checks_stored_dataset_total(plan, tmp_path) -> None:
     """Also at cohorts of other names than those that are added."""
 
     def check(runs) -> None:
@@ -195,7 +195,7 @@ def test_a_collection_looks_at_all_that_the_store_has_of_the_data_set(plan, tmp_
         collect([part(tmp_path / "b", other, other.cohorts[1])], tmp_path / "store", check=check)
 
 
-def test_a_collection_holds_rows_that_say_nothing_against_the_total(plan, tmp_path) -> None:
+def test_collect_unknown_options_checked_together(plan, tmp_path) -> None:
     """Of another cohort, too: as a grid of their own they would keep a budget."""
     other = planned(epochs=3)
     collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store")
@@ -207,7 +207,7 @@ def test_a_collection_holds_rows_that_say_nothing_against_the_total(plan, tmp_pa
     assert len(seen[0]) == len(runs) + len(plan.cohorts[0].runs)
 
 
-def test_the_statement_of_stored_runs_is_computed_from_them(plan) -> None:
+def test_make_stored_statements_matches_accounts(plan) -> None:
     runs = table(plan)
     accounts = account_grids(runs)
     (statement,) = make_stored_statements(runs, accounts)
@@ -217,7 +217,7 @@ def test_the_statement_of_stored_runs_is_computed_from_them(plan) -> None:
     assert "of which 12 are stored" in str(statement)
 
 
-def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> None:
+def test_make_stored_statements_reports_spent_epsilon(plan) -> None:
     """Of two studies together: both epsilons, the least noise, the longest runs."""
     runs = table(plan, planned(epochs=3))
     accounts = account_grids(runs)
@@ -232,7 +232,7 @@ def test_the_statement_says_what_was_spent_and_not_what_was_asked_for(plan) -> N
     assert f"noise multiplier {format_used_noise_multiplier(noise.min())}" in str(statement)
 
 
-def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:
+def test_account_grids_public_data_without_total(offer) -> None:
     offer(public="True")
     plan = planned(randomness="seeded")
     accounts = account_grids(table(plan))
@@ -241,7 +241,7 @@ def test_public_data_of_ones_own_have_an_account_for_each_grid(offer) -> None:
 
 
 @pytest.mark.parametrize("noise_factor", [1.0, 1.5], ids=["version", "noise"])
-def test_studies_of_two_versions_or_noises_are_each_charged_whole(plan, offer, noise_factor):
+def test_account_grids_versions_noises_charged_whole(plan, offer, noise_factor):
     """One run of each, at another place of the study, so that nothing else tells them apart."""
     noise = {cohort.name: cohort.noise_multiplier * noise_factor for cohort in plan.cohorts}
     if noise_factor == 1:
@@ -253,7 +253,7 @@ def test_studies_of_two_versions_or_noises_are_each_charged_whole(plan, offer, n
 
 
 @pytest.mark.parametrize("epsilon", [4, 20])
-def test_studies_of_two_budgets_are_each_charged_whole(plan, epsilon) -> None:
+def test_account_grids_two_budgets_charged_whole(plan, epsilon) -> None:
     """Also where they have one noise, as where the second was planned by hand."""
     noise = {cohort.noise_multiplier for cohort in plan.cohorts}
     study = deepcopy(STUDY)
@@ -266,7 +266,7 @@ def test_studies_of_two_budgets_are_each_charged_whole(plan, epsilon) -> None:
     assert (total.runs, total.stored) == (2 * RUNS, 2)
 
 
-def test_studies_of_two_numbers_of_examples_are_each_charged_whole(plan, offer) -> None:
+def test_account_grids_dataset_sizes_charged_whole(plan, offer) -> None:
     """At the same noise, as where examples were added and the plan was not made anew."""
     noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
     offer(examples="50", load="lambda: arrays(50)", test_examples="30")
@@ -277,7 +277,7 @@ def test_studies_of_two_numbers_of_examples_are_each_charged_whole(plan, offer) 
 
 
 @pytest.mark.parametrize("batch_size", [10, 30])
-def test_a_statement_of_two_studies_has_the_larger_rate(plan, batch_size) -> None:
+def test_make_stored_statements_reports_largest_rate(plan, batch_size) -> None:
     runs = table(plan, planned(batch_size=batch_size))
     (statement,) = make_stored_statements(runs, account_grids(runs))
     assert statement.sampling_rate == max(20, batch_size) / 60
@@ -286,7 +286,7 @@ def test_a_statement_of_two_studies_has_the_larger_rate(plan, batch_size) -> Non
 
 @pytest.mark.parametrize("at", [1, 5])
 @pytest.mark.parametrize("places", [(0, 7), range(RUNS)], ids=["two", "all"])
-def test_a_run_that_diverged_is_charged_whole(plan, at, places) -> None:
+def test_account_grids_diverged_runs_charged_whole(plan, at, places) -> None:
     """Its end may tell of what it released: the account is that of a run that did not."""
     runs = table(plan)
     whole = account_grids(runs)[0].spent
@@ -299,7 +299,7 @@ def test_a_run_that_diverged_is_charged_whole(plan, at, places) -> None:
     assert total.spent == pytest.approx(whole, rel=1e-9)
 
 
-def test_each_run_of_a_large_study_that_is_not_stored_is_charged(offer) -> None:
+def test_account_grids_large_study_charged_whole(offer) -> None:
     """Of 2,100 one is stored."""
     offer()
     large = planned(values_per_axis=[20], seeds=[0, 1, 2, 3, 4])

@@ -1,7 +1,7 @@
 """What is said of the paper's own point where its runs, or all but one, diverged."""
 
 import pytest
-from tests.analysis.test_equivalence_tests import verdicts
+from tests.analysis.test_verdicts import verdicts
 
 THERE = 10 ** (-2.5 + 4 * 4 / 6)  # Table 2, epsilon = 9: rho = 1.467
 
@@ -17,7 +17,7 @@ def searched(store, at_papers, elsewhere):
 
 
 @pytest.mark.parametrize("seeds", [2])
-def test_where_the_papers_point_has_no_value_the_best_one_is_another(seeds, store, study) -> None:
+def test_judge_cells_diverged_paper_point_differs(seeds, store, study) -> None:
     """It is better than runs of which nothing came, whatever chance does."""
     made = searched(store, [None] * seeds, [0.9 + 0.001 * seed for seed in range(seeds)])
     said = verdicts(study, made, "mnist", 7, 9.0)["online"]
@@ -25,16 +25,14 @@ def test_where_the_papers_point_has_no_value_the_best_one_is_another(seeds, stor
 
 
 @pytest.mark.parametrize("lead", [0.3])
-def test_of_one_seed_at_either_point_nothing_is_known(lead: float, store, study) -> None:
+def test_judge_cells_one_seed_undecided(lead: float, store, study) -> None:
     said = verdicts(study, searched(store, [0.6], [0.6 + lead]), "mnist", 7, 9.0)["online"]
     assert said == ("no value printed", "undecided")
 
 
 @pytest.mark.parametrize(("seeds", "said"), [([0.6, None, None], "as good"),
                                              ([0.6, 0.601, None], "another point")])  # fmt: skip
-def test_seeds_that_diverged_at_the_papers_point_do_not_make_it_surer(
-    seeds, said, store, study
-) -> None:
+def test_judge_cells_diverged_seeds_uncounted(seeds, said, store, study) -> None:
     """One that is left is taken to vary as those of the best point do."""
     best = [0.55, 0.65, 0.75] if said == "as good" else [0.75, 0.751, 0.752]
     assert verdicts(study, searched(store, seeds, best), "mnist", 7, 9.0)["online"][1] == said

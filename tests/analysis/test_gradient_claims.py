@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t, ttest_ind_from_stats
 from tests.analysis.test_adaptation_signs import evaluated, stored
-from tests.analysis.test_threshold_claim import FALLING, LEVEL, PEAK, THRESHOLDS, curves, verdict
+from tests.analysis.test_prominent_optimum import FALLING, LEVEL, PEAK, THRESHOLDS, curves, verdict
 
 from oso_dp.analysis.adaptation_signs import count_adaptation_signs
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED
@@ -13,7 +13,7 @@ from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED
 
 @pytest.mark.parametrize("realisations", [2, 3, 5, 20, 100])
 @pytest.mark.parametrize("std", [0.001, 0.01])
-def test_a_lead_is_as_sure_as_its_realisations_make_it(realisations: int, std: float) -> None:
+def test_prominent_optimum_realisations_match_welch(realisations: int, std: float) -> None:
     """The cosine at an end counts 1.1 times, and so does its deviation: Welch's, at one step."""
     rows = curves(PEAK, std=std, steps=(100,)).assign(realisations=realisations)
     best, end = PEAK.max(), 1.1 * PEAK[0]
@@ -30,7 +30,7 @@ def test_a_lead_is_as_sure_as_its_realisations_make_it(realisations: int, std: f
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
-def test_any_step_that_says_otherwise_counts(odd: int) -> None:
+def test_prominent_optimum_disagreeing_step_undecided(odd: int) -> None:
     """The first, the middle or the last: the mean of all alone would hold."""
     steep = 0.02 + 0.2 * np.exp(-(np.log10(THRESHOLDS) ** 2))
     steps = [100, 500, 950]
@@ -43,7 +43,7 @@ def test_any_step_that_says_otherwise_counts(odd: int) -> None:
 
 
 @pytest.mark.parametrize("order", [(2, 1, 0), (1, 0, 2), (2, 0, 1)])
-def test_signs_are_counted_in_the_order_of_the_steps(order) -> None:
+def test_count_adaptation_signs_ignores_row_order(order) -> None:
     """Whatever the order of the rows."""
     rows = evaluated([51, 101, 151], [0.1, 0.12, 0.11], [2.0, 1.9, 2.1])
     shuffled = rows.iloc[list(order)].reset_index(drop=True)

@@ -57,7 +57,7 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
     return store
 
 
-def test_the_final_run_is_the_one_on_the_line(store, study):
+def test_list_searches_extrapolates_final_rate(store, study):
     """By hand: the line through (e1, r1) and (e2, r2), at the final run's own epsilon."""
     (row,) = list_searches(study(fill(store, [0.01, 0.1]))).to_dict("records")
     e1, e2, at = (own(part) for part in NOISE)
@@ -85,12 +85,12 @@ def test_the_final_run_is_the_one_on_the_line(store, study):
         ([0.1, 0.01], 0.01, True),
     ],
 )
-def test_the_line_is_held_within_the_grid(store, study, best, taken, beyond):
+def test_list_searches_clamps_to_grid(store, study, best, taken, beyond):
     (row,) = list_searches(study(fill(store, best))).to_dict("records")
     assert (row["learning_rate"], row["beyond"]) == (taken, beyond)
 
 
-def test_nearest_is_nearest_in_the_logarithm():
+def test_nearest_compares_logarithms():
     assert nearest(0.0316, RHO) == 0.01
     assert nearest(0.0317, RHO) == 0.1
     assert nearest(0.05, RHO) == 0.1  # in the numbers themselves 0.01 is nearer
@@ -99,7 +99,7 @@ def test_nearest_is_nearest_in_the_logarithm():
     assert [nearest(rho, RHO) for rho in (-3.0, 0.0, 1e-9, 1e9)] == [0.01, 0.01, 0.01, 10.0]
 
 
-def test_more_than_two_trials_give_the_line_of_least_squares(store, study):
+def test_extrapolate_fits_least_squares(store, study):
     rng = np.random.default_rng(0)
     for _ in range(20):
         epsilons, radii = np.sort(rng.random(4)), rng.random(4)
@@ -113,7 +113,7 @@ def test_more_than_two_trials_give_the_line_of_least_squares(store, study):
     assert row["extrapolated"] == pytest.approx(expected)
 
 
-def test_of_the_final_runs_some_are_off_the_grid(store, study):
+def test_outcomes_counts_searches_beyond_grid(store, study):
     """Also where one of them has no value."""
     fill(store, [0.1, 1.0], seed=0)
     fill(store, [0.1, 1.0], seed=1, leave_out=[("final", 10.0)])
@@ -129,7 +129,7 @@ def test_of_the_final_runs_some_are_off_the_grid(store, study):
     assert "2 of 3" in set(linear_scaling_table(one).printed.iloc[0])
 
 
-def test_each_seed_is_a_search_of_its_own(store, study):
+def test_list_searches_separates_seeds(store, study):
     fill(store, [0.1, 0.1], seed=0)
     fill(store, [1.0, 1.0], seed=1)
     fill(store, [1.0, 1.0], seed=2)
@@ -142,19 +142,19 @@ def test_each_seed_is_a_search_of_its_own(store, study):
     assert row["learning_rates"] == "0.1 (1), 1 (2)"
 
 
-def test_the_other_axes_are_those_of_the_last_trials_best_point(store, study):
+def test_list_searches_takes_last_trial_threshold(store, study):
     axis = [0.3, 3.0]
     fill(store, [(0.1, 0.3), (0.1, 3.0)], axis=axis, method="fixed_threshold")
     (row,) = list_searches(study(store)).to_dict("records")
     assert (row["learning_rate"], row["threshold"]) == (0.1, 3.0)
 
 
-def test_a_method_with_a_momentum_of_its_own_takes_part(store, study):
+def test_list_searches_missing_momentum_kept(store, study):
     (row,) = list_searches(study(fill(store, [0.1, 0.1], momentum=None))).to_dict("records")
     assert (row["learning_rate"], row["lacks"]) == (0.1, "")
 
 
-def test_where_lower_is_better_the_lowest_is_best(store, study):
+def test_list_searches_mse_prefers_lowest(store, study):
     fill(store, [0.1, 0.1], dataset="fashion_mnist", metric="mse")
     (row,) = list_searches(study(store)).to_dict("records")
     assert row["learning_rate"] == 0.01  # all others have 0.5 there: the first of them
@@ -169,7 +169,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_where_rows_are_missing_nothing_is_said(store, study, case):
+def test_list_searches_missing_rows_give_nan(store, study, case):
     fill(store, [0.1, 0.1], leave_out=MISSING[case])
     (row,) = list_searches(study(store)).to_dict("records")
     part = MISSING[case][0]
@@ -183,13 +183,13 @@ def test_where_rows_are_missing_nothing_is_said(store, study, case):
     assert set(shown[4:]) == {"–"}
 
 
-def test_a_final_run_at_another_point_may_be_missing(store, study):
+def test_list_searches_unused_final_runs_optional(store, study):
     fill(store, [0.1, 0.1], leave_out=[("final", 10.0)])
     (row,) = list_searches(study(store)).to_dict("records")
     assert (row["lacks"], row["value"]) == ("", pytest.approx(20))
 
 
-def test_a_trial_of_which_all_diverged_has_no_best_point(store, study):
+def test_list_searches_diverged_trial_reported_lacking(store, study):
     fill(store, [0.1, 0.1], leave_out=["trial 2"])
     for rho in RHO:
         said = {"stage": "trial 2", "trial_fractions": "0.1, 0.2", "grid_runs": 4}
@@ -212,7 +212,7 @@ def searched_and_guessed(store):
     return store
 
 
-def test_it_stands_beside_the_search_and_the_best_guess(store, study):
+def test_outcomes_includes_search_and_guess(store, study):
     fill(searched_and_guessed(store), [0.1, 0.1])
     (row,) = outcomes(study(store)).to_dict("records")
     assert (row["own_mean"], row["guess_mean"]) == (pytest.approx(75), pytest.approx(85))
@@ -223,7 +223,7 @@ def test_it_stands_beside_the_search_and_the_best_guess(store, study):
     ]
 
 
-def test_no_other_cell_is_made_of_its_runs(store, study):
+def test_result_set_excludes_linear_scaling(store, study):
     """Nor the other way round: they have other noise, and most of them are released by nobody."""
     fill(searched_and_guessed(store), [0.1, 0.1])
     plain, both = study(searched_and_guessed(type(store)())), study(store)
@@ -234,14 +234,14 @@ def test_no_other_cell_is_made_of_its_runs(store, study):
     assert set(drawn["metric_over_noise_mnist"].data["search_accounting"]) == {"composition"}
 
 
-def test_what_is_laid_over_the_steps_stands_apart(store, study):
+def test_outcomes_separates_variants(store, study):
     fill(store, [0.1, 0.1])
     fill(store, [1.0, 1.0], variant={"schedule": "linear"})
     rows = outcomes(study(store)).set_index("variant")
     assert rows["learning_rates"].to_dict() == {"": "0.1 (1)", "rate falling": "1 (1)"}
 
 
-def test_a_cell_of_two_settings_shows_the_default_one(store, study):
+def test_outcomes_prefers_default_momentum(store, study):
     fill(store, [1.0, 1.0], momentum=0.5)
     fill(store, [0.1, 0.1])
     (row,) = outcomes(study(store)).to_dict("records")
@@ -249,7 +249,7 @@ def test_a_cell_of_two_settings_shows_the_default_one(store, study):
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
-def test_what_a_run_has_to_itself_is_at_its_own_delta(store, study, delta):
+def test_list_searches_epsilons_use_delta(store, study, delta):
     (row,) = list_searches(study(fill(store, [0.01, 0.1], delta=delta))).to_dict("records")
     expected = [Search(PoissonSampling(1.0), 600, 1).epsilon(nu, delta) for nu in NOISE.values()]
     assert row["final_epsilon"] == pytest.approx(expected[-1])
@@ -257,7 +257,7 @@ def test_what_a_run_has_to_itself_is_at_its_own_delta(store, study, delta):
 
 
 @pytest.mark.parametrize("least", [0, 1])
-def test_of_the_final_runs_the_least_noise_is_said(store, study, least):
+def test_outcomes_reports_least_final_noise(store, study, least):
     for seed in range(2):
         noise = NOISE | {"final": 25.0 if seed == least else 30.0}
         fill(store, [0.1, 0.1], seed=seed, noise=noise)
@@ -270,7 +270,7 @@ def test_of_the_final_runs_the_least_noise_is_said(store, study, least):
     [{"precision": "bfloat16"}, {"epochs": 3}, {"delta": 1e-6}, {"batch_size": 30_000}],
     ids=lambda other: next(iter(other)),
 )
-def test_a_final_run_of_another_kind_is_not_the_one_of_these_trials(other, store, study):
+def test_list_searches_incomparable_final_runs_ignored(other, store, study):
     fill(store, [0.1, 0.1], leave_out=["final"])
     fill(store, [0.1, 0.1], leave_out=["trial 1", "trial 2"], **other)
     assert list_searches(study(store))["lacks"].tolist() == ["final"]

@@ -64,7 +64,7 @@ def with_noise(runs, chosen, nu):
 
 
 @pytest.mark.parametrize("planned", [True, False])
-def test_all_parts_are_one_search(planned) -> None:
+def test_account_grids_stages_form_one_search(planned) -> None:
     runs = rows()
     (found,) = account_grids(runs, *([plan()] if planned else []))
     assert found.name == "glyphs.online.k3.eps3.linear_scaling"
@@ -77,7 +77,7 @@ def test_all_parts_are_one_search(planned) -> None:
     check_budgets([found])
 
 
-def test_other_accountants_can_do_it_too() -> None:
+def test_accounts_table_other_accountants_below_rdp() -> None:
     (row,) = accounts_table(account_grids(rows())).to_dict("records")
     assert 1.5 < row["pld"] < row["rdp"]
     assert 1.5 < row["prv"] < row["rdp"]
@@ -87,7 +87,7 @@ def test_other_accountants_can_do_it_too() -> None:
     "there", [["trial 1"], ["trial 2"], ["final"], ["trial 1", "trial 2"], ["trial 2", "final"]]
 )
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-3])
-def test_parts_that_are_missing_are_charged(there, delta) -> None:
+def test_account_grids_missing_stages_charged(there, delta) -> None:
     """With what the budget asks for, so that the whole search costs what it will."""
     runs = pd.DataFrame(rows_of(plan(delta=delta))["runs"])
     (found,) = account_grids(runs[runs["stage"].isin(there)])
@@ -98,7 +98,7 @@ def test_parts_that_are_missing_are_charged(there, delta) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_runs_that_are_missing_are_charged_with_the_least_noise_of_their_part(part) -> None:
+def test_account_grids_missing_runs_charged(part) -> None:
     runs = rows()
     (whole,) = account_grids(runs)
     fewer = runs.drop(runs.index[(runs["stage"] == part) & (runs["seed"] == 0)][:2])
@@ -109,7 +109,7 @@ def test_runs_that_are_missing_are_charged_with_the_least_noise_of_their_part(pa
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_one_run_with_less_noise_is_seen(part, seed) -> None:
+def test_account_grids_lower_noise_exceeds_budget(part, seed) -> None:
     """Whichever it is: of the final ones the costliest may be the one that the rule took."""
     runs = rows()
     chosen = runs.index[(runs["stage"] == part) & (runs["seed"] == seed)][1]
@@ -119,7 +119,7 @@ def test_one_run_with_less_noise_is_seen(part, seed) -> None:
         check_budgets([found])
 
 
-def test_the_other_final_runs_are_not_charged() -> None:
+def test_account_grids_final_stage_charged_once() -> None:
     runs = rows()
     (found,) = account_grids(runs)
     finals = runs[runs["stage"] == "final"]
@@ -129,7 +129,7 @@ def test_the_other_final_runs_are_not_charged() -> None:
     assert composed(noise_of(runs), counts) > 1.3 * found.spent  # what publishing all would cost
 
 
-def test_a_run_that_diverged_is_charged_whole() -> None:
+def test_account_grids_diverged_runs_charged_whole() -> None:
     runs = rows()
     (whole,) = account_grids(runs)
     for part in PARTS:
@@ -142,7 +142,7 @@ def test_a_run_that_diverged_is_charged_whole() -> None:
     assert found.spent == pytest.approx(whole.spent, rel=1e-9)
 
 
-def test_searches_of_other_shares_or_grids_are_searches_of_their_own() -> None:
+def test_account_grids_separates_trial_fractions() -> None:
     other = pd.DataFrame(rows_of(plan_of_shares())["runs"])
     found = account_grids(pd.concat([rows(), other], ignore_index=True))
     assert [one.runs for one in found] == [2 * N + 1, 3 * N + 1]
@@ -171,21 +171,21 @@ def plan_of_shares():
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_two_searches_are_two_in_whatever_they_differ(other) -> None:
+def test_account_grids_separates_differing_searches(other) -> None:
     """Else two that keep their budgets would look like one that does not."""
     second = pd.DataFrame(rows_of(make_plan(parse_config({**STUDY, **other}, "x")))["runs"])
     found = account_grids(pd.concat([rows(), second], ignore_index=True))
     assert [(one.runs, one.stored, one.budget_status) for one in found] == [(7, 7, "within")] * 2
 
 
-def test_more_points_than_the_grid_has_are_a_larger_grid() -> None:
+def test_account_grids_extra_points_exceed_budget() -> None:
     other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
     both = pd.concat([rows(), pd.DataFrame(rows_of(other)["runs"])], ignore_index=True)
     (found,) = account_grids(both.drop_duplicates("run_id"))
     assert found.budget_status == "exceeded"
 
 
-def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
+def test_account_grids_points_across_seeds_counted() -> None:
     """A seed for each part of it: none of them alone has too many points."""
     other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
     more = pd.DataFrame(rows_of(other)["runs"])
@@ -200,7 +200,7 @@ def test_a_larger_grid_may_be_spread_over_the_seeds() -> None:
     ("method", "grid"),
     [("fixed_threshold", {"log10_threshold": [-1, 1]}), ("fixed_quantile", {"quantiles": [0.2]})],
 )
-def test_a_larger_grid_may_be_larger_on_the_other_axis(method, grid) -> None:
+def test_account_grids_other_axes_counted(method, grid) -> None:
     """Of as many learning rates, and as many points: the noise of both is the same."""
     known = {"methods": {method: {}}, "values_per_axis": [2]}
     first = {"fixed_quantile": {"grid": {"quantiles": [0.7]}}}.get(method, {})
@@ -215,7 +215,7 @@ def test_a_larger_grid_may_be_larger_on_the_other_axis(method, grid) -> None:
     assert found.budget_status == "exceeded"
 
 
-def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
+def test_account_grids_altered_stage_rejected() -> None:
     """A trial's run passed off as a final one, of which one in three is charged."""
     runs = rows()
     chosen = runs.index[runs["stage"] == "trial 1"][0]
@@ -237,7 +237,7 @@ def test_a_row_that_says_another_part_than_it_was_is_refused() -> None:
         (dict.fromkeys(OPTIONS), "model is missing"),
     ],
 )
-def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
+def test_find_runs_error_names_invalid_column(change, said) -> None:
     runs = rows()
     runs = runs.astype({name: object for name in change})
     for name, value in change.items():
@@ -245,13 +245,13 @@ def test_a_row_that_does_not_say_its_part_is_refused(change, said) -> None:
     assert find_runs_error(runs).startswith(f"run {runs.loc[0, 'run_id']}: {said}")
 
 
-def test_a_search_at_another_delta_is_priced_at_it() -> None:
+def test_account_grids_uses_row_delta() -> None:
     (found,) = account_grids(pd.DataFrame(rows_of(plan(delta=1e-9))["runs"]))
     assert found.delta == 1e-9
     assert 3.0 * (1 - 1e-4) < found.spent <= 3.0
 
 
-def test_a_search_of_a_method_with_a_momentum_of_its_own_is_charged() -> None:
+def test_account_grids_missing_momentum_charged() -> None:
     """Its rows have none."""
     runs = rows().assign(momentum=None)
     runs["run_id"] = [make_run_id(row) for row in records(runs)]
@@ -259,7 +259,7 @@ def test_a_search_of_a_method_with_a_momentum_of_its_own_is_charged() -> None:
     assert (found.runs, found.stored, found.budget_status) == (7, 7, "within")
 
 
-def test_each_run_of_a_trial_that_is_not_stored_is_charged() -> None:
+def test_account_grids_large_grid_charged_whole() -> None:
     """Of a hundred points one is stored in each part."""
     whole = make_plan(parse_config({**STUDY, "values_per_axis": [100], "batch_size": 6000}, "x"))
     runs = pd.DataFrame(rows_of(whole)["runs"])

@@ -11,9 +11,7 @@ from oso_dp.analysis.linear_scaling import list_searches, outcomes
 
 @pytest.mark.parametrize("lacking", [0, 1, 2])
 @pytest.mark.parametrize(("best", "rate"), [([0.1, 1.0], 10.0), ([1.0, 0.1], 0.01)])
-def test_of_final_runs_that_were_not_made_nothing_is_counted(
-    best, rate, lacking, store, study
-) -> None:
+def test_outcomes_missing_final_runs_uncounted(best, rate, lacking, store, study) -> None:
     """Their line left the grid, and says where the run would be: but there is none."""
     for seed in range(3):
         fill(store, best, seed=seed, leave_out=[("final", rate)] if seed < lacking else [])
@@ -26,7 +24,7 @@ def test_of_final_runs_that_were_not_made_nothing_is_counted(
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, store, study) -> None:
+def test_outcomes_reports_own_and_guess_stats(seeds, store, study) -> None:
     """In the printed unit: of the searched grid's best point, and of the best guess."""
     fill(store, [0.1, 0.1])
     apart = {"composition": 0.01, "single": 0.02}
@@ -61,7 +59,7 @@ def test_it_stands_beside_values_with_their_own_deviations_and_seeds(seeds, stor
     ids=lambda other: next(iter(other)),
 )
 @pytest.mark.parametrize("side", ["own", "guess"])
-def test_it_stands_beside_no_runs_of_another_precision_or_length(other, side, store, study) -> None:
+def test_outcomes_incomparable_references_give_nan(other, side, store, study) -> None:
     """The other side, whose runs are alike, stays."""
     fill(store, [0.1, 0.1])
     for search_accounting, name in (("composition", "own"), ("single", "guess")):

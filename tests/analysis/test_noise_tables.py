@@ -12,7 +12,7 @@ from oso_dp.reporting.page.summary_text import noise_cost_text
 
 
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1), (20, 3, 8), (10, 20), (10, 1)])
-def test_values_over_the_noise_are_of_runs_of_one_length(lengths, store, study) -> None:
+def test_metric_against_noise_selects_one_length(lengths, store, study) -> None:
     """The paper's ten epochs, or else the longest: at equal noise longer training gives more."""
     for epochs in lengths:
         store.add(k=epochs, epochs=epochs, steps=epochs, values=(0.5,))
@@ -21,7 +21,7 @@ def test_values_over_the_noise_are_of_runs_of_one_length(lengths, store, study) 
     assert cells.loc[cells["source"] == "ours", "k"].tolist() == [expected]
 
 
-def test_a_grids_noise_is_held_against_onlines_of_its_own_k_and_budget(store, study) -> None:
+def test_noise_multipliers_ratio_uses_own_cell(store, study) -> None:
     """On its own data set, too."""
     expected = {}
     for i, dataset in enumerate(("mnist", "ag_news")):
@@ -38,7 +38,7 @@ def test_a_grids_noise_is_held_against_onlines_of_its_own_k_and_budget(store, st
     assert others["ratio_to_online"].to_dict() == pytest.approx(expected)
 
 
-def test_a_deviation_is_in_the_unit_of_its_mean(store, study) -> None:
+def test_metric_against_noise_std_in_percent(store, study) -> None:
     values = (0.8, 0.85, 0.92)
     for seed, value in enumerate(values):
         store.add(seed=seed, values=(value,))
@@ -48,7 +48,7 @@ def test_a_deviation_is_in_the_unit_of_its_mean(store, study) -> None:
     assert ours["std"] == pytest.approx(100 * statistics.stdev(values))
 
 
-def test_a_budget_says_how_the_noise_is_split_whatever_a_row_says(store, study, tmp_path) -> None:
+def test_online_grids_budget_overrides_rows(store, study, tmp_path) -> None:
     store.add(k=9, epsilon=9.0, noise_multiplier=1.0, query_noise_multiplier=7.0)
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "epsilon": 9}
     budget = tmp_path / "budget.json"
@@ -68,7 +68,7 @@ def own_data(store, runs: int, dataset: str = "patients") -> None:
 
 
 @pytest.mark.parametrize("runs", [12, 40])
-def test_on_data_that_are_not_public_one_budget_pays_for_all_runs(runs, store, study) -> None:
+def test_noise_multipliers_protected_budget_shared(runs, store, study) -> None:
     """Whatever grid they are of: their number stands there, and nothing of what a grid costs."""
     own_data(store, runs)
     made = study(store)
@@ -90,7 +90,7 @@ def test_on_data_that_are_not_public_one_budget_pays_for_all_runs(runs, store, s
     assert "budget of the whole grid" in captions["metric_over_epsilon_glyphs_k2"]
 
 
-def test_what_a_larger_grid_costs_is_said_of_grids_that_have_a_budget(store, study) -> None:
+def test_noise_cost_text_omits_protected_data(store, study) -> None:
     """On data that are not public a larger ratio is that of two studies, not of two grids."""
     own_data(store, 12)
     for run in store.runs:
@@ -105,7 +105,7 @@ def test_what_a_larger_grid_costs_is_said_of_grids_that_have_a_budget(store, stu
     ("kept", "shared"),
     [({"patients", "glyphs"}, False), ({"patients"}, True), ({"glyphs"}, False)],
 )
-def test_beside_public_data_a_protected_budget_is_not_everybodys(kept, shared, store, study):
+def test_has_only_shared_budgets_requires_protected(kept, shared, store, study):
     """The page says of all budgets what they pay for."""
     own_data(store, 12)
     store.runs[:] = [run for run in store.runs if run["dataset"] in kept]
@@ -115,7 +115,7 @@ def test_beside_public_data_a_protected_budget_is_not_everybodys(kept, shared, s
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])
-def test_a_grid_of_unknown_size_has_as_many_points_as_were_run(seeds: int, store, study) -> None:
+def test_noise_multipliers_unknown_size_counts_points(seeds: int, store, study) -> None:
     """Seeds repeat a grid."""
     for rate in (0.1, 1.0):
         for seed in range(seeds):

@@ -67,7 +67,7 @@ def peers(store):
     return add
 
 
-def test_peers_are_untuned_runs_of_the_network_at_their_last_step(study, peers) -> None:
+def test_compare_students_selects_matching_peers(study, peers) -> None:
     peers(0.97)
     peers(0.10, model="cnn")
     peers(0.10, epsilon=3.0)
@@ -80,7 +80,7 @@ def test_peers_are_untuned_runs_of_the_network_at_their_last_step(study, peers) 
 
 
 @pytest.mark.parametrize(("peer", "verdict"), [(0.97, FAILS), (0.955, HOLDS), (0.9, HOLDS)])
-def test_students_are_compared_with_the_best_peer(study, peers, peer, verdict) -> None:
+def test_judge_pate_claims_compares_best_peer(study, peers, peer, verdict) -> None:
     """The margin on MNIST is 1.3."""
     peers(0.5, method="auto_s")
     store = peers(peer)
@@ -95,7 +95,7 @@ def test_students_are_compared_with_the_best_peer(study, peers, peer, verdict) -
     ("accuracies", "epsilon", "verdict"),
     [((0.981, 0.982), 2.0, HOLDS), ((0.95, 0.96), 2.0, FAILS), ((0.99,), 3.0, "not run")],
 )
-def test_a_student_reaches_the_printed_accuracy_or_not(
+def test_judge_pate_claims_checks_printed_accuracy(
     study, peers, accuracies, epsilon, verdict
 ) -> None:
     rows = [
@@ -108,16 +108,14 @@ def test_a_student_reaches_the_printed_accuracy_or_not(
 @pytest.mark.parametrize(
     ("dependent", "verdict"), [((1.2, 1.8), HOLDS), ((2.0, 2.1), FAILS), ((1.2, 2.0), UNDECIDED)]
 )
-def test_costs_from_the_votes_are_compared_with_exact_ones(
-    study, peers, dependent, verdict
-) -> None:
+def test_judge_pate_claims_compares_both_epsilons(study, peers, dependent, verdict) -> None:
     rows = [student(seed, epsilon_data_dependent=one) for seed, one in enumerate(dependent)]
     rows.append(student(0, aggregator="laplace", epsilon_exact=np.nan, epsilon_data_dependent=9.0))
     data = judge_pate_claims(make(study, peers(0.5), *rows)).set_index("claim")
     assert data.loc["A5", "verdict"] == verdict
 
 
-def test_costs_are_means_over_seeds_whatever_the_student(study, store) -> None:
+def test_summarize_epsilons_averages_over_seeds(study, store) -> None:
     rows = [
         student(seed, learning=learning, epsilon_data_dependent=1.0 + seed)
         for seed in range(2)
@@ -128,7 +126,7 @@ def test_costs_are_means_over_seeds_whatever_the_student(study, store) -> None:
     assert row["queries"] == 640
 
 
-def test_tables_and_a_figure_where_there_are_students(study, peers) -> None:
+def test_tables_and_figures_require_students(study, peers) -> None:
     store = peers(0.97)
     with_students = make(study, store, *[student(seed) for seed in range(3)])
     context = ReportContext(with_students, [], pd.DataFrame(), [])
@@ -142,7 +140,7 @@ def test_tables_and_a_figure_where_there_are_students(study, peers) -> None:
     assert [*figures(study(store))] == []
 
 
-def test_the_published_table_is_recomputed_and_judged(shared, tmp_path, study, store) -> None:
+def test_recompute_published_matches_known_values(shared, tmp_path, study, store) -> None:
     store.add()
     raw = gzip.decompress((shared / "data/mnist/t10k-labels-idx1-ubyte.gz").read_bytes())
     truth = parse_idx(raw, "labels")
@@ -160,7 +158,7 @@ def test_the_published_table_is_recomputed_and_judged(shared, tmp_path, study, s
     assert len(read_pate_published(tmp_path / "published.csv")) == 7
 
 
-def test_votes_that_are_not_there_are_named(tmp_path) -> None:
+def test_recompute_published_bad_votes_rejected(tmp_path) -> None:
     with pytest.raises(OsoError, match=r"250_teachers\.npy: cannot read votes"):
         recompute_published(tmp_path, np.zeros(10_000, dtype=np.int64))
     np.save(tmp_path / "mnist_250_teachers.npy", np.ones((3, 10)))

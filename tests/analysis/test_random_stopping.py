@@ -20,7 +20,7 @@ SHAPED = (*STOPPING_ETA.values(), 0.5, 3.0)
 
 
 @pytest.mark.parametrize("shape", SHAPED)
-def test_chances_are_those_of_all_draws_enumerated(shape):
+def test_selection_probabilities_matches_enumeration(shape):
     """Every sequence of up to 7 draws from 3 points; longer ones are left out of both."""
     values, mean, most = np.array([0.3, 0.9, 0.5]), 1.2, 7
     weights = probabilities(mean, shape, most)
@@ -39,7 +39,7 @@ def test_chances_are_those_of_all_draws_enumerated(shape):
     st.floats(1.1, 100),
     st.sampled_from(SHAPED),
 )
-def test_chances_add_up_and_grow_with_the_value(values, mean, shape):
+def test_selection_probabilities_sums_and_increases(values, mean, shape):
     found = selection_probabilities(np.array(values), True, mean, shape)
     none = math.exp(-mean) if math.isinf(shape) else 0.0
     assert found.sum() == pytest.approx(1 - none, abs=1e-9)
@@ -61,7 +61,7 @@ def whole_grid(store, values, k=3, **more):
     return store
 
 
-def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
+def test_outcomes_matches_expectation_over_draws(store, study):
     """K geometric with mean 3: the best of three is among the first j with (j/3) / (3 - 2j/3)."""
     grid = [[0.50, 0.54], [0.90, 0.86], [0.70, 0.70]]
     (row,) = outcomes(study(whole_grid(store, grid, shape="geometric"))).to_dict("records")
@@ -79,7 +79,7 @@ def test_the_outcome_is_the_expectation_over_draws_and_seeds(store, study):
     assert (row["nothing"], row["points"], row["grid_size"]) == (pytest.approx(0), 3, 3)
 
 
-def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
+def test_outcomes_separates_search_accountings(store, study):
     whole_grid(store, [[0.5], [0.9], [0.7]])
     whole_grid(
         store, [[0.4], [0.8], [0.6]], noise_multiplier=300.0, search_accounting="composition"
@@ -96,7 +96,7 @@ def test_both_prices_stand_side_by_side_and_are_never_mixed(store, study):
     ]
 
 
-def test_a_part_of_a_grid_has_no_outcome(store, study):
+def test_outcomes_incomplete_grid_gives_nan(store, study):
     whole_grid(store, [[0.5], [0.9]])
     whole_grid(store, [[0.5], [0.9]], search_accounting="composition")
     s = study(store)
@@ -106,7 +106,7 @@ def test_a_part_of_a_grid_has_no_outcome(store, study):
 
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
-def test_draws_follow_what_the_noise_was_bought_for(store, study, shape):
+def test_outcomes_infers_distribution_from_noise(store, study, shape):
     """Noise for one distribution and draws from another would be nobody's search."""
     whole_grid(store, [[0.5], [0.9], [0.7]], shape=shape)
     (row,) = outcomes(study(store)).to_dict("records")
@@ -115,9 +115,7 @@ def test_draws_follow_what_the_noise_was_bought_for(store, study, shape):
     assert row["value"] == pytest.approx(chance @ [50.0, 90.0, 70.0] / chance.sum())
 
 
-def test_the_distribution_is_looked_for_in_the_search_that_the_rows_name(
-    store, study, monkeypatch
-) -> None:
+def test_outcomes_inferred_search_matches_rows(store, study, monkeypatch) -> None:
     """At their own delta, and with as many steps as it takes: 2 * 60,000 / 7000 = 17.14."""
     seen = []
     monkeypatch.setattr(
@@ -133,7 +131,7 @@ def test_the_distribution_is_looked_for_in_the_search_that_the_rows_name(
     assert paid == (2.0, 5.0, 1e-6)
 
 
-def test_points_that_diverged_at_once_are_draws_without_a_value(store, study):
+def test_outcomes_diverged_points_yield_nothing(store, study):
     whole_grid(store, [[0.9], [0.7]], shape="geometric")
     store.add(k=3, learning_rate=100.0, values=(), diverged_at=3, shape="geometric", **STOP)
     (row,) = outcomes(study(store)).to_dict("records")
@@ -143,13 +141,13 @@ def test_points_that_diverged_at_once_are_draws_without_a_value(store, study):
     assert row["value"] == pytest.approx(100 * (0.7 * middle + 0.9 * best) / (middle + best))
 
 
-def test_the_least_error_is_the_best(store, study):
+def test_outcomes_mse_prefers_lowest(store, study):
     whole_grid(store, [[0.5], [0.1], [0.2]], dataset="fashion_mnist", metric="mse")
     (row,) = outcomes(study(store)).to_dict("records")
     assert 10 < row["value"] < 20
 
 
-def test_seeds_are_those_that_every_point_has(store, study):
+def test_outcomes_seeds_common_to_points(store, study):
     whole_grid(store, [[0.5, 0.51, 0.52], [0.9, 0.91, 0.92], [0.7, 0.71]])
     (row,) = outcomes(study(store)).to_dict("records")
     assert row["seeds"] == 2
@@ -171,7 +169,7 @@ def three_searches(store, epsilons=(3.0,)):
     return store
 
 
-def test_each_distribution_is_a_search_of_its_own(store, study):
+def test_outcomes_separates_distributions(store, study):
     s = study(three_searches(store))
     rows = outcomes(s).set_index("distribution", drop=False)
     assert rows.index[:3].tolist() == ["logarithmic", "geometric", "poisson"]
@@ -190,7 +188,7 @@ def test_each_distribution_is_a_search_of_its_own(store, study):
     )
 
 
-def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
+def test_primary_distribution_prefers_complete_grid(store, study):
     rows = primary_distribution(outcomes(study(three_searches(store, (3.0, 9.0)))))
     assert rows["epsilon"].tolist() == [3, 9]
     assert set(rows["distribution"]) == {"logarithmic"}
@@ -212,7 +210,7 @@ def test_claims_read_one_distribution_and_rather_one_with_a_value(store, study):
 
 
 @pytest.mark.parametrize("epsilons", [(3.0,), (3.0, 9.0)])
-def test_the_figure_keeps_the_distributions_apart(store, study, epsilons):
+def test_outcome_chart_separates_distributions(store, study, epsilons):
     s = study(three_searches(store, epsilons))
     data = outcomes(s)
     figure = outcome_chart(data, "accuracy", "", s.methods).draw()
@@ -235,7 +233,7 @@ def test_the_figure_keeps_the_distributions_apart(store, study, epsilons):
 
 
 @pytest.mark.parametrize("epsilons", [(3.0,), (3.0, 9.0)])
-def test_bars_of_both_rules_are_deviations_over_seeds(store, study, epsilons):
+def test_outcome_chart_bars_match_std(store, study, epsilons):
     """Not the luck of the draws, which is larger by far."""
     s = study(three_searches(store, epsilons))
     data = outcomes(s)
@@ -251,7 +249,7 @@ def test_bars_of_both_rules_are_deviations_over_seeds(store, study, epsilons):
     assert (data["luck"].dropna() > 2 * data["std"].max()).all()
 
 
-def test_a_cell_that_was_not_run_under_random_stopping_has_no_outcome(store, study):
+def test_outcomes_without_random_stopping_omitted(store, study):
     """Though it was searched whole."""
     whole_grid(store, [[0.5], [0.9], [0.7]], epsilon=3.0)
     for epsilon in (3.0, 9.0):
@@ -263,13 +261,13 @@ def test_a_cell_that_was_not_run_under_random_stopping_has_no_outcome(store, stu
 
 
 @pytest.mark.parametrize("first", [[0.5, 0.6], [0.5]])
-def test_of_a_part_of_a_grid_the_most_seeds_that_a_point_has_are_said(store, study, first):
+def test_outcomes_incomplete_grid_reports_most_seeds(store, study, first):
     whole_grid(store, [first, [0.9] * (3 - len(first))])
     (row,) = outcomes(study(store)).to_dict("records")
     assert (row["seeds"], row["points"]) == (2, 2)
 
 
-def test_more_points_than_the_grid_has_are_another_grid(store, study):
+def test_outcomes_oversized_grid_gives_nan(store, study):
     """Their best is what no search of the grid's size gives, whichever way it is paid for."""
     values = [[0.5], [0.9], [0.7], [0.6]]
     whole_grid(store, values)
@@ -281,7 +279,7 @@ def test_more_points_than_the_grid_has_are_another_grid(store, study):
 
 
 @pytest.mark.parametrize("momentum", [0.99])
-def test_runs_of_another_momentum_are_drawn_in_no_search(momentum, store, study):
+def test_outcomes_other_momentum_excluded(momentum, store, study):
     whole_grid(store, [[0.5], [0.9], [0.7]])
     (alone,) = outcomes(study(store)).to_dict("records")
     whole_grid(store, [[0.95], [0.96], [0.97]], momentum=momentum)
@@ -289,7 +287,7 @@ def test_runs_of_another_momentum_are_drawn_in_no_search(momentum, store, study)
     assert (row["points"], row["value"]) == (3, pytest.approx(alone["value"]))
 
 
-def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, study) -> None:
+def test_primary_distribution_chosen_per_budget(store, study) -> None:
     """At another budget most of them have another one."""
     ran = {
         3.0: {"online": ("logarithmic", "geometric"), "auto_s": ("geometric",)},
@@ -317,7 +315,7 @@ def test_methods_are_compared_under_the_distribution_of_their_own_budget(store, 
         {"schedule": "linear"},
     ],
 )
-def test_a_search_of_other_runs_stands_beside_no_random_stopping(other, store, study) -> None:
+def test_outcomes_incomparable_search_omitted(other, store, study) -> None:
     """Neither would it do so alone."""
     grid = [[0.5], [0.9], [0.7]]
     for more in ({}, other):
@@ -330,7 +328,7 @@ def test_a_search_of_other_runs_stands_beside_no_random_stopping(other, store, s
         assert shown == (["–"] if more else ["90.00"])
 
 
-def test_of_two_searches_that_stop_the_other_one_alike_has_one_beside_it(store, study) -> None:
+def test_outcome_table_pairs_comparable_searches(store, study) -> None:
     grid = [[0.5], [0.9], [0.7]]
     whole_grid(store, grid, search_accounting="composition", noise_multiplier=300.0)
     for shape, precision in (("geometric", "bfloat16"), ("poisson", "float32")):
@@ -341,9 +339,7 @@ def test_of_two_searches_that_stop_the_other_one_alike_has_one_beside_it(store, 
 
 
 @pytest.mark.parametrize("ran", [1, 2, 3])
-def test_the_table_says_how_many_points_a_grid_has_and_how_many_of_them_ran(
-    ran: int, store, study
-) -> None:
+def test_outcome_table_reports_grid_points(ran: int, store, study) -> None:
     whole_grid(store, [[0.5], [0.9], [0.7]][:ran])
     (row,) = outcome_table(study(store)).printed.to_dict("records")
     assert (row["N"], row["grid points"]) == ("3", str(ran))

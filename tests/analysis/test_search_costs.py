@@ -28,7 +28,7 @@ from oso_dp.reporting.tables.search_cost import search_cost_table
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
 
-def test_the_prices_are_the_known_ones(store, study, monkeypatch):
+def test_search_costs_matches_known_values(store, study, monkeypatch):
     """Computed beforehand with dp_accounting: MNIST, epsilon = 3, a grid of 81."""
     store.add(method="fixed_threshold", k=9, noise_multiplier=4.0, **MNIST)
     price, asked = module._noise_multiplier, []
@@ -55,7 +55,7 @@ def test_the_prices_are_the_known_ones(store, study, monkeypatch):
     assert composed.loc["pld", "noise_multiplier"] == pytest.approx(3.73, abs=0.02)
 
 
-def test_every_grid_has_a_price_by_every_rule(store, study, monkeypatch):
+def test_search_cost_table_covers_all_rules(store, study, monkeypatch):
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 5.0)
     for k in (5, 9):
         for method in ("online", "fixed_threshold"):
@@ -74,7 +74,7 @@ def test_every_grid_has_a_price_by_every_rule(store, study, monkeypatch):
     assert grids["1"] == "a single run"
 
 
-def test_more_runs_need_more_noise_and_tighter_accounting_less(paper_store, study):
+def test_search_costs_increases_with_runs(paper_store, study):
     prices = search_costs(study(paper_store))
     names = ["search_accounting", "accountant", "distribution"]
     for _, line in prices.groupby(names, dropna=False):
@@ -86,7 +86,7 @@ def test_more_runs_need_more_noise_and_tighter_accounting_less(paper_store, stud
     assert len(tighter) == 4
 
 
-def test_marks_are_the_grids_of_the_largest_k(paper_store, study):
+def test_grids_at_largest_k_excludes_smaller(paper_store, study):
     paper_store.add(k=5, method="fixed_threshold")
     assert grids_at_largest_k(study(paper_store), "mnist") == {
         9: ["online", "adam_wosm"],
@@ -99,13 +99,13 @@ def test_marks_are_the_grids_of_the_largest_k(paper_store, study):
     ("epsilons", "chosen"),
     [((1, 3, 9), 3), ((1, 5, 9), 5), ((1, 2), 2), ((9,), 9), ((2.5, 4), 4), ((2.99, 9), 9)],
 )
-def test_one_epsilon_is_shown(store, study, epsilons, chosen):
+def test_cost_setting_selects_one_epsilon(store, study, epsilons, chosen):
     for epsilon in epsilons:
         store.add(epsilon=float(epsilon))
     assert cost_setting(study(store), "mnist").epsilon == chosen
 
 
-def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp_path):
+def test_cost_setting_budget_overrides_rows(store, study, tmp_path):
     store.add(batch_size=15_000, delta=1e-6)  # the first, and not the usual one
     store.add(batch_size=30_000, learning_rate=0.1)
     store.add(batch_size=30_000, learning_rate=1.0)
@@ -124,9 +124,7 @@ def test_the_setting_is_the_budgets_and_else_that_of_most_rows(store, study, tmp
 
 
 @pytest.mark.parametrize("epsilons", [*permutations((9.0, 3.0, 5.0)), (9.0, 3.0), (2.0, 1.0)])
-def test_of_a_plan_one_epsilon_is_shown_in_whatever_order_they_stand(
-    epsilons, store, study, tmp_path
-) -> None:
+def test_cost_setting_ignores_budget_order(epsilons, store, study, tmp_path) -> None:
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "noise_multiplier": 1.0}
     entry |= {"delta": 1e-5, "steps": 20, "sampling_rate": 0.5}
     budget = tmp_path / "budget.json"
@@ -134,13 +132,13 @@ def test_of_a_plan_one_epsilon_is_shown_in_whatever_order_they_stand(
     assert cost_setting(study(store, budget), "mnist").epsilon == (3 if 3.0 in epsilons else 2)
 
 
-def test_no_price_without_a_private_run(store, study):
+def test_cost_setting_without_private_runs_none(store, study):
     store.add(method="no_dp")
     assert cost_setting(study(store), "mnist") is None
     assert search_cost_table(study(store)).printed.empty
 
 
-def test_a_budget_that_no_noise_meets_has_no_price(store, study):
+def test_search_cost_table_unreachable_budget_blank(store, study):
     store.add(epsilon=1e-6)
     table = search_cost_table(study(store))
     assert table.printed.set_index("N").loc["9", "all N, RDP"] == "–"
@@ -159,7 +157,7 @@ def planned(tmp_path):
     return plan, tmp_path / "search_noise.csv"
 
 
-def test_prices_that_were_written_down_are_not_computed_again(planned, store, monkeypatch):
+def test_search_costs_known_not_recomputed(planned, store, monkeypatch):
     plan, path = planned
     store.add(epsilon=3.0)
     fresh = search_costs(ResultSet(*store.frames(), read_budgets(plan)))
@@ -171,9 +169,7 @@ def test_prices_that_were_written_down_are_not_computed_again(planned, store, mo
 
 
 @pytest.mark.parametrize("impossible", [["pld"], ["rdp"], ["rdp", "pld"]])
-def test_what_no_noise_meets_has_no_price_from_a_file_either(
-    impossible, planned, store, monkeypatch
-):
+def test_search_costs_stored_nan_kept(impossible, planned, store, monkeypatch):
     """A noise of zero would be the cheapest of all searches."""
     plan, path = planned
     path.unlink()
@@ -191,7 +187,7 @@ def test_what_no_noise_meets_has_no_price_from_a_file_either(
     assert set(shown) == ({"–"} if "pld" in impossible else {"5.000"})
 
 
-def test_prices_of_another_plan_are_added(planned, monkeypatch):
+def test_write_costs_other_plan_appended(planned, monkeypatch):
     plan, path = planned
     before = path.read_text()
     entries = [entry | {"steps": 700} for entry in json.loads(plan.read_text())]
@@ -206,7 +202,7 @@ def test_prices_of_another_plan_are_added(planned, monkeypatch):
     assert path.read_text() == after
 
 
-def test_two_plans_at_once_lose_no_price(planned, monkeypatch):
+def test_write_costs_concurrent_plans_both_kept(planned, monkeypatch):
     """The second begins and ends while the first computes, a minute long."""
     plan, path = planned
     other = plan.with_name("other.json")
@@ -234,7 +230,7 @@ def test_two_plans_at_once_lose_no_price(planned, monkeypatch):
     ],
     ids=["steps", "delta", "library"],
 )
-def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypatch):
+def test_search_costs_mismatched_known_ignored(planned, store, change, monkeypatch):
     plan, path = planned
     assert change[0] in path.read_text()
     path.write_text(path.read_text().replace(*change))
@@ -244,7 +240,7 @@ def test_a_price_of_something_else_is_not_used(planned, store, change, monkeypat
     assert set(prices["noise_multiplier"]) == {123.0}
 
 
-def test_a_file_of_prices_that_is_none_is_named(tmp_path):
+def test_read_costs_foreign_file_rejected(tmp_path):
     path = tmp_path / "search_noise.csv"
     assert read_costs(path) == {}
     for content in ("", "a,b\n1,2\n", "sampling_rate,steps\n0.1,many\n"):
@@ -256,7 +252,7 @@ def test_a_file_of_prices_that_is_none_is_named(tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_the_stored_prices_are_those_of_the_stored_plan(repo):
+def test_read_costs_results_match_search(repo):
     """What results/ holds, computed once more where that is quick."""
     stored = read_costs(repo / "results" / "search_noise.csv")
     assert stored
@@ -283,7 +279,7 @@ def test_the_stored_prices_are_those_of_the_stored_plan(repo):
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
-def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
+def test_search_costs_uses_dataset_delta(store, study, delta):
     store.add(epsilon=3.0, delta=delta)
     prices = search_costs(study(store))
     assert set(prices["delta"]) == {delta}
@@ -298,7 +294,7 @@ def test_a_price_is_at_the_delta_of_its_data_set(store, study, delta):
         assert found.epsilon(row["noise_multiplier"], delta) == pytest.approx(3.0, rel=1e-6)
 
 
-def test_each_data_set_has_the_grids_that_it_was_searched_by(store, study):
+def test_grids_separates_datasets(store, study):
     store.add(method="online", k=5)
     store.add(method="fixed_threshold", k=3, dataset="fashion_mnist", metric="mse")
     one = study(store)
@@ -307,7 +303,7 @@ def test_each_data_set_has_the_grids_that_it_was_searched_by(store, study):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_no_data_set_that_is_not_public_has_a_price_of_a_search(store, tmp_path, order):
+def test_search_costs_protected_datasets_omitted(store, tmp_path, order):
     known = {"method": "online", "k": 2, "epsilon": 8.0, "runs": 2, "noise_multiplier": 9.0}
     known |= {"delta": 1e-5, "steps": 6, "sampling_rate": 1.0}
     entries = [known | {"dataset": name, "budget_runs": 12} for name in ("patients", "visits")]
@@ -319,7 +315,7 @@ def test_no_data_set_that_is_not_public_has_a_price_of_a_search(store, tmp_path,
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_each_data_set_has_the_setting_of_its_own_rows(store, study, order):
+def test_cost_setting_uses_dataset_rows(store, study, order):
     """Another's may be smaller, longer, and more numerous."""
     each = [("mnist", 9.0, 30_000, 4), ("fashion_mnist", 4.0, 15_000, 8)][::order]
     for dataset, epsilon, size, epochs in each:

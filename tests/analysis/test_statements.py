@@ -32,7 +32,7 @@ def by_hand(noise=(9.0, 9.0), **changes) -> Plan:
 
 @pytest.mark.parametrize("noise", [(9.0, 11.0), (11.0, 9.0)])
 @pytest.mark.parametrize("delta", [1e-3, 1e-7])
-def test_a_plan_promises_what_its_least_noise_costs_at_its_own_delta(offer, noise, delta) -> None:
+def test_make_planned_statements_prices_least_noise(offer, noise, delta) -> None:
     offer()
     (statement,) = make_planned_statements(by_hand(noise, delta=delta).cohorts)
     search = Search(PoissonSampling(1 / 3), STEPS, RUNS)
@@ -41,7 +41,7 @@ def test_a_plan_promises_what_its_least_noise_costs_at_its_own_delta(offer, nois
 
 
 @pytest.mark.parametrize(("delta", "said"), [(0.016, False), (0.017, True)])
-def test_a_delta_that_promises_nothing_is_said_to(offer, delta: float, said: bool) -> None:
+def test_study_statement_large_delta_warns(offer, delta: float, said: bool) -> None:
     """Before the study runs and afterwards, of its 60 examples."""
     offer()
     plan = by_hand(delta=delta)
@@ -54,7 +54,7 @@ def test_a_delta_that_promises_nothing_is_said_to(offer, delta: float, said: boo
 
 
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
-def test_it_says_how_many_runs_are_paid_for_and_how_many_are_stored(offer, method) -> None:
+def test_make_stored_statements_reports_run_counts(offer, method) -> None:
     offer()
     runs = table(by_hand())
     runs = runs[runs["method"] == method]
@@ -64,7 +64,7 @@ def test_it_says_how_many_runs_are_paid_for_and_how_many_are_stored(offer, metho
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_two_versions_of_the_data_both_are_named_and_the_larger_counts(offer, turned) -> None:
+def test_make_stored_statements_names_both_versions(offer, turned) -> None:
     offer()
     plans = [by_hand()]
     offer(version="'2'", examples="50", load="lambda: arrays(50)", test_examples="30")
@@ -76,7 +76,7 @@ def test_of_two_versions_of_the_data_both_are_named_and_the_larger_counts(offer,
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("epochs", [1, 5])
-def test_of_two_studies_the_longer_runs_steps_are_said(offer, epochs: int, turned: bool) -> None:
+def test_make_stored_statements_reports_most_steps(offer, epochs: int, turned: bool) -> None:
     """Weights are released after each of them."""
     offer()
     plans = [by_hand(), by_hand(epochs=epochs)]
@@ -99,7 +99,7 @@ def two_data_sets(offer) -> list[pd.DataFrame]:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_two_protected_data_sets_have_a_statement_each(offer, order: int) -> None:
+def test_make_stored_statements_separates_datasets(offer, order: int) -> None:
     runs = pd.concat(two_data_sets(offer)[::order], ignore_index=True)
     found = {one.dataset: one for one in make_stored_statements(runs, account_grids(runs))}
     assert found.keys() == {"patients", "visits"}
@@ -111,7 +111,7 @@ def test_two_protected_data_sets_have_a_statement_each(offer, order: int) -> Non
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("search_accounting", ["composition", "single", "random_stopping"])
-def test_rows_that_say_nothing_count_to_the_total_of_whichever_data_set(
+def test_account_grids_unknown_options_join_total(
     offer, order: int, search_accounting: str
 ) -> None:
     """And however they say that they were chosen."""
@@ -127,7 +127,7 @@ def test_rows_that_say_nothing_count_to_the_total_of_whichever_data_set(
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_smallest_budget_and_delta_count_whichever_stands_first(offer, turned) -> None:
+def test_account_grids_total_takes_smallest_budget(offer, turned) -> None:
     offer()
     section = {"model": "own", "epsilons": [20], "seconds_per_step": 0.01}
     config = parse_config(
@@ -139,7 +139,7 @@ def test_the_smallest_budget_and_delta_count_whichever_stands_first(offer, turne
 
 
 @pytest.mark.parametrize("place", [0, 5, 11])
-def test_a_total_is_the_same_in_whatever_order_its_rows_stand(offer, place: int) -> None:
+def test_account_grids_total_ignores_row_order(offer, place: int) -> None:
     """One has more noise than it claims; those that are not stored are charged with the least."""
     offer()
     runs = table(by_hand())
@@ -151,7 +151,7 @@ def test_a_total_is_the_same_in_whatever_order_its_rows_stand(offer, place: int)
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
 
 
-def test_a_plan_of_two_protected_data_sets_promises_each_its_own(offer) -> None:
+def test_make_planned_statements_separates_datasets(offer) -> None:
     """Of one version, and of one number of examples."""
     offer()
     patients = by_hand()

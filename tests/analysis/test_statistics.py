@@ -34,7 +34,7 @@ def points_of(store):
 
 @pytest.mark.parametrize("lost", [0, 1, 2, 4])
 @pytest.mark.parametrize("had", [1, 2, 3, 5])
-def test_seeds_are_those_with_a_value(lost: int, had: int, store) -> None:
+def test_grid_points_seeds_require_value(lost: int, had: int, store) -> None:
     """A verdict's n: runs that diverged before any value are counted, but elsewhere."""
     values = [0.8 + 0.01 * seed**2 for seed in range(had)]
     for seed in range(had + lost):
@@ -55,7 +55,7 @@ def test_seeds_are_those_with_a_value(lost: int, had: int, store) -> None:
 
 @pytest.mark.parametrize("had", [1, 2, 4])
 @pytest.mark.parametrize("lost", [0, 1, 3])
-def test_the_cross_rule_counts_seeds_with_both_ways(lost: int, had: int, store) -> None:
+def test_cross_select_points_requires_both_halves(lost: int, had: int, store) -> None:
     for seed in range(had + lost):
         halves = [(0.7 + 0.01 * seed, 0.8)] if seed < had else [(0.7, math.nan)]
         store.add(seed=seed, values=(0.75,), halves=halves)
@@ -69,9 +69,7 @@ def test_the_cross_rule_counts_seeds_with_both_ways(lost: int, had: int, store) 
 # Two settings of one cell each: momentum, epochs, number of runs; which is shown comes first.
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("many", "few"), [(2, 1), (7, 3)])
-def test_of_settings_that_are_equally_usual_the_one_with_most_runs_is_shown(
-    many, few, turned, store
-) -> None:
+def test_main_variants_prefers_most_runs(many, few, turned, store) -> None:
     rows = [(50.0, many, 0.5), (60.0, few, 0.9)]
     for noise, runs, value in rows[:: -1 if turned else 1]:
         for seed in range(runs):
@@ -82,7 +80,7 @@ def test_of_settings_that_are_equally_usual_the_one_with_most_runs_is_shown(
 
 
 @pytest.mark.parametrize("points", [2, 3, 9])
-def test_the_runs_of_a_setting_are_those_of_all_its_points(points: int, store) -> None:
+def test_main_variants_sums_runs_over_points(points: int, store) -> None:
     """A wide grid under one seed is more than one point under several."""
     for i in range(points):
         store.add(learning_rate=10.0**-i, values=(0.5,), noise_multiplier=60.0)
@@ -94,7 +92,7 @@ def test_the_runs_of_a_setting_are_those_of_all_its_points(points: int, store) -
 
 
 @pytest.mark.parametrize(("seeds", "others"), [(2, 9), (5, 2), (3, 4)])
-def test_an_advantage_rests_on_each_method_s_own_seeds(seeds: int, others: int) -> None:
+def test_compare_methods_uses_own_seeds(seeds: int, others: int) -> None:
     shared = {"dataset": "mnist", "k": 9, "epsilon": 9.0, "metric": "accuracy", "status": "run"}
     ours, theirs = Sample(94.0, 0.5, seeds), Sample(93.0, 0.7, others)
     rows = [
@@ -109,7 +107,7 @@ def test_an_advantage_rests_on_each_method_s_own_seeds(seeds: int, others: int) 
 
 @pytest.mark.parametrize("alone", [0, 1])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 30])
-def test_one_seed_beside_n_has_their_degrees_of_freedom(seeds: int, alone: int) -> None:
+def test_difference_one_seed_matches_student(seeds: int, alone: int) -> None:
     """Student's interval with n - 1 of them: 12.71 for two seeds, 2.05 for thirty."""
     from scipy.stats import t
 
@@ -149,7 +147,7 @@ def across_grids(values: dict[str, np.ndarray]) -> tuple[float, float]:
 
 @pytest.mark.parametrize("seeds", [(2, 5), (3, 5), (4, 4)])
 @pytest.mark.parametrize("grids", [1, 2, 3, 4])
-def test_a_claim_has_the_interval_of_its_seeds_means(grids: int, seeds) -> None:
+def test_compare_methods_interval_matches_difference(grids: int, seeds) -> None:
     random = np.random.default_rng(2)
     one, other = (random.normal(size=(count, grids)) for count in seeds)
     values = {"online": one, "fixed_threshold": other}
@@ -158,7 +156,7 @@ def test_a_claim_has_the_interval_of_its_seeds_means(grids: int, seeds) -> None:
 
 @pytest.mark.parametrize("seeds", [(3, 3), (3, 5), (2, 4)])
 @pytest.mark.parametrize("grids", [1, 2, 4])
-def test_grids_whose_seeds_hang_together_tell_no_more_than_one(grids: int, seeds) -> None:
+def test_compare_methods_identical_grids_keep_interval(grids: int, seeds) -> None:
     """A seed starts all grids from the same weights: here it lifts or lowers all of them alike."""
     random = np.random.default_rng(0)
     one, other = (random.normal(size=(count, 1)) for count in seeds)
@@ -169,7 +167,7 @@ def test_grids_whose_seeds_hang_together_tell_no_more_than_one(grids: int, seeds
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])  # of the variance that the seeds' weights make
 @pytest.mark.parametrize("fewest", [2, 3])
-def test_an_interval_over_grids_misses_the_truth_once_in_twenty(share, fewest) -> None:
+def test_average_over_grids_interval_covers_truth(share, fewest) -> None:
     random, missed, times = np.random.default_rng(1), 0, 300
     for _ in range(times):
         values = {}
@@ -182,14 +180,14 @@ def test_an_interval_over_grids_misses_the_truth_once_in_twenty(share, fewest) -
     assert missed / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
 
 
-def test_a_mean_over_grids_rests_on_the_fewest_seeds() -> None:
+def test_average_over_grids_takes_fewest_seeds() -> None:
     samples = [Sample(90.0, 0.2, 5), Sample(92.0, 0.6, 3)]
     assert average_over_grids(samples) == Sample(91.0, pytest.approx(0.4), 3)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, -0.5, 3.0, -3.0])
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_values_that_never_vary_are_known_for_sure(shift: float, seeds: int) -> None:
+def test_p_value_zero_std_decides(shift: float, seeds: int) -> None:
     """As where every seed reaches the same share of a small test set."""
     ours, theirs = Sample(90.0 + shift, 0.0, seeds), Sample(90.0, 0.0, 5)
     assert p_value(ours, theirs) == float(shift == 0)
@@ -205,7 +203,7 @@ def apart(shift: float, std: float = 1.0) -> tuple[Sample, Sample]:
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, -0.3, 1.7, -1.7, 4.0])
 @pytest.mark.parametrize(("std", "seeds"), [(1.0, 5), (0.2, 3), (2.5, 12)])
-def test_a_p_value_is_that_of_either_side(shift: float, std: float, seeds: int) -> None:
+def test_p_value_matches_scipy_welch(shift: float, std: float, seeds: int) -> None:
     from scipy.stats import ttest_ind_from_stats
 
     ours, theirs = Sample(90.0 + shift, std, seeds), Sample(90.0, 0.7, 5)
@@ -215,7 +213,7 @@ def test_a_p_value_is_that_of_either_side(shift: float, std: float, seeds: int) 
 
 @pytest.mark.parametrize("chance", [0.02, 0.049, 0.051, 0.055, 0.08, 0.2])
 @pytest.mark.parametrize("alike", [1, 7])
-def test_what_chance_makes_of_one_in_twenty_is_no_difference(chance: float, alike: int) -> None:
+def test_judge_better_below_five_percent(chance: float, alike: int) -> None:
     """Of values that are judged together, and have all the same chance, as of one alone."""
     from scipy.stats import t
 
@@ -226,7 +224,7 @@ def test_what_chance_makes_of_one_in_twenty_is_no_difference(chance: float, alik
 
 
 @pytest.mark.parametrize("std", [0.01, 0.3, 1.0])
-def test_a_value_is_consistent_as_far_below_as_above(std: float) -> None:
+def test_judge_opposite_shifts_equally_consistent(std: float) -> None:
     for shift in np.linspace(0.0, 2.6, 53):
         both = [
             judge([Comparison(*apart(sign * shift, std), 1.3, higher_is_better=True)])[0]

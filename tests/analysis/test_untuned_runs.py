@@ -35,7 +35,7 @@ CLEAR = [[0.80, 0.81, 0.79], [0.90, 0.91, 0.89], [0.95, 0.94, 0.96], [0.60, 0.60
 SEARCH = [[0.70, 0.71, 0.69], [0.84, 0.85, 0.86], [0.80, 0.81, 0.80], [0.30, 0.31, 0.30]]
 
 
-def test_a_guess_is_compared_with_the_best_of_the_search(store, study):
+def test_untuned_runs_compared_with_best_search(store, study):
     found = untuned_runs(study(fill(store, CLEAR, SEARCH)))
     assert found["learning_rate"].tolist() == RHO
     assert found["mean"].tolist() == pytest.approx([80, 90, 95, 60.33333])
@@ -48,7 +48,7 @@ def test_a_guess_is_compared_with_the_best_of_the_search(store, study):
     assert found["own_gain_half"][1] == pytest.approx((interval.high - interval.low) / 2)
 
 
-def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study):
+def test_win_ranges_counts_wins_and_decades(store, study):
     noisy = [*CLEAR[:3], [0.84, 0.99, 0.60]]
     (row,) = win_ranges(study(fill(store, noisy, SEARCH))).to_dict("records")
     assert (row["guesses"], row["own_points"], row["own_grid_size"]) == (4, 4, 4)
@@ -59,21 +59,21 @@ def test_the_range_of_good_guesses_is_counted_in_steps_of_the_grid(store, study)
 
 
 @pytest.mark.parametrize("ahead", [0.01, 0.1, 0.5])
-def test_one_seed_on_either_side_is_never_sure(store, study, ahead):
+def test_win_ranges_one_seed_never_sure(store, study, ahead):
     """However far it is ahead: nothing is known of how much chance moves."""
     fill(store, [[0.4 + ahead], [0.1]], [[0.4], [0.2]], k=2)
     (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (1, 0, 2)
 
 
-def test_where_lower_is_better_the_lower_wins(store, study):
+def test_win_ranges_mse_prefers_lowest(store, study):
     fill(store, CLEAR, SEARCH, dataset="fashion_mnist", metric="mse")
     (row,) = win_ranges(study(store)).to_dict("records")
     assert row["own_beat"] == 0  # the search has a run at 0.30
     assert row["best_mean"] == pytest.approx(100 * np.mean(CLEAR[3]))
 
 
-def test_every_method_stands_beside_onlines_search_too(store, study):
+def test_win_ranges_compares_with_online_search(store, study):
     fill(store, CLEAR, SEARCH)
     fill(store, [[0.86]] * 4, [[0.99]] * 4, method="adam_wosm")
     rows = win_ranges(study(store)).set_index("method")
@@ -84,7 +84,7 @@ def test_every_method_stands_beside_onlines_search_too(store, study):
     assert rows.loc["online", "online_beat"] == rows.loc["online", "own_beat"] == 2
 
 
-def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
+def test_win_ranges_decades_at_best_slice(store, study):
     won = {(0.1, 0.1), (0.1, 1.0), (1.0, 1.0), (10.0, 1.0), (10.0, 10.0)}
     for rho in RHO[1:]:
         for threshold in (0.1, 1.0, 10.0):
@@ -100,7 +100,7 @@ def test_two_guessed_hyperparameters_count_at_the_others_best(store, study):
     assert row["own_threshold_decades_beat"] == pytest.approx(2)  # at rho = 0.1 or 10
 
 
-def test_a_guess_that_diverged_beats_nothing(store, study):
+def test_win_ranges_diverged_guess_never_beats(store, study):
     fill(store, CLEAR[:3], SEARCH[:3])
     known = {"k": 4, "search_accounting": "single", "noise_multiplier": 500.0}
     store.add(learning_rate=10.0, values=(), diverged_at=3, **known)
@@ -108,7 +108,7 @@ def test_a_guess_that_diverged_beats_nothing(store, study):
     assert (row["guesses"], row["own_beat"], row["own_possibly"]) == (4, 2, 2)
 
 
-def test_what_is_laid_over_the_steps_stands_apart_from_the_plain_guess(store, study):
+def test_win_ranges_separates_variants(store, study):
     fill(store, CLEAR, SEARCH)
     fill(store, [[0.99, 0.98, 0.99]] * 4, [], schedule="linear", averaging=0.99)
     one = study(store)
@@ -143,7 +143,7 @@ def rows_of(study, variant):
     return np.round(every["mean"].astype(float), 6)
 
 
-def test_without_a_search_nothing_is_said(store, study):
+def test_win_ranges_without_search_gives_nan(store, study):
     fill(store, CLEAR, [])
     (row,) = win_ranges(study(store)).to_dict("records")
     assert math.isnan(row["own_mean"])
@@ -154,14 +154,14 @@ def test_without_a_search_nothing_is_said(store, study):
     assert win_ranges(study(type(store)())).empty
 
 
-def test_the_table_says_how_many_and_how_wide(store, study):
+def test_untuned_runs_table_shows_win_ranges(store, study):
     fill(store, CLEAR, SEARCH[:3])
     shown = untuned_runs_table(study(store)).printed.to_numpy()[0].tolist()
     assert shown[:4] == ["MNIST", "4", "9", "Online"]
     assert shown[7:11] == ["900.000", "85.00 ± 1.00*", "2 of 4 (2 to 2)", "ρ 2.0 (2.0 to 2.0)"]
 
 
-def test_a_search_is_never_made_of_guesses(store, study):
+def test_result_set_excludes_untuned_runs(store, study):
     """Nor a guess of a search: their best would be that of less noise."""
     one = study(fill(store, CLEAR, SEARCH))
     assert one.best["mean"].tolist() == pytest.approx([0.85])
@@ -181,14 +181,14 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("case", VERDICTS)
-def test_the_question_is_answered_by_the_width(store, study, case):
+def test_judge_claims_q5_decided_by_decades(store, study, case):
     alone, verdict = VERDICTS[case]
     rows = judge_claims(study(fill(store, alone, SEARCH, k=4))).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == verdict
     assert rows.loc[("Q5", "fashion_mnist"), "verdict_best"] == NOT_RUN
 
 
-def test_a_budget_that_is_undecided_leaves_the_question_open(store, study):
+def test_judge_claims_q5_undecided_budget_prevails(store, study):
     fill(store, VERDICTS["wide"][0], SEARCH)
     fill(store, VERDICTS["perhaps"][0], SEARCH, epsilon=3.0)
     rows = judge_claims(study(store)).set_index(["claim", "dataset"])
@@ -197,7 +197,7 @@ def test_a_budget_that_is_undecided_leaves_the_question_open(store, study):
 
 @pytest.mark.parametrize("case", ["wide", "none"])
 @pytest.mark.parametrize("ran", [2, 3])
-def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
+def test_judge_claims_q5_incomplete_guesses_undecided(case, ran, store, study):
     """Those that were not run might win, too; and two far apart are no range."""
     fill(store, VERDICTS[case][0][:ran], SEARCH)
     rows = judge_claims(study(store)).set_index(["claim", "dataset"])
@@ -208,7 +208,7 @@ def test_a_part_of_the_guesses_decides_nothing(case, ran, store, study):
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == FAILS
 
 
-def test_a_single_guess_has_no_range_and_no_figure(store, study):
+def test_win_ranges_single_guess_omitted(store, study):
     """A default, or a method that has nothing to guess."""
     fill(store, CLEAR, SEARCH)
     for method, rho in (("auto_dog", 0.1), ("auto_s", 0.3)):
@@ -221,7 +221,7 @@ def test_a_single_guess_has_no_range_and_no_figure(store, study):
     assert drawn == ["untuned_runs_mnist_k4"]
 
 
-def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, study):
+def test_untuned_runs_figure_matches_means_stds(store, study):
     """Dashed the best of the method's own grid, with its deviation; dotted that of Online's."""
     fill(store, CLEAR, SEARCH)
     means = [np.mean(seeds) for seeds in SEARCH]  # five points lower, and three times as far apart
@@ -256,7 +256,7 @@ def test_guesses_are_drawn_with_their_deviations_beside_both_searches(store, stu
         assert (heights.min(), heights.max()) == pytest.approx((own - half, own + half))
 
 
-def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study):
+def test_untuned_runs_figure_includes_best_guess(store, study):
     """As long as only the low end of a grid was guessed, for one."""
     fill(store, [[0.30, 0.31], [0.40, 0.41]], SEARCH)
     one = study(store)
@@ -267,7 +267,7 @@ def test_the_best_guess_is_seen_however_far_behind_the_search_it_is(store, study
 
 
 @pytest.mark.parametrize("momentum", [0.99])
-def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, study):
+def test_win_ranges_other_momentum_excluded(momentum, store, study):
     fill(store, CLEAR, SEARCH)
     fill(store, CLEAR, [], momentum=momentum)
     (row,) = win_ranges(study(store)).to_dict("records")
@@ -275,7 +275,7 @@ def test_guesses_of_another_momentum_are_no_further_guesses(momentum, store, stu
 
 
 @pytest.mark.parametrize("seeds", [(2, 5), (3, 2), (5, 3)])
-def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store, study) -> None:
+def test_untuned_runs_unequal_seeds_match_welch(seeds: tuple[int, int], store, study) -> None:
     """A guess and the search beside it need not have the same number."""
     shift = [0.0, 0.02, -0.01, 0.005, -0.015]
     alone, searched = ([mean + s for s in shift[:n]] for mean, n in zip((0.9, 0.8), seeds,
@@ -290,9 +290,7 @@ def test_an_interval_is_by_the_seeds_of_each_side(seeds: tuple[int, int], store,
 
 @pytest.mark.parametrize("plain", [1, 2, 3])
 @pytest.mark.parametrize("variant", [0, 1, 2])
-def test_guesses_are_several_if_more_than_one_is_alike(
-    plain: int, variant: int, store, study
-) -> None:
+def test_with_alternatives_drops_single_guesses(plain: int, variant: int, store, study) -> None:
     """One with something laid over its steps is no second guess beside a plain one."""
     known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
     for place in range(max(plain, variant)):

@@ -15,9 +15,7 @@ from oso_dp.reporting.tables.budget_strategies import untuned_runs_table
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 @pytest.mark.parametrize("seeds", [1, 2, 5])
-def test_a_guess_that_is_as_good_as_the_search_does_not_beat_it(
-    seeds, metric, store, study
-) -> None:
+def test_win_ranges_equal_guesses_counted_possible(seeds, metric, store, study) -> None:
     """As where every run is right on all examples; nor is it said to be worse."""
     dataset = {"accuracy": "mnist", "mse": "fashion_mnist"}[metric]
     fill(store, [[0.5] * seeds] * 4, [[0.5] * seeds] * 4, dataset=dataset, metric=metric)
@@ -28,7 +26,7 @@ def test_a_guess_that_is_as_good_as_the_search_does_not_beat_it(
 
 
 @pytest.mark.parametrize("ran", [3, 4])
-def test_beside_onlines_search_stands_the_size_of_onlines_grid(ran, store, study) -> None:
+def test_win_ranges_reports_both_grid_sizes(ran, store, study) -> None:
     """FixedThreshold's grid has sixteen points; of Online's four, a part may have run."""
     fill(store, [[0.9]] * 4, [[0.8]] * 4, method="fixed_threshold")
     fill(store, [], SEARCH[:ran])
@@ -44,7 +42,7 @@ def test_beside_onlines_search_stands_the_size_of_onlines_grid(ran, store, study
 
 
 @pytest.mark.parametrize("decay", [0.9, 0.99, 0.995, 0.999, 0.9999])
-def test_an_average_is_named_by_the_whole_of_its_decay(decay: float) -> None:
+def test_variant_label_shows_full_decay(decay: float) -> None:
     """Two that differ are two: what is laid over the steps tells guesses apart."""
     said = variant_label(None, decay)
     assert said == f"averaged, {decay!r}"
@@ -64,7 +62,7 @@ def widths(*cells):
 
 
 @pytest.mark.parametrize("decades", [0.5, 1.0, 2.0])
-def test_a_width_that_is_just_enough_is_enough(decades: float) -> None:
+def test_wins_over_decades_exact_width_counts(decades: float) -> None:
     """Steps of a grid make widths that are whole numbers of them."""
     judge = wins_over_decades("online", decades)
     below = math.nextafter(decades, 0)
@@ -75,7 +73,7 @@ def test_a_width_that_is_just_enough_is_enough(decades: float) -> None:
 
 
 @pytest.mark.parametrize("cells", [[(0.5, 1.5), (2.0, 3.0), (1.0, 2.5)], [(3.0, 3.5), (0.0, 2.0)]])
-def test_the_span_of_widths_is_that_of_all_budgets(cells) -> None:
+def test_wins_over_decades_spans_all_budgets(cells) -> None:
     numbers = wins_over_decades("online", 1.0)(widths(*cells), "mnist").numbers
     assert numbers["low"] == min(low for low, _ in cells)
     assert numbers["high"] == max(high for _, high in cells)
@@ -83,14 +81,14 @@ def test_the_span_of_widths_is_that_of_all_budgets(cells) -> None:
 
 
 @pytest.mark.parametrize(("width", "verdict"), [(0.9, FAILS), (1.0, HOLDS), (1.2, HOLDS)])
-def test_the_question_asks_for_a_decade(width: float, verdict: str) -> None:
+def test_claim_q5_requires_one_decade(width: float, verdict: str) -> None:
     (question,) = (claim for claim in CLAIMS if claim.name == "Q5")
     assert "at least a decade" in question.statement
     assert question.test(widths((width, width)), "mnist").verdict == verdict
 
 
 @pytest.mark.parametrize("points", [1, 8, 9])
-def test_beside_a_part_of_a_search_no_width_is_wide_enough(points: int) -> None:
+def test_wins_over_decades_incomplete_never_holds(points: int) -> None:
     """The whole search might have had a better point; that too few are ahead would stay so."""
     for decades, whole in ((3.0, HOLDS), (0.5, FAILS)):
         evidence = widths((decades, decades))
@@ -105,7 +103,7 @@ def test_beside_a_part_of_a_search_no_width_is_wide_enough(points: int) -> None:
     "other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}]
 )
 @pytest.mark.parametrize("of_the_search", [True, False])
-def test_a_search_of_other_runs_stands_beside_no_guess(other, of_the_search, store, study) -> None:
+def test_win_ranges_incomparable_search_gives_nan(other, of_the_search, store, study) -> None:
     """Whichever of the two is longer, or has coarser products."""
     fill(store, [[0.9, 0.91]] * 4, [], **({} if of_the_search else other))
     fill(store, [], [[0.8, 0.81]] * 4, **(other if of_the_search else {}))
@@ -124,7 +122,7 @@ def test_a_search_of_other_runs_stands_beside_no_guess(other, of_the_search, sto
         ([0.01, 0.1, 10.0, 20.0], 3.95154),
     ],
 )
-def test_of_an_uneven_grid_each_value_covers_what_lies_nearest(won, decades, store, study) -> None:
+def test_win_ranges_uneven_decades_split_midway(won, decades, store, study) -> None:
     rates = (0.01, 0.1, 10.0, 20.0)
     for rho in rates:
         known = {"k": 4, "learning_rate": rho}

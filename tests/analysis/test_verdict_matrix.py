@@ -17,7 +17,7 @@ def row(matrix, dataset="mnist", k=9, epsilon=9.0, method="online"):
     return found
 
 
-def test_it_holds_every_private_cell_of_the_paper_once(store, study):
+def test_verdict_matrix_lists_private_cells_once(store, study):
     store.add(dataset="glyphs", k=2)
     matrix = verdict_matrix(study(store))
     paper = paper_results().dropna(subset="epsilon")
@@ -28,7 +28,7 @@ def test_it_holds_every_private_cell_of_the_paper_once(store, study):
     assert set(matrix["seeds"]) == {0}
 
 
-def test_each_verdict_is_the_one_of_its_table(store, study):
+def test_verdict_matrix_matches_judge_cells(store, study):
     for seed in range(3):
         store.add(seed=seed, values=(0.936 + 0.001 * seed,))  # the paper: 93.62 ± 0.91
         store.add(seed=seed, method="adam_wosm", threshold=31.6, values=(0.80 + 0.001 * seed,))
@@ -50,7 +50,7 @@ def test_each_verdict_is_the_one_of_its_table(store, study):
             assert said in (cell.verdict, cell.point_verdict)
 
 
-def test_the_half_width_is_that_of_welch_s_interval(store, study):
+def test_verdict_matrix_difference_half_matches_welch(store, study):
     ours = np.array([0.930, 0.936, 0.945])
     for seed, value in enumerate(ours):
         store.add(seed=seed, values=(value,))
@@ -62,7 +62,7 @@ def test_the_half_width_is_that_of_welch_s_interval(store, study):
     assert found["difference_half"] == pytest.approx(half)
 
 
-def test_the_cell_that_chose_the_momentum_is_marked_and_no_other(store, study):
+def test_verdict_matrix_marks_momentum_calibration_cell(store, study):
     store.add()
     matrix = verdict_matrix(study(store))
     (marked,) = matrix[matrix["chose_momentum"]][KEY].itertuples(index=False, name=None)

@@ -26,7 +26,7 @@ def odd(request) -> float:
     return request.param
 
 
-def test_statements_of_data_say_delta(offer, odd) -> None:
+def test_study_statement_keeps_exact_delta(offer, odd) -> None:
     offer()
     plan = by_hand(delta=odd)
     runs = table(plan)
@@ -38,7 +38,7 @@ def test_statements_of_data_say_delta(offer, odd) -> None:
         assert f", {odd!r})-differential privacy" in str(said)
 
 
-def test_rows_of_training_have_delta(offer, odd) -> None:
+def test_make_row_keeps_exact_delta(offer, odd) -> None:
     offer()
     cohort = by_hand(delta=odd).cohorts[0]
     outcome = Outcome(cohort.runs[0].run_id, "finished", None, 1.0, "{}")
@@ -46,21 +46,21 @@ def test_rows_of_training_have_delta(offer, odd) -> None:
     assert make_row(task, cohort, cohort.runs[0], outcome, "0")["delta"] == odd
 
 
-def test_stored_rows_have_delta(odd, tmp_path) -> None:
+def test_collect_keeps_exact_delta(odd, tmp_path) -> None:
     write_table(tmp_path / "part/runs.parquet", "runs", [run_row("one", delta=odd)])
     write_table(tmp_path / "part/evaluations.parquet", "evaluations", [evaluation_row("one")])
     collect([tmp_path / "part"], tmp_path / "store")
     assert read_results(tmp_path / "store").runs["delta"].tolist() == [odd]
 
 
-def test_accounts_are_at_delta(odd) -> None:
+def test_account_grids_keeps_exact_delta(odd) -> None:
     accounts = account_grids(grid(delta=odd, epsilon=0.5))
     assert [one.delta for one in accounts] == accounts_table(accounts)["delta"].tolist() == [odd]
     with pytest.raises(OsoError, match=rf"at delta {odd!r} \(9 runs\)"):
         check_budgets(accounts)
 
 
-def test_provenance_has_delta(odd) -> None:
+def test_provenance_keeps_exact_delta(odd) -> None:
     rows = pd.DataFrame([run_row("one", delta=odd), run_row("two", delta=1e-5, epochs=2.5)])
     said = dict(provenance(rows))
     assert sorted(map(float, said["delta"].split(", "))) == sorted([odd, 1e-5])

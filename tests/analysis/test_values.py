@@ -39,7 +39,7 @@ def cross_selection(runs, evaluations):
     )
 
 
-def test_best_and_last_take_their_step_from_the_whole_test_set(store):
+def test_select_checkpoints_uses_whole_test_set(store):
     run = store.add(values=(0.5, 0.9, 0.9, 0.7))  # the halves' values are higher everywhere
     runs, evaluations = store.frames()
     evaluations = evaluations.iloc[::-1]
@@ -50,7 +50,7 @@ def test_best_and_last_take_their_step_from_the_whole_test_set(store):
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_stands_for_no_run(broken, store):
+def test_select_checkpoints_nonfinite_values_ignored(broken, store):
     """Neither as the last one nor, where less is better, as the best."""
     halves = ((0.05, 0.03), (0.04, 0.06), (broken, broken))
     store.add(metric="mse", values=(0.05, 0.04, broken), halves=halves)
@@ -61,7 +61,7 @@ def test_a_value_that_is_not_finite_stands_for_no_run(broken, store):
     assert (cross["chosen_odd"], cross["value_odd"]) == (0.03, 0.05)
 
 
-def test_a_grid_point_is_the_mean_over_its_seeds(store):
+def test_select_best_points_averages_seeds(store):
     # Point A has the single best run, point B the better mean.
     for seed, (a, b) in enumerate([(0.99, 0.92), (0.70, 0.94), (0.80, 0.93)]):
         store.add(learning_rate=1.0, seed=seed, values=(a,))
@@ -77,7 +77,7 @@ def test_a_grid_point_is_the_mean_over_its_seeds(store):
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_equally_good_points_the_first_of_the_grid_is_the_best(order, metric, store):
+def test_select_best_points_tie_takes_first(order, metric, store):
     """Whichever was run first: where every point is right on all examples, for one."""
     for rate in (0.1, 1.0, 10.0)[::order]:
         store.add(learning_rate=rate, values=(0.5,), metric=metric)
@@ -87,7 +87,7 @@ def test_of_equally_good_points_the_first_of_the_grid_is_the_best(order, metric,
     assert best["learning_rate"].tolist() == [0.1]
 
 
-def test_runs_alike_in_every_column_are_not_averaged(store):
+def test_add_keys_identical_runs_rejected(store):
     """They differ in a setting that the tables do not hold, such as the last layer's."""
     store.add(seed=0, values=(0.9,))
     store.add(seed=0, values=(0.8,))
@@ -95,7 +95,7 @@ def test_runs_alike_in_every_column_are_not_averaged(store):
         select_best(*store.frames())
 
 
-def test_diverged_runs_count_with_what_they_reached_and_are_marked(store):
+def test_select_best_points_counts_diverged_runs(store):
     store.add(seed=0, values=(0.9, 0.8))
     store.add(seed=1, values=(0.7, math.nan), diverged_at=80)
     store.add(seed=2, values=(), diverged_at=3)  # diverged before its first evaluation
@@ -107,7 +107,7 @@ def test_diverged_runs_count_with_what_they_reached_and_are_marked(store):
     assert last["mean"].item() == pytest.approx(0.75)  # of 0.8 and 0.7, its last finite value
 
 
-def test_a_cell_where_everything_diverged_stays_visible(store):
+def test_select_best_points_keeps_diverged_cell(store):
     store.add(method="online", values=(0.9,))
     store.add(method="fixed_quantile", quantile=0.5, values=(), diverged_at=3)
     best, _ = select_best(*store.frames())
@@ -117,7 +117,7 @@ def test_a_cell_where_everything_diverged_stays_visible(store):
     assert lost["cell_diverged"] == 1
 
 
-def test_nodp_has_a_cell_of_its_own(store):
+def test_select_best_points_separates_no_dp(store):
     store.add(method="no_dp", values=(0.99,))
     store.add(method="online", values=(0.9,))
     best, _ = select_best(*store.frames())
@@ -125,27 +125,27 @@ def test_nodp_has_a_cell_of_its_own(store):
     assert best.set_index("method").loc["no_dp", "mean"] == pytest.approx(0.99)
 
 
-def test_an_unknown_metric_is_refused(store):
+def test_add_keys_unknown_metric_rejected(store):
     store.add(metric="f1")
     with pytest.raises(OsoError, match=r"^evaluations: metric 'f1'.*accuracy, mse$"):
         run_values(*store.frames())
 
 
-def test_two_metrics_on_one_data_set_are_refused(store):
+def test_add_keys_two_metrics_rejected(store):
     store.add(seed=0, metric="accuracy")
     store.add(seed=1, metric="mse")
     with pytest.raises(OsoError, match=r"^evaluations: data set mnist has metrics accuracy, mse"):
         run_values(*store.frames())
 
 
-def test_an_unknown_rule_is_refused(paper_store):
+def test_select_checkpoints_unknown_rule_rejected(paper_store):
     with pytest.raises(
         OsoError, match=r"^checkpoint rule: 'worst'; allowed are best, last, cross$"
     ):
         run_values(*paper_store.frames(), rule="worst")
 
 
-def test_cross_selection_by_hand(store):
+def test_cross_select_points_matches_hand_calculation(store):
     # On the even half point A's second checkpoint is best (0.9), which the odd half gives 0.6; on
     # the odd half it is B's first (0.8), which the even half gives 0.7.
     store.add(learning_rate=1.0, values=(0.5, 0.5), halves=((0.5, 0.5), (0.9, 0.6)))
@@ -157,7 +157,7 @@ def test_cross_selection_by_hand(store):
     assert math.isnan(row["std"])
 
 
-def test_cross_selection_takes_no_luck_from_the_half_that_chooses(store):
+def test_cross_select_points_removes_selection_bias(store):
     """Every checkpoint is worth 0.5; each half is lucky at another one."""
     for seed in range(3):
         store.add(seed=seed, values=(0.7, 0.7), halves=((0.9, 0.5), (0.5, 0.9)))
@@ -165,7 +165,7 @@ def test_cross_selection_takes_no_luck_from_the_half_that_chooses(store):
     assert cross_selection(*store.frames())["std"].item() == pytest.approx(0)
 
 
-def test_cross_selection_of_what_diverged(store):
+def test_cross_select_points_diverged_gives_nan(store):
     store.add(values=(), diverged_at=3)
     store.add(method="adam_wosm", threshold=1.0, values=(0.9,), halves=((math.nan, 0.9),))
     cells = cross_selection(*store.frames()).set_index("method")
@@ -184,7 +184,7 @@ number = st.one_of(st.just(math.nan), st.integers(0, 8).map(lambda v: v / 8))  #
     metric=st.sampled_from(["accuracy", "mse"]),
     order=st.integers(0, 99),
 )
-def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metric, order):
+def test_select_checkpoints_matches_slow_reference(make_store, curves, metric, order):
     """In whatever order the rows come."""
     store = make_store()
     better = max if metric == "accuracy" else min
@@ -232,7 +232,7 @@ def test_every_rule_is_what_a_slow_reading_of_it_gives(make_store, curves, metri
     assert np.isnan(mean) if not both else mean == pytest.approx(statistics.mean(both))
 
 
-def test_a_grid_value_computed_on_another_machine_is_the_same_point(store):
+def test_grid_points_ignores_last_bit(store):
     store.add(seed=0, learning_rate=10**-2.5, values=(0.9,))
     store.add(seed=1, learning_rate=np.nextafter(10**-2.5, 1), values=(0.8,))
     best, _ = select_best(*store.frames())
@@ -240,14 +240,14 @@ def test_a_grid_value_computed_on_another_machine_is_the_same_point(store):
     assert best["mean"].item() == pytest.approx(0.85)
 
 
-def test_a_settings_seeds_are_those_of_all_its_points(store, study):
+def test_count_variants_counts_all_seeds(store, study):
     store.add(seed=0, learning_rate=0.1)
     store.add(seed=1, learning_rate=0.1)
     store.add(seed=2, learning_rate=1.0)
     assert count_variants(study(store))["seeds"].tolist() == [3]
 
 
-def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
+def test_average_over_seeds_includes_diverged(store):
     store.add(seed=0, values=(0.4, 0.8))
     store.add(seed=1, values=(0.2, 0.6), diverged_at=70)
     drawn = average_over_seeds(trajectories(*store.frames()), "value")
@@ -259,16 +259,14 @@ def test_a_curve_is_the_mean_over_all_seeds_whatever_became_of_them(store):
 @pytest.mark.parametrize(
     ("method", "axis"), [("fixed_threshold", "threshold"), ("fixed_quantile", "quantile")]
 )
-def test_where_no_run_has_a_value_no_point_is_best(method, axis, store) -> None:
+def test_select_best_points_without_values_nan(method, axis, store) -> None:
     store.add(method=method, values=(), diverged_at=3, **{axis: 0.5})
     best = select_best_points(grid_points(run_values(*store.frames())))
     assert best[POINT].isna().to_numpy().tolist() == [[True] * len(POINT)]
 
 
 @pytest.mark.parametrize("other", [0.0, 0.5, 0.99])
-def test_the_default_momentum_stands_for_a_cell_however_many_runs_another_has(
-    other: float, store
-) -> None:
+def test_select_best_points_prefers_default_momentum(other: float, store) -> None:
     """Below it or above it, and however well those did."""
     for seed in range(3):
         store.add(seed=seed, values=(0.99,), momentum=other)
@@ -278,7 +276,7 @@ def test_the_default_momentum_stands_for_a_cell_however_many_runs_another_has(
 
 
 @pytest.mark.parametrize("epochs", [(20, 10), (10, 20), (20, 20)])
-def test_a_methods_own_momentum_counts_as_the_default(epochs: tuple[int, int], store) -> None:
+def test_select_best_points_prefers_missing_momentum(epochs: tuple[int, int], store) -> None:
     """More than a length does, and more than the number of runs."""
     known = {"method": "adam_wosm", "threshold": 1.0}
     store.add(**known, values=(0.5,), momentum=None, epochs=epochs[0])

@@ -54,30 +54,30 @@ def verdict(rows, dataset="mnist"):
         (FALLING, PEAK, UNDECIDED),
     ],
 )
-def test_an_optimum_inside_the_range_is_needed_against_both_truths(batch, data, expected):
+def test_prominent_optimum_requires_both_truths(batch, data, expected):
     found = verdict(curves(batch, data))
     assert found.verdict == expected
     assert "mean over 3 steps" in found.text
 
 
-def test_what_noise_hides_is_undecided():
+def test_prominent_optimum_large_std_undecided():
     slight = LEVEL + np.where(THRESHOLDS[6] == THRESHOLDS, 0.0032, 0.0)  # a tenth and a little more
     assert verdict(curves(slight, std=0.0001)).verdict == HOLDS
     assert verdict(curves(slight, std=0.02)).verdict == UNDECIDED
 
 
-def test_a_single_step_without_an_optimum_counts_among_the_others():
+def test_prominent_optimum_disagreeing_steps_not_held():
     rows = curves(PEAK, steps=(100,))
     none = curves(FALLING, steps=(500, 950))
     assert verdict(pd.concat([rows, none])).verdict != HOLDS
 
 
-def test_it_names_the_end_that_comes_closest():
+def test_prominent_optimum_names_closest_end():
     assert "C = 0.01 by" in verdict(curves(FALLING)).text
     assert "C = 100 by" in verdict(curves(RISING)).text
 
 
-def test_without_measurements_there_is_no_verdict():
+def test_prominent_optimum_unmeasured_not_run():
     assert verdict(curves(PEAK), "fashion_mnist").verdict == NOT_RUN
     assert verdict(pd.DataFrame()).verdict == NOT_RUN
     assert (
@@ -85,7 +85,7 @@ def test_without_measurements_there_is_no_verdict():
     )  # the paper's
 
 
-def test_each_noise_is_judged_alone():
+def test_prominent_optimum_disagreeing_noises_undecided():
     """At one noise an optimum and at another none is no verdict, whichever is named first."""
     calm, loud = curves(PEAK).assign(noise_multiplier=0.01), curves(FALLING)
     assert verdict(pd.concat([calm, calm.assign(noise_multiplier=0.8)])).verdict == HOLDS
@@ -97,7 +97,7 @@ def test_each_noise_is_judged_alone():
 
 
 @pytest.mark.parametrize("truth", ["batch", "data"])
-def test_either_truths_cosines_have_their_own_deviations(truth):
+def test_prominent_optimum_uncertain_truth_undecided(truth):
     """One that chance hides is undecided, however sure the other is."""
     rows = curves(PEAK)
     assert verdict(rows).verdict == HOLDS
@@ -107,7 +107,7 @@ def test_either_truths_cosines_have_their_own_deviations(truth):
 
 @pytest.mark.parametrize("best", [0.02, 0.2])
 @pytest.mark.parametrize("end", [0.02, 0.2])
-def test_the_interval_is_welchs_of_the_best_and_of_1_1_times_the_end(best, end):
+def test_prominent_optimum_interval_matches_welch(best, end):
     """Deviations count as the means do: that of the end 1.1 times, too."""
     peak = np.where(THRESHOLDS[6] == THRESHOLDS, 0.5, 0.3)
     rows = curves(peak, steps=(100,))

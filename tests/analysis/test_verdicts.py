@@ -31,7 +31,7 @@ ALONE = math.nan  # the deviation of one seed
         (Sample(5.0, 0.0, 3), Sample(4.0, 1.0, 4)),
     ],
 )
-def test_one_pair_is_welch_s_interval(a, b):
+def test_difference_pair_matches_welch(a, b):
     welch = ttest_ind_from_stats(a.mean, a.std, a.seeds, b.mean, b.std, b.seeds, equal_var=False)
     error = (a.mean - b.mean) / welch.statistic
     found = difference([(a, b)])
@@ -42,7 +42,7 @@ def test_one_pair_is_welch_s_interval(a, b):
     assert edge.pvalue == pytest.approx(0.05)
 
 
-def test_the_mean_of_many_pairs_is_surer_than_one():
+def test_difference_many_pairs_narrow_interval():
     pair = (Sample(1.0, 0.5, 5), Sample(0.5, 0.5, 5))
     one, many = difference([pair]), difference([pair] * 12)
     assert many.mean == one.mean
@@ -51,7 +51,7 @@ def test_the_mean_of_many_pairs_is_surer_than_one():
     assert one.half / many.half == pytest.approx(math.sqrt(12), rel=0.2)
 
 
-def test_intervals_cover_as_often_as_they_say():
+def test_difference_interval_covers_95_percent():
     draw = np.random.default_rng(3)
     covered = 0
     for _ in range(2000):
@@ -65,7 +65,7 @@ def test_intervals_cover_as_often_as_they_say():
 @pytest.mark.parametrize("printed", [0.25, 1.0, 12.0])
 @pytest.mark.parametrize(("factor", "verdict"), [(1.1, "consistent"), (0.9, "consistent"),
                                                  (1.4, "worse"), (0.6, "better")])  # fmt: skip
-def test_an_error_is_judged_by_its_factor(printed, factor, verdict):
+def test_judge_errors_compared_by_ratio(printed, factor, verdict):
     theirs = Sample(printed, 0.05 * printed, 5)
     ours = Sample(factor * printed, 0.05 * printed, 5)
     assert judge([make_comparison("fashion_mnist", ours, theirs, False)]) == [verdict]
@@ -76,7 +76,7 @@ def one(ours, theirs, margin=1.3, higher=True):
     return judge([Comparison(ours, theirs, margin, higher)])[0]
 
 
-def test_margins_are_half_of_what_the_paper_s_headline_comparison_shows():
+def test_margin_of_matches_half_paper_gain():
     """Of the paper's numbers, not of ours: to one decimal. Of errors it is a factor."""
     cells = paper_results().dropna(subset="mean").set_index(["dataset", "k", "epsilon", "method"])
     mean = cells["mean"].unstack("method")
@@ -87,7 +87,7 @@ def test_margins_are_half_of_what_the_paper_s_headline_comparison_shows():
     assert margin_of("patients") == 0
 
 
-def test_a_factor_is_as_many_deviations_as_points():
+def test_margin_of_mse_scaled_by_deviations():
     """Of the paper's standard deviations: MNIST's in points, Fashion-MNIST's by the value."""
     cells = paper_results().dropna(subset="std")
     spread = (
@@ -101,14 +101,14 @@ def test_a_factor_is_as_many_deviations_as_points():
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_few_seeds_decide_nothing_however_large_the_difference(seeds):
+def test_judge_few_seeds_undecided(seeds):
     std = ALONE if seeds == 1 else 0.01
     for value in (0.0, 93.62, 100.0):
         assert one(Sample(value, std, seeds), Sample(93.62, 0.91, 5)) == "undecided"
     assert SEEDS_NEEDED == 3
 
 
-def test_consistent_means_within_the_margin_not_only_not_different():
+def test_judge_consistent_requires_margin():
     theirs = Sample(90.0, 0.3, 5)
     assert one(Sample(90.2, 0.3, 3), theirs) == "consistent"
     assert one(Sample(90.2, 3.0, 3), theirs) == "undecided"  # as much noise as that shows nothing
@@ -118,7 +118,7 @@ def test_consistent_means_within_the_margin_not_only_not_different():
     assert one(*sharp) == "consistent"
 
 
-def test_two_one_sided_tests_decide_on_consistency():
+def test_judge_consistency_matches_tost():
     """Where both tests at 5 % reject a difference as large as the margin, and only there."""
     theirs = Sample(90.0, 0.4, 5)
     for shift in np.linspace(0, 1.3, 40):
@@ -132,7 +132,7 @@ def test_two_one_sided_tests_decide_on_consistency():
         assert (one(ours, theirs) == "consistent") == (max(tests) < 0.05), shift
 
 
-def test_better_is_lower_where_lower_is_better():
+def test_judge_respects_metric_direction():
     theirs = Sample(2.0, 0.1, 5)
     assert one(Sample(1.0, 0.1, 3), theirs, 0.4, higher=False) == "better"
     assert one(Sample(3.0, 0.1, 3), theirs, 0.4, higher=False) == "worse"
@@ -140,7 +140,7 @@ def test_better_is_lower_where_lower_is_better():
     assert one(Sample(1.0, 0.1, 3), theirs, 0.4) == "worse"
 
 
-def test_a_value_is_judged_among_all_others():
+def test_judge_corrects_for_multiple_comparisons():
     """The same difference: alone it is significant, among 93 that are none it is not."""
     odd = Comparison(Sample(91.9, 0.5, 5), Sample(90.0, 1.3, 5), 0.4, True)
     assert p_value(odd.compared, odd.reference) < 0.03
@@ -150,7 +150,7 @@ def test_a_value_is_judged_among_all_others():
     assert judge([odd] * 94) == ["better"] * 94
 
 
-def test_cells_with_few_seeds_do_not_count_among_the_others():
+def test_judge_few_seeds_excluded_from_correction():
     odd = Comparison(Sample(91.9, 0.5, 5), Sample(90.0, 1.3, 5), 0.4, True)
     few = Comparison(Sample(90.0, ALONE, 1), Sample(90.0, 1.0, 5), 0.4, True)
     assert judge([few] * 50 + [odd] + [few] * 43)[50] == "better"
@@ -166,7 +166,7 @@ def drawn(draw, count, shift, std=0.3, seeds=3, margin=0.4):
     return found
 
 
-def test_94_equal_values_are_hardly_ever_called_different():
+def test_judge_equal_values_rarely_differ():
     """A test of each by itself would call five of 94 different, time after time."""
     draw = np.random.default_rng(5)
     wrong = [
@@ -177,7 +177,7 @@ def test_94_equal_values_are_hardly_ever_called_different():
     assert np.mean(wrong) < 0.3
 
 
-def test_of_those_that_are_called_different_few_are_not():
+def test_judge_false_discovery_rate_bounded():
     draw = np.random.default_rng(6)
     shares, found = [], 0
     for _ in range(100):
@@ -190,14 +190,14 @@ def test_of_those_that_are_called_different_few_are_not():
     assert found > 0.9 * 47 * 100  # and what differs is found
 
 
-def test_a_difference_as_large_as_the_margin_is_seldom_called_consistent():
+def test_judge_margin_difference_rarely_consistent():
     draw = np.random.default_rng(7)
     verdicts = [one(c.compared, c.reference, 0.4) for c in drawn(draw, 2000, 0.4, std=0.15)]
     assert 0.02 < verdicts.count("consistent") / 2000 < 0.065
 
 
 @pytest.mark.parametrize(("dataset", "std"), [("mnist", 0.5), ("ag_news", 0.12)])
-def test_three_seeds_suffice_where_the_truth_is_the_same(dataset, std):
+def test_judge_three_seeds_mostly_consistent(dataset, std):
     """At the paper's usual deviations (medians: 0.51 on MNIST, 0.12 on AG News): three of four."""
     draw = np.random.default_rng(8)
     found = judge(drawn(draw, 1000, 0.0, std, 3, margin_of(dataset)))
@@ -224,7 +224,7 @@ def add_quantile_grid(store, others, last):
         )
 
 
-def test_a_grid_that_diverges_as_the_paper_s_does_reproduces_it(make_store, study):
+def test_judge_cells_diverged_grid_consistent(make_store, study):
     def of(last):
         store = make_store()
         add_quantile_grid(store, {"values": (), "diverged_at": 9}, last)
@@ -234,7 +234,7 @@ def test_a_grid_that_diverges_as_the_paper_s_does_reproduces_it(make_store, stud
     assert of({"values": (0.1,)}) == ("trains", "trains")
 
 
-def test_a_part_of_a_grid_that_diverges_decides_nothing(store, study):
+def test_judge_cells_diverged_part_incomplete(store, study):
     store.add(
         dataset="fashion_mnist",
         method="fixed_quantile",
@@ -254,7 +254,7 @@ def test_a_part_of_a_grid_that_diverges_decides_nothing(store, study):
 
 @pytest.mark.parametrize("lost", [0, 1, 5])
 @pytest.mark.parametrize(("had", "verdict"), [(2, "undecided"), (3, "worse")])
-def test_the_seeds_of_a_verdict_are_those_with_a_value(had, verdict, lost, store, study):
+def test_judge_cells_seeds_require_value(had, verdict, lost, store, study):
     """However far off the value, and however many runs ended without one."""
     for seed in range(had + lost):
         values = (0.5 + 0.001 * seed,) if seed < had else ()
@@ -269,7 +269,7 @@ def test_the_seeds_of_a_verdict_are_those_with_a_value(had, verdict, lost, store
     ("elsewhere", "verdict"),
     [(0.80, "same point"), (0.901, "as good"), (0.95, "another point")],
 )
-def test_where_no_value_is_printed_the_hyperparameters_are_judged(store, study, elsewhere, verdict):
+def test_judge_cells_unprinted_value_judges_point(store, study, elsewhere, verdict):
     """Table 2, epsilon = 9: rho = 1.467; our whole grid of k = 7 ran."""
     for i in range(7):
         for seed in range(3):
@@ -278,7 +278,7 @@ def test_where_no_value_is_printed_the_hyperparameters_are_judged(store, study, 
     assert verdicts(study, store, "mnist", 7, 9.0)["online"] == ("no value printed", verdict)
 
 
-def test_a_grid_of_which_one_run_trains_trains_though_its_best_point_diverged(make_store, study):
+def test_judge_cells_one_finished_run_trains(make_store, study):
     """A run that diverged counts with what it had reached, and may be the grid's best."""
     store = make_store()
     add_quantile_grid(store, {"values": (0.1,), "diverged_at": 9}, {"values": (0.2,)})
@@ -286,7 +286,7 @@ def test_a_grid_of_which_one_run_trains_trains_though_its_best_point_diverged(ma
     assert said == ("trains", "trains")
 
 
-def test_printed_values_are_judged_together_whichever_table_they_stand_in(make_store, study):
+def test_judge_cells_corrects_across_tables(make_store, study):
     """One that alone would be better than the paper's is not, among others that are as printed."""
 
     def verdict(others: bool) -> str:
@@ -302,7 +302,7 @@ def test_printed_values_are_judged_together_whichever_table_they_stand_in(make_s
     assert verdict(others=True) == "undecided"
 
 
-def test_the_papers_own_point_is_no_neighbour_of_it(store, study):
+def test_judge_cells_paper_point_excludes_neighbours(store, study):
     """Small learning rates are close to each other, and other points of the grid all the same."""
     for rho, value in ((0.001, 0.7), (0.00316228, 0.9), (0.01, 0.8)):
         store.add(method="fixed_threshold", learning_rate=rho, threshold=10.0, values=(value,))
@@ -318,7 +318,7 @@ PLACES = {axis: np.geomspace(10**low, 10**high, 7) for axis, low, high in
     ("best", "verdict"),
     [((1, 3), "same point"), ((1, 5), "another point"), ((4, 3), "another point")],
 )
-def test_a_point_is_the_papers_own_in_each_of_its_hyperparameters(best, verdict, store, study):
+def test_judge_cells_point_requires_all_axes(best, verdict, store, study):
     """Table 2, epsilon = 3: FixedThreshold's rho = 0.01467 and C = 1, of a grid of 49."""
     for at in np.ndindex(7, 7):
         for seed in range(3):
@@ -332,7 +332,7 @@ def test_a_point_is_the_papers_own_in_each_of_its_hyperparameters(best, verdict,
 
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(2, "as good"), (9, "another point")])
-def test_the_papers_own_point_is_judged_by_the_seeds_that_it_has(seeds, verdict, store, study):
+def test_judge_cells_point_uses_own_seeds(seeds, verdict, store, study):
     """Not by those of our best point, which are nine: two hardly tell a point of accuracy."""
     for place in range(7):
         for seed in range({4: seeds, 6: 9}.get(place, 1)):
@@ -343,5 +343,5 @@ def test_the_papers_own_point_is_judged_by_the_seeds_that_it_has(seeds, verdict,
 
 
 @pytest.mark.parametrize(("one", "like"), [("glyphs", "mnist"), ("ag_news_partial", "ag_news")])
-def test_data_without_printed_values_have_the_margin_of_what_they_are_like(one, like) -> None:
+def test_margin_of_similar_datasets_equal(one, like) -> None:
     assert margin_of(one) == margin_of(like)

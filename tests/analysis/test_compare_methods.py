@@ -37,11 +37,11 @@ from oso_dp.paper.tables import paper_results
         (Difference(-3.0, 0.5), -2.0, 2.0, FAILS),
     ],
 )
-def test_a_claim_is_a_range_and_an_interval_decides(difference, low, high, verdict):
+def test_classify_compares_interval_with_range(difference, low, high, verdict):
     assert classify(difference, low, high) == verdict
 
 
-def test_a_few_grids_decide_nothing_and_no_grid_is_not_run():
+def test_compare_methods_few_grids_undecided():
     judge = compare_methods("online", "better than", "fixed_threshold")
     few = cells(
         *[(m, e, v, 0.1) for e in (3, 5) for m, v in (("online", 95), ("fixed_threshold", 90))]
@@ -55,7 +55,7 @@ def test_a_few_grids_decide_nothing_and_no_grid_is_not_run():
     assert (alone.verdict, alone.text) == (NOT_RUN, "no grid of FixedThreshold")
 
 
-def test_one_seed_and_divergence_are_told_apart_and_left_out():
+def test_compare_methods_reports_excluded_grids():
     judge = compare_methods("online", "better than", "fixed_threshold")
     rows = cells(
         ("online", 3, 95.0, math.nan, 1),
@@ -68,7 +68,7 @@ def test_one_seed_and_divergence_are_told_apart_and_left_out():
     assert found.text == "FixedThreshold diverged in 1 more; 1 grid with one seed only"
 
 
-def test_budgets_that_the_paper_does_not_have_bear_on_no_claim():
+def test_compare_methods_other_budgets_not_run():
     rows = cells(("online", 2, 95.0, 0.1), ("fixed_threshold", 2, 90.0, 0.1))
     assert (
         compare_methods("online", "better than", "fixed_threshold")(
@@ -78,7 +78,7 @@ def test_budgets_that_the_paper_does_not_have_bear_on_no_claim():
     )
 
 
-def test_the_paper_s_advantage_is_the_mean_of_what_it_prints(store, study):
+def test_compare_methods_paper_advantage_matches_mean(store, study):
     paper = paper_results().dropna(subset=["mean"])
     paper = paper[paper["dataset"] == "ag_news"]
     mean = paper.pivot(index=["k", "epsilon"], columns="method", values="mean")
@@ -90,7 +90,7 @@ def test_the_paper_s_advantage_is_the_mean_of_what_it_prints(store, study):
 
 
 @pytest.mark.parametrize("grids", [1, 5, 6, 12])
-def test_half_of_the_papers_grids_decide(grids: int) -> None:
+def test_compare_methods_half_grids_decide(grids: int) -> None:
     """Six of twelve, as the notes say: undecided are fewer."""
     places = [(k, epsilon) for k in (5, 7, 9) for epsilon in (3, 5, 7, 9)][:grids]
     rows = [
@@ -109,7 +109,7 @@ RANK = [FAILS, NOT_RUN, UNDECIDED, NOT_APPLICABLE, HOLDS]
 
 @pytest.mark.parametrize("one", RANK)
 @pytest.mark.parametrize("other", RANK)
-def test_of_several_claims_the_least_certain_speaks(one, other) -> None:
+def test_all_of_returns_least_certain(one, other) -> None:
     """One that does not hold, is not run or undecided is no more so for what stands beside it."""
     judges = [lambda *_, verdict=verdict: ClaimResult(verdict) for verdict in (one, other)]
     found = all_of(*judges)(ClaimData(pd.DataFrame()), "mnist").verdict
@@ -118,7 +118,7 @@ def test_of_several_claims_the_least_certain_speaks(one, other) -> None:
 
 @pytest.mark.parametrize("words", RELATION_RANGES)
 @pytest.mark.parametrize("lead", [-1.5, -0.5, 0.0, 0.5, 1.5])  # M is 1.3 on MNIST
-def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead: float) -> None:
+def test_compare_methods_follows_relation_ranges(words: str, lead: float) -> None:
     """At leads that are known to a hundredth, on either side of 0 and of the margin."""
     within_range = {
         "at least as good as": lead >= -1.3,
@@ -133,7 +133,7 @@ def test_each_claims_range_begins_and_ends_where_its_words_say(words: str, lead:
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(-0.5, FAILS), (0.0, FAILS), (0.5, HOLDS)])
-def test_where_no_value_varies_an_equal_one_is_not_better(lead: float, verdict: str) -> None:
+def test_compare_methods_equal_constants_not_better(lead: float, verdict: str) -> None:
     """As where both methods are right on every example of a small test set."""
     found = compare_methods("online", "better than", "fixed_threshold")(
         both(90 + lead, 90, 0.0), "mnist"
@@ -169,7 +169,7 @@ GRIDS = {"C7": [6, 6, 6], **{name: [4] for name in ("Q1", "Q2", "Q3", "Q4")}}
     [(one, dataset) for one in CLAIMS if one.name in PARTIES for dataset in one.datasets],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_each_claim_is_about_the_grids_that_it_names(claim, dataset: str) -> None:
+def test_claims_cover_named_grids(claim, dataset: str) -> None:
     """C7 of k = 7 and 9 at the budgets 2, 3 and 4; questions of k = 9; others of all grids."""
     said = claim.test(everything(dataset), dataset).text
     counts = [(int(ran), int(of)) for ran, of in re.findall(r"(\d+) of (\d+) grids", said)]
@@ -193,7 +193,7 @@ ALIKE_ALL |= {"delta": 1e-5, "variant": ""}
         ({"distribution": "geometric"}, {"distribution": "poisson"}),
     ],
 )
-def test_runs_of_two_kinds_are_evidence_for_no_claim(kind: dict, other: dict) -> None:
+def test_compare_methods_incomparable_runs_excluded(kind: dict, other: dict) -> None:
     """Two epochs, or tf32's products, move a value by as much as methods differ."""
     evidence = both(95.0, 90.0).cells
     online = evidence["method"] == "online"
@@ -224,7 +224,7 @@ def leads(values: dict[float, float], dataset: str = "mnist") -> ClaimData:
 
 @pytest.mark.parametrize("name", ["on a par with", "better than", "at least as good as"])
 @pytest.mark.parametrize("values", [(-1, 1, 2, 3), (3, 0, 0, -3), (0.5, 0.5, 0.5, 0.5)])
-def test_evidence_gives_the_advantage_by_epsilon(name: str, values) -> None:
+def test_compare_methods_reports_advantage_by_epsilon(name: str, values) -> None:
     """An effect that turns round with the budget is no average."""
     budgets = dict(zip((3.0, 5.0, 7.0, 9.0), values, strict=True))
     found = compare_methods("online", name, "fixed_threshold")(leads(budgets), "mnist")
@@ -246,7 +246,7 @@ def test_evidence_gives_the_advantage_by_epsilon(name: str, values) -> None:
         (-0.5, 0.1, FAILS, False),
     ],
 )
-def test_a_lead_within_the_margin_is_equivalent(lead, std, verdict, equivalent: bool) -> None:
+def test_compare_methods_within_margin_equivalent(lead, std, verdict, equivalent: bool) -> None:
     """Where the interval includes 0 and lies inside the margin."""
     found = compare_methods("online", "better than", "fixed_threshold")(
         both(90 + lead, 90, std), "mnist"
@@ -256,7 +256,7 @@ def test_a_lead_within_the_margin_is_equivalent(lead, std, verdict, equivalent: 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0, 0.05])
 @pytest.mark.parametrize(("ratio", "par"), [(1.1, True), (0.9, True), (1.5, False), (0.6, False)])
-def test_errors_are_compared_in_proportion(scale: float, ratio: float, par: bool) -> None:
+def test_compare_methods_errors_compared_by_ratio(scale: float, ratio: float, par: bool) -> None:
     """A tenth more is as much of a small error as of a large one."""
     rows = [
         (method, epsilon, scale * size, 0.01 * scale)

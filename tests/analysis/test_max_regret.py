@@ -31,7 +31,7 @@ def filled(store):
     return store
 
 
-def test_a_loss_counts_in_units_of_what_matters_on_its_data_set(filled, study):
+def test_max_regret_scales_by_margin(filled, study):
     """In points AdamWOSM's 1.2 is the larger; of what matters it is less."""
     rows = max_regret(study(filled))
     assert rows["method"].tolist() == ["adam_wosm", "online"]
@@ -43,7 +43,7 @@ def test_a_loss_counts_in_units_of_what_matters_on_its_data_set(filled, study):
     assert rows["places"].tolist() == [2, 2]
 
 
-def test_the_worst_place_counts_not_the_mean_of_all(filled, study):
+def test_max_regret_takes_worst_place(filled, study):
     for epsilon in (5.0, 7.0):
         default(filled, "online", 0.93, epsilon=epsilon)
         default(filled, "adam_wosm", 0.93, epsilon=epsilon)
@@ -52,14 +52,14 @@ def test_the_worst_place_counts_not_the_mean_of_all(filled, study):
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm"])
-def test_where_one_default_ran_alone_none_is_judged(method, filled, study):
+def test_max_regret_lone_default_ignored(method, filled, study):
     """It has nobody to lose to, and the other one is no worse for not having run there."""
     before = max_regret(study(filled))
     default(filled, method, 0.2, epsilon=5.0)
     assert max_regret(study(filled)).equals(before)
 
 
-def test_where_less_is_better_the_least_is_the_best(store, study):
+def test_max_regret_mse_prefers_lowest(store, study):
     default(store, "online", 0.02, dataset="fashion_mnist", metric="mse")
     default(store, "adam_wosm", 0.03, dataset="fashion_mnist", metric="mse")
     rows = max_regret(study(store))
@@ -67,7 +67,7 @@ def test_where_less_is_better_the_least_is_the_best(store, study):
     assert rows["loss"].tolist() == pytest.approx([0, math.log(1.5) / margin_of("fashion_mnist")])
 
 
-def test_a_default_that_was_not_run_everywhere_is_not_judged(filled, study):
+def test_max_regret_incomplete_default_omitted(filled, study):
     """It is what the others are held against all the same, where it has its seeds."""
     default(filled, "auto_s", 0.99)
     default(filled, "auto_s", 0.99, dataset="ag_news_partial", epsilon=9.0, seeds=2)
@@ -76,7 +76,7 @@ def test_a_default_that_was_not_run_everywhere_is_not_judged(filled, study):
     assert rows["loss"].tolist() == pytest.approx([5 / 1.3, 6.2 / 1.3])
 
 
-def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
+def test_max_regret_separates_variants(filled, study):
     for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
         default(filled, "auto_s", 0.5, dataset=dataset, epsilon=epsilon)
         default(filled, "auto_s", 0.95, dataset=dataset, epsilon=epsilon, schedule="linear")
@@ -86,13 +86,13 @@ def test_what_is_laid_over_the_steps_makes_another_default(filled, study):
     assert named[-1] == ("auto_s", "")
 
 
-def test_two_seeds_or_a_search_say_nothing(store, study):
+def test_max_regret_two_seeds_omitted(store, study):
     default(store, "online", 0.9, seeds=2)
     assert max_regret(study(store)).empty
     assert "largest loss" not in budgets(study(store))
 
 
-def test_the_page_names_the_surest_first(filled, study):
+def test_budgets_lists_smallest_regret_first(filled, study):
     *_, text, table = budgets(study(filled)).split("\n\n")
     assert "over the 2 pairs" in text
     first, second = table.splitlines()[2:]
@@ -101,7 +101,7 @@ def test_the_page_names_the_surest_first(filled, study):
 
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm", "auto_s"])
-def test_data_of_ones_own_decide_nothing(method, filled, study):
+def test_max_regret_own_dataset_ignored(method, filled, study):
     """Of them nobody knows which difference matters, and others do not have them."""
     before = max_regret(study(filled))
     default(filled, method, 0.99, dataset="patients")
@@ -116,7 +116,7 @@ def test_data_of_ones_own_decide_nothing(method, filled, study):
     ids=lambda other: next(iter(other)),
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_a_default_of_other_runs_is_held_against_none(first, other, store, study):
+def test_max_regret_incomparable_default_omitted(first, other, store, study):
     """At each place the kind counts of which there are most; here AUTO-S is the best by far."""
     for dataset, epsilon in (("mnist", 3.0), ("ag_news_partial", 9.0)):
         for method, mean in (("online", 0.90), ("adam_wosm", 0.89), ("auto_s", 0.99)):

@@ -11,7 +11,7 @@ from oso_dp.analysis.claim_tests import UNDECIDED, ClaimData, compare_methods
 
 @pytest.mark.parametrize("lead", [-1.6, -0.9, 0.07, 0.4])
 @pytest.mark.parametrize("claimed", ["better than", "on a par with", "at least as good as"])
-def test_as_many_seeds_as_it_says_would_decide(lead, claimed):
+def test_compare_methods_stated_seeds_decide(lead, claimed):
     """At the same means and standard deviations, and one less would not."""
 
     def judge(seeds):
@@ -35,13 +35,13 @@ def test_as_many_seeds_as_it_says_would_decide(lead, claimed):
     assert judge(needed - 1).verdict == UNDECIDED
 
 
-def test_where_means_are_equal_no_number_of_seeds_decides_who_is_better():
+def test_compare_methods_equal_means_never_decided():
     found = compare_methods("online", "better than", "fixed_threshold")(both(90, 90, 5.0), "mnist")
     assert found.text.endswith("more than 1000 seeds would be needed to decide")
 
 
 @pytest.mark.parametrize(("ours", "theirs", "said"), [(3, 5, "4"), (5, 3, "4"), (2, 5, "3.5")])
-def test_the_seeds_that_are_there_are_the_mean_of_both_methods(ours, theirs, said) -> None:
+def test_compare_methods_reports_mean_seeds(ours, theirs, said) -> None:
     rows = [
         (m, e, v, 2.0, seeds)
         for e in (3, 5, 7, 9)

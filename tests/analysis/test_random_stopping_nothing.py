@@ -11,7 +11,7 @@ from oso_dp.analysis.random_stopping import outcomes
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 @pytest.mark.parametrize("lost", [0, 1, 2, 3])
-def test_nothing_comes_of_no_draw_and_of_draws_without_a_value(lost, shape, store, study) -> None:
+def test_outcomes_nothing_matches_generating_function(lost, shape, store, study) -> None:
     """E[(lost / M)^K]: with Poisson's distribution also where K = 0."""
     for point in range(3):
         ended = {"values": (), "diverged_at": 3} if point < lost else {"values": (0.8,)}
@@ -27,7 +27,7 @@ def test_nothing_comes_of_no_draw_and_of_draws_without_a_value(lost, shape, stor
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 @pytest.mark.parametrize("apart", [0.0, 0.1])
-def test_luck_is_that_of_searches_that_come_to_something(apart: float, shape, store, study) -> None:
+def test_outcomes_luck_excludes_empty_searches(apart: float, shape, store, study) -> None:
     """Where all points are alike there is none, however often nothing is drawn."""
     whole_grid(store, [[0.7 - apart], [0.7], [0.7 + apart]], shape=shape)
     (row,) = outcomes(study(store)).to_dict("records")

@@ -31,7 +31,7 @@ def rows(store, sizes, **more):
         ([None], None),
     ],
 )
-def test_a_grid_is_as_large_as_all_of_its_rows_say(sizes, expected, store, study) -> None:
+def test_grid_size_requires_agreeing_rows(sizes, expected, store, study) -> None:
     """Where they do not agree, as the paper's of this method and k is."""
     design = default_grid_size("fixed_quantile", 2)
     made = study(rows(store, sizes))
@@ -41,14 +41,14 @@ def test_a_grid_is_as_large_as_all_of_its_rows_say(sizes, expected, store, study
 
 
 @pytest.mark.parametrize("size", [2, 7])
-def test_the_accounts_count_as_many_runs(size: int, store, study) -> None:
+def test_account_grids_matches_grid_size(size: int, store, study) -> None:
     made = study(rows(store, [size, size]))
     (grid,) = account_grids(made.runs)
     assert grid.runs == made.grid_size(*WHERE.values()) == size
 
 
 @pytest.mark.parametrize("other", [{"method": "auto_s"}, {"k": 3}, {"dataset": "mnist"}])
-def test_rows_of_another_grid_say_nothing_of_this_one(other, store, study) -> None:
+def test_grid_size_other_grids_ignored(other, store, study) -> None:
     store.add(**WHERE | other, grid_runs=6)
     rows(store, [2, 2])
     made = study(store)
@@ -56,7 +56,7 @@ def test_rows_of_another_grid_say_nothing_of_this_one(other, store, study) -> No
     assert made.grid_size(*(WHERE | other).values()) == 6
 
 
-def test_a_plan_counts_more_than_rows(store, study, tmp_path) -> None:
+def test_grid_size_budget_overrides_rows(store, study, tmp_path) -> None:
     budget = tmp_path / "budget.json"
     entry = {**WHERE, "epsilon": 9.0, "runs": 4, "noise_multiplier": 1.0}
     budget.write_text(json.dumps([entry]))
@@ -64,7 +64,7 @@ def test_a_plan_counts_more_than_rows(store, study, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("composed", "expected"), [([], 6), ([2, 2], 2), ([2, 3], 10)])
-def test_a_search_that_stops_speaks_where_no_other_does(composed, expected, store, study):
+def test_grid_size_falls_back_random_stopping(composed, expected, store, study):
     """And rows without a search, which have no grid, never."""
     rows(store, [6, 6], search_accounting="random_stopping", noise_multiplier=300.0)
     rows(store, [1, 1], search_accounting="single", noise_multiplier=300.0)
@@ -72,7 +72,7 @@ def test_a_search_that_stops_speaks_where_no_other_does(composed, expected, stor
     assert study(store).grid_size(*WHERE.values()) == expected
 
 
-def test_a_method_that_nobody_registered_has_the_size_that_its_rows_say(store, study) -> None:
+def test_grid_size_unregistered_method_uses_rows(store, study) -> None:
     known = {"dataset": "glyphs", "k": 2}
     store.add(method="magic", **known, grid_runs=6)
     store.add(method="sorcery", **known)

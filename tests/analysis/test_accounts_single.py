@@ -23,7 +23,7 @@ def guesses(rows=9, **other):
 
 
 @pytest.mark.parametrize("rows", [1, 9, 40])
-def test_each_row_costs_the_budget_however_many_there_are(rows) -> None:
+def test_account_grids_rows_charged_individually(rows) -> None:
     (found,) = account_grids(guesses(rows, seeds=(0, 1, 2)))
     assert found.name == "glyphs.online.k9.eps3.single"
     assert (found.runs, found.stored, found.seeds) == (1, 1, 3)
@@ -34,14 +34,14 @@ def test_each_row_costs_the_budget_however_many_there_are(rows) -> None:
     assert not composed.is_within_budget
 
 
-def test_other_accountants_can_do_it_too() -> None:
+def test_accounts_table_other_accountants_below_rdp() -> None:
     (row,) = accounts_table(account_grids(guesses())).to_dict("records")
     assert 0.5 * EPSILON < row["pld"] < row["rdp"]
     assert 0.5 * EPSILON < row["prv"] < row["rdp"]
 
 
 @pytest.mark.parametrize("place", [0, 13, 26])
-def test_one_row_above_the_budget_is_seen_among_many(place) -> None:
+def test_check_budgets_one_excess_row_rejected(place) -> None:
     rows = guesses(seeds=(0, 1, 2))
     rows.loc[place, ["ledger", "noise_multiplier"]] = [ledger(0.9 * ALONE), 0.9 * ALONE]
     found = account_grids(rows)
@@ -51,7 +51,7 @@ def test_one_row_above_the_budget_is_seen_among_many(place) -> None:
 
 
 @pytest.mark.parametrize("costly", [0, 1, 2])
-def test_the_costliest_row_speaks_for_all(costly) -> None:
+def test_account_grids_costliest_row_charged(costly) -> None:
     """A row may have more noise than it claims; the others are not cheaper for it."""
     rows = guesses(seeds=(0, 1, 2))
     rows.loc[rows["seed"] != costly, "ledger"] = ledger(2 * ALONE)
@@ -60,14 +60,14 @@ def test_the_costliest_row_speaks_for_all(costly) -> None:
 
 
 @pytest.mark.parametrize("at", [1, STEPS // 2])
-def test_one_that_diverged_is_charged_whole(at) -> None:
+def test_account_grids_diverged_run_charged_whole(at) -> None:
     rows = guesses(rows=1)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", at, ledger(ALONE, at)]
     (found,) = account_grids(rows)
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_rows_of_other_code_that_claim_a_grid_are_no_cheaper() -> None:
+def test_account_grids_rows_stay_within_budget() -> None:
     """Whatever `settings` say of a grid's size, a row is charged for itself, and whole."""
     (found,) = account_grids(guesses())
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
@@ -76,7 +76,7 @@ def test_rows_of_other_code_that_claim_a_grid_are_no_cheaper() -> None:
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 @pytest.mark.parametrize("search_accounting", ["single", "composition", "random_stopping"])
-def test_rows_are_priced_at_the_delta_that_they_name(search_accounting, delta) -> None:
+def test_account_grids_prices_at_row_delta(search_accounting, delta) -> None:
     nu = 3.0
     (found,) = account_grids(
         grid(

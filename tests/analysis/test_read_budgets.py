@@ -24,7 +24,7 @@ def planned(path, **more):
 
 
 @pytest.mark.parametrize("search_accounting", ["single", "linear_scaling"])
-def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, search_accounting) -> None:
+def test_read_budgets_plans_without_grids_ignored(tmp_path, search_accounting) -> None:
     """Nor one of searches in parts, each of which has noise of its own."""
     searched = planned(tmp_path / "searched.json")
     alone = planned(tmp_path / "alone.json", search_accounting=search_accounting)
@@ -37,7 +37,7 @@ def test_a_plan_of_guesses_says_nothing_of_a_grid(tmp_path, search_accounting) -
 
 
 @pytest.mark.parametrize("others", [["stopped"], ["stopped", "searched"], ["searched", "stopped"]])
-def test_the_noise_of_a_grid_is_never_that_of_random_stopping(tmp_path, others) -> None:
+def test_read_budgets_random_stopping_noise_ignored(tmp_path, others) -> None:
     """It is bought for a random number of runs; of the grid such a plan tells the size alone."""
     paths = {
         "stopped": planned(tmp_path / "stopped.json", search_accounting="random_stopping"),
@@ -50,7 +50,7 @@ def test_the_noise_of_a_grid_is_never_that_of_random_stopping(tmp_path, others) 
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> None:
+def test_read_budgets_first_file_wins(tmp_path, turned) -> None:
     """Its runs and its noise; what only the second holds is added."""
     entry = {"dataset": "mnist", "method": "online", "k": 9, "epsilon": 3.0}
     one = [entry | {"runs": 9, "noise_multiplier": 1.5}]
@@ -66,7 +66,7 @@ def test_of_two_files_that_hold_one_grid_the_first_counts(tmp_path, turned) -> N
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
+def test_grid_sizes_takes_largest(tmp_path, turned) -> None:
     """Whichever budget it is of: a part of a grid must not pass as the whole."""
     entry = {"dataset": "mnist", "method": "online", "k": 9, "noise_multiplier": 1.5}
     path = tmp_path / "budget.json"
@@ -85,9 +85,7 @@ def test_of_two_sizes_of_a_grid_the_larger_counts(tmp_path, turned) -> None:
         (9, "a_method_of_ours", None),
     ],
 )
-def test_a_studys_grid_is_as_large_as_its_budget_says_else_as_the_design(
-    k, method, size, tmp_path, store, study
-) -> None:
+def test_grid_size_budget_overrides_design(k, method, size, tmp_path, store, study) -> None:
     """Of the very method and k: more points than its grid has are refused, fewer are a part."""
     path = tmp_path / "budget.json"
     entry = {"dataset": "mnist", "method": "online", "k": 9, "noise_multiplier": 1.5}

@@ -29,7 +29,7 @@ from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise
 
 
-def test_guesses_of_two_grids_are_two_accounts() -> None:
+def test_account_grids_separates_single_by_k() -> None:
     """Each is one run by itself; which grid it was drawn from stands in its name."""
     config = parse_config({**STUDY, "search_accounting": "single", "values_per_axis": [2, 5]}, "x")
     plan = make_plan_with_noise(config, defaultdict(lambda: 5.0))
@@ -38,7 +38,7 @@ def test_guesses_of_two_grids_are_two_accounts() -> None:
 
 
 @pytest.mark.parametrize("there", [9, 1])
-def test_searches_with_another_noise_of_the_second_sum_are_two_accounts(there: int) -> None:
+def test_account_grids_separates_query_noises(there: int) -> None:
     other = grid(**with_second(9.0))[:there]
     rows = pd.concat([grid(**with_second(7.0)), other], ignore_index=True)
     assert [(one.stored, one.budget_status) for one in account_grids(rows)] == [
@@ -51,7 +51,7 @@ def test_searches_with_another_noise_of_the_second_sum_are_two_accounts(there: i
     ("spent", "budgets", "nearest"),
     [((0.9, 8.5), (1.0, 9.0), 1), ((2.9, 8.8), (3.0, 9.0), 1), ((0.99, 8.5), (1.0, 9.0), 0)],
 )
-def test_the_costliest_has_used_the_largest_share_of_its_budget(spent, budgets, nearest) -> None:
+def test_most_expensive_compares_budget_ratios(spent, budgets, nearest) -> None:
     """Not the least in epsilon that is left, which is little where the budget is small."""
     both = [
         GridAccount("mnist", "online", 9, budget, 1e-6, 1, 1, 1, cost, ())
@@ -62,7 +62,7 @@ def test_the_costliest_has_used_the_largest_share_of_its_budget(spent, budgets, 
 
 
 @pytest.mark.parametrize("rows", [9, 10, 18])
-def test_a_search_that_stops_over_more_points_than_its_grid_is_a_larger_one(rows: int) -> None:
+def test_account_grids_random_stopping_points_charged(rows: int) -> None:
     (found,) = account_grids(stopping_grid(rows=rows))
     larger = RandomStoppingSearch(
         PoissonSampling(0.02), STEPS, rows, stopping_eta=STOPPING_ETA["logarithmic"]
@@ -73,7 +73,7 @@ def test_a_search_that_stops_over_more_points_than_its_grid_is_a_larger_one(rows
 
 
 @pytest.mark.parametrize("costly", [0, 1, 2])
-def test_one_seed_that_exceeds_the_budget_leaves_nothing_unclear(costly: int) -> None:
+def test_account_grids_costly_seed_exceeds_budget(costly: int) -> None:
     """Its stored runs alone do, however large the grid was; the other seeds' do not."""
     seeds = [grid(rows=10 if seed == costly else 3, k=10, seeds=(seed,)) for seed in range(3)]
     (found,) = account_grids(pd.concat(seeds, ignore_index=True))
@@ -83,7 +83,7 @@ def test_one_seed_that_exceeds_the_budget_leaves_nothing_unclear(costly: int) ->
 
 
 @pytest.mark.parametrize("place", [0, 4, 7])
-def test_a_grid_costs_the_same_in_whatever_order_its_rows_stand(place: int) -> None:
+def test_account_grids_ignores_row_order(place: int) -> None:
     """One of them has more noise than it claims: what is not stored has the least."""
     rows = grid(rows=8)
     rows.loc[place, "ledger"] = ledger(3 * NU)
@@ -92,7 +92,7 @@ def test_a_grid_costs_the_same_in_whatever_order_its_rows_stand(place: int) -> N
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_scaled_search_costs_the_same_in_whatever_order_its_rows_stand(part) -> None:
+def test_account_grids_linear_scaling_ignores_order(part) -> None:
     """Of each part a row is missing, and one of the others has more noise than it claims."""
     rows = scaled_rows()
     mine = rows.index[rows["stage"] == part]
@@ -112,7 +112,7 @@ def _orders(count: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("costly", [0, 1])
-def test_what_is_stored_is_said_of_the_seed_that_costs_most(costly: int) -> None:
+def test_account_grids_stored_from_costliest_seed(costly: int) -> None:
     rows = scaled_rows()
     few = (rows["seed"] == costly) & (rows["stage"] == "trial 1")
     rows.loc[rows["seed"] != costly, "ledger"] = [
@@ -125,21 +125,21 @@ def test_what_is_stored_is_said_of_the_seed_that_costs_most(costly: int) -> None
 
 @pytest.mark.parametrize("steps", [20_000, 10**6])
 @pytest.mark.parametrize("made", [1, 9999, 15_000])
-def test_a_long_run_that_diverged_is_charged_whole(made: int, steps: int) -> None:
+def test_pad_to_full_run_completes_steps(made: int, steps: int) -> None:
     one = Ledger(PoissonSampling(0.02), [((SumQuery("g", 1.5),), made)])
     whole = pad_to_full_run(one, full_run_ledger([one], steps))
     assert whole.step_count == steps
 
 
 @pytest.mark.parametrize("epsilon", [0.125, 0.5, 3.25, 12.5])
-def test_an_account_is_named_by_its_very_budget(epsilon: float) -> None:
+def test_grid_account_name_shows_epsilon(epsilon: float) -> None:
     known = ("mnist", "online", 9, epsilon, 1e-5, 1, 1, 1, 0.1, ())
     assert GridAccount(*known).name == f"mnist.online.k9.eps{epsilon}"
     assert GridAccount(*known, total=True).name == f"mnist.total.eps{epsilon}"
 
 
 @pytest.mark.parametrize("column", ["delta", "epsilon", "learning_rate"])
-def test_a_row_that_diverged_is_held_against_its_plan_too(column: str, repo) -> None:
+def test_account_grids_unplanned_diverged_row_rejected(column: str, repo) -> None:
     plan, _ = two_plans(repo, "a method's constant")
     rows = rows_of(plan, NINE)
     nu = rows["noise_multiplier"].iloc[0]
@@ -153,14 +153,14 @@ def test_a_row_that_diverged_is_held_against_its_plan_too(column: str, repo) -> 
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_grid_of_unknown_size_is_named_wherever_it_stands(order: int) -> None:
+def test_check_grid_sizes_names_unclear_grid(order: int) -> None:
     accounts = account_grids(pd.concat([grid(), grid(k=10)], ignore_index=True))[::order]
     with pytest.raises(OsoError, match=r"k10\.eps3: its rows do not say how many runs"):
         check_grid_sizes(accounts)
 
 
 @pytest.mark.parametrize("place", [0, 150, 300])
-def test_of_many_accounts_each_is_held_against_its_budget(place: int) -> None:
+def test_check_budgets_checks_all_accounts(place: int) -> None:
     """Those of protected data stand last."""
     within = GridAccount("mnist", "online", 9, 3.0, 1e-5, 9, 9, 1, 2.9, ())
     accounts = [within] * 300

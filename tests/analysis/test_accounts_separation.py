@@ -67,14 +67,14 @@ SCALED_OPTIONS = {
 SCALED |= {name: {name: value} for name, value in SCALED_OPTIONS.items()}
 
 
-def test_every_column_that_tells_searches_apart_is_tried() -> None:
+def test_search_columns_fully_covered() -> None:
     assert OTHERS.keys() == {*accounts._SEARCH, *accounts._NOISE}
     assert SCALED.keys() == {*accounts._SEARCH} - {"search_accounting"} | {*SCALED_OPTIONS}
 
 
 @pytest.mark.parametrize("column", OTHERS)
 @pytest.mark.parametrize(("there", "order"), [(9, 1), (1, 1), (1, -1)])
-def test_two_searches_cost_what_each_costs_by_itself(column: str, there: int, order: int) -> None:
+def test_account_grids_separates_searches(column: str, there: int, order: int) -> None:
     """Whichever stands first: neither is charged by the other's terms, nor for its runs."""
     both = [grid(dataset="mine"), grid(**{"dataset": "mine"} | OTHERS[column])[:there]][::order]
     found = account_grids(pd.concat(both, ignore_index=True))
@@ -83,7 +83,7 @@ def test_two_searches_cost_what_each_costs_by_itself(column: str, there: int, or
 
 
 @pytest.mark.parametrize("column", SCALED)
-def test_two_scaled_searches_cost_what_each_costs_by_itself(column: str) -> None:
+def test_account_grids_separates_linear_scaling_searches(column: str) -> None:
     both = [scaled(), scaled(**SCALED[column])]
     found = account_grids(pd.concat(both, ignore_index=True))
     assert found == [one for rows in both for one in account_grids(rows)]
@@ -99,7 +99,7 @@ def scaled(**other) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("points", [1, 4, 9])
-def test_a_plan_of_some_points_says_how_large_their_grid_is(points: int, repo) -> None:
+def test_account_grids_partial_plan_keeps_size(points: int, repo) -> None:
     """As `grid_points: paper_best` plans: the noise of these is that of all."""
     plan = some_points(two_plans(repo, "seeds")[0], points)
     rows = rows_of(plan, NINE)
@@ -114,7 +114,7 @@ def some_points(plan: Plan, count: int) -> Plan:
 
 
 @pytest.mark.parametrize("known", [{}, options(grid_runs=9)])
-def test_a_drawn_search_that_does_not_say_its_shape_is_priced_by_the_noise(known) -> None:
+def test_account_grids_infers_stopping_distribution(known) -> None:
     """It is not priced as what its options leave out, and no row stops the account."""
     rows = named(stopping_grid(**known))
     (found,) = account_grids(rows)

@@ -47,7 +47,7 @@ def means(store) -> list[float]:
 
 
 @pytest.mark.parametrize("column", DIFFERENT)
-def test_runs_of_two_questions_share_no_mean(column: str, store) -> None:
+def test_grid_points_separates_variants(column: str, store) -> None:
     """Whatever seeds they have, and whichever came first."""
     for seed, value in enumerate(DIFFERENT[column]):
         known = {"batch_size": 512, "noise_multiplier": 50.0, "query_noise_multiplier": 400.0}
@@ -58,7 +58,7 @@ def test_runs_of_two_questions_share_no_mean(column: str, store) -> None:
     assert len(main_variants(points)) == 1  # one cell shows one of them
 
 
-def test_every_column_of_a_question_is_tried() -> None:
+def test_variant_columns_fully_covered() -> None:
     assert DIFFERENT.keys() == {*VARIANT}
 
 
@@ -66,7 +66,7 @@ def test_every_column_of_a_question_is_tried() -> None:
     ("column", "value"), [("learning_rate", 0.316228), ("threshold", 21.5443), ("quantile", 0.5)]
 )
 @pytest.mark.parametrize("apart", [1e-5, -1e-5, 3e-6])
-def test_neighbours_on_a_fine_grid_are_two_points(column, value, apart, store) -> None:
+def test_grid_points_separates_close_values(column, value, apart, store) -> None:
     """A grid's values have six digits; what two machines make of one differs in its last bit."""
     for seed, at in enumerate((value, value * (1 + apart))):
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), **{column: at})
@@ -74,7 +74,7 @@ def test_neighbours_on_a_fine_grid_are_two_points(column, value, apart, store) -
 
 
 @pytest.mark.parametrize("noise", [0.83724, 12.34567])
-def test_noises_of_two_plans_are_two_settings(noise: float, store) -> None:
+def test_grid_points_separates_close_noises(noise: float, store) -> None:
     """A plan's noise has five decimals."""
     for seed, more in enumerate((0.0, 1e-5)):
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), noise_multiplier=noise + more)
@@ -89,7 +89,7 @@ def setting(plain: bool, usual: bool, long: bool) -> dict:
     }
 
 
-def test_what_is_named_first_counts_more(store) -> None:
+def test_main_variants_ranks_schedule_momentum_epochs(store) -> None:
     """Nothing over the steps, then the momentum, then the length: however many runs others have."""
     pairs = [*itertools.combinations(itertools.product((True, False), repeat=3), 2)]
     for k, (shown, other) in enumerate(pairs, start=1):
