@@ -41,7 +41,7 @@ def test_run_command_user_error_prints_line(error, said, capsys) -> None:
 
 @pytest.mark.parametrize("sign", ["\n", "\r", "\x1b[2J", "\u2028", "\ud800", "\0"])
 def test_oso_error_unprintable_characters_replaced(sign, capsys) -> None:
-    """Found by fuzzing: a ledger and a configuration with a line's end in a key."""
+    """A key of a configuration or a ledger may contain line breaks or other control characters."""
     error = OsoError(f"a.yaml: key {sign}: unknown")
     assert str(error).isprintable()
     assert str(error).startswith("a.yaml: key ")

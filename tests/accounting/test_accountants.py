@@ -66,7 +66,7 @@ def test_compute_epsilon_ledgers_add_up() -> None:
 @pytest.mark.parametrize("delta", [DELTA, 1e-8, 1e-3])
 @pytest.mark.filterwarnings("ignore:divide by zero")  # in Opacus
 def test_compute_epsilon_uses_given_delta(delta: float) -> None:
-    """Of one Gaussian sum on everybody, by its formula; at a delta 5 % larger it is 0.03 less."""
+    """The cost of one Gaussian sum follows its formula; at a delta 5 % larger it is 0.03 less."""
     ledger = Ledger(PoissonSampling(1.0), [((SumQuery("g", 0.3),), 1)])
     (exact,) = compute_gaussian_epsilon(0.3, np.array([delta]))
     pld, prv = (compute_epsilon([ledger], delta, name) for name in ("pld", "prv"))

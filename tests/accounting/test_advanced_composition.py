@@ -98,7 +98,7 @@ def test_compute_advanced_epsilon_changes_monotonically(
 @pytest.mark.parametrize("steps", [1, 7, 60])
 @pytest.mark.parametrize("epsilon", [0.02, 0.3, 1.0])
 def test_compose_advanced_bounds_randomized_response(epsilon: float, steps: int) -> None:
-    """k coins with bias e^epsilon to 1: the exact delta by summing over all numbers of heads."""
+    """The exact delta of k randomized responses is a sum over all numbers of heads."""
     slack = np.array([1e-6, 1e-3, 0.1])
     heads = np.arange(steps + 1)
     p = 1 / (1 + math.exp(-epsilon))
@@ -108,7 +108,7 @@ def test_compose_advanced_bounds_randomized_response(epsilon: float, steps: int)
 
 
 def test_compose_advanced_matches_textbook_formula() -> None:
-    """Corollary 3.21: steps that are that small add up to no more than epsilon'."""
+    """Corollary 3.21: steps of this epsilon compose to at most the target epsilon."""
     steps, slack, target = 500, 1e-6, 0.8
     each = target / (2 * math.sqrt(2 * steps * math.log(1 / slack)))
     whole = compose_advanced(np.array(each), steps, np.array(slack))

@@ -137,7 +137,7 @@ def test_search_noise_multiplier_keeps_budget(
 
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-8, 1e-11, 1e-15])
 def test_compute_epsilon_any_delta_matches_reference(delta: float) -> None:
-    """Also at one far below 1 / n, as a large data set asks for."""
+    """Costs match at every delta, also far below 1 / n."""
     sampling, nu, steps = PoissonSampling(1.0), 3.0, 40
     one = SelfComposedDpEvent(PoissonSampledDpEvent(1.0, GaussianDpEvent(nu)), steps)
     expected = RdpAccountant().compose(one).get_epsilon(delta)

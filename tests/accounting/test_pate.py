@@ -125,7 +125,6 @@ def test_threshold_rdp_distant_count_costs_little() -> None:
 
 @pytest.mark.parametrize("row", [[120, 100, 20, 10], [90, 80, 80], [200, 30, 20], [60, 60, 60, 60]])
 def test_log_another_winner_exceeds_simulated_probability(row) -> None:
-    """Simulated 200,000 times."""
     noise, runs = 40.0, 200_000
     noisy = np.array(row) + np.random.default_rng(0).normal(0, noise, (runs, len(row)))
     seen = int((noisy.argmax(axis=1) != 0).sum())
@@ -180,7 +179,7 @@ def published(shared) -> np.ndarray:
 
 
 def test_laplace_epsilon_hundred_queries_match_published(published) -> None:
-    """2.04 (Papernot et al. 2017); data-independent 5.80, which their moments give as 5.30."""
+    """Epsilon is 2.04 (Papernot et al. 2017), data-independent 5.30; the paper prints 5.80."""
     moments = laplace_moments(published[:100], 20.0)
     assert laplace_epsilon(moments.sum(axis=0), DELTA) == pytest.approx(2.04, abs=0.005)
     worst = 100 * 2 / 20.0**2 * MOMENTS * (MOMENTS + 1)
@@ -188,14 +187,13 @@ def test_laplace_epsilon_hundred_queries_match_published(published) -> None:
 
 
 def test_laplace_epsilon_thousand_queries_miss_published(published) -> None:
-    """8.03 is printed; which thousand it is, is not said."""
+    """The paper prints 8.03 for a thousand unspecified queries; the first thousand cost 7.40."""
     moments = laplace_moments(published[:1000], 20.0)
     assert laplace_epsilon(moments.sum(axis=0), DELTA) == pytest.approx(7.40, abs=0.005)
 
 
 def test_pate_costs_confident_votes_match_published(published) -> None:
-    """286 of 640 queries answered at 1.97 (Papernot et al. 2018), as expected over the noise and
-    by their conversion; less by today's."""
+    """286 of 640 answers cost 1.97 by the conversion of Papernot et al. 2018, 1.712 by ours."""
     asked = published[:640]
     probability = np.exp(log_answered(asked, 200.0, 150.0))
     assert probability.sum() == pytest.approx(286, rel=0.02)

@@ -60,7 +60,7 @@ def test_draw_number_of_runs_maximum_bounded(mean: int) -> None:
 
 
 def test_draw_number_of_runs_underflow_rejected() -> None:
-    """Poisson's chance of none underflows, and the sum of chances would never begin."""
+    """For a large mean, the Poisson probability of zero runs underflows to 0."""
     assert 600 < draw_number_of_runs(700, math.inf, words_of(0.5)) < 800
     with pytest.raises(OsoError, match="mean: 701; must be <= 700 for Poisson"):
         draw_number_of_runs(701, math.inf, words_of(0.5))

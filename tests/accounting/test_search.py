@@ -81,7 +81,7 @@ def test_search_accountings_match_reference_values(case) -> None:
 
 
 def test_search_pld_noise_found_near_rdp(monkeypatch) -> None:
-    """Of a large grid, where PLD is quick: far below what is needed it takes hours, gigabytes."""
+    """The PLD search starts near the RDP noise; far below it, PLD takes hours and gigabytes."""
     asked, event = [], Search._event
     monkeypatch.setattr(Search, "_event", lambda self, nu: (asked.append(nu), event(self, nu))[1])
     rdp = search(81).noise_multiplier(3.0, DELTA)
@@ -124,7 +124,7 @@ def test_search_noise_multiplier_any_size_found(steps, runs, search_accounting) 
 
 @pytest.mark.parametrize("runs", [1, 40, 10**6])
 def test_search_many_steps_match_dp_accounting(runs: int) -> None:
-    """As the library prices one step, so many times: Rényi divergences add up."""
+    """Rényi divergences add up, so many steps cost a multiple of one step's divergence."""
     one = dp_event.PoissonSampledDpEvent(0.001, dp_event.GaussianDpEvent(500.0))
     many = RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 10**6 * runs))
     found = Search(PoissonSampling(0.001), 10**6, runs).epsilon(500.0, DELTA)
@@ -145,7 +145,7 @@ def test_search_unreachable_budget_rejected(epsilon: float, said: str) -> None:
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-8])
 def test_search_pld_noise_matches_formula(delta: float) -> None:
-    """On everybody's examples, where steps are one sum with less noise, and there is a formula."""
+    """At rate 1, all steps equal one Gaussian sum with less noise, which has a formula."""
     nu = Search(PoissonSampling(1.0), 10, 2).noise_multiplier(1.0, delta, "pld")
     (exact,) = compute_gaussian_epsilon(nu / 20**0.5, np.array([delta]))
     assert exact == pytest.approx(1.0, rel=2e-3)

@@ -165,7 +165,7 @@ def test_compute_sanitized_cost_adds_release_cost() -> None:
 
 
 def test_compute_sanitized_cost_published_votes_priced(shared) -> None:
-    """Of the authors' votes: with two deviations it is above the exact data-independent 2.53."""
+    """The authors' votes cost, with two deviations, more than the data-independent 2.53."""
     votes = np.load(shared / "data/pate_votes/mnist_250_teachers.npy", allow_pickle=False)[:640]
     noisy = votes.max(axis=1) + np.random.default_rng(0).normal(0, 150, 640)
     found = compute_sanitized_cost(

@@ -47,7 +47,7 @@ def test_account_grids_complete_grid_costs_budget() -> None:
 
 
 def test_account_grids_missing_runs_charged() -> None:
-    """A grid of which one point was run has still searched it all, as far as anyone knows."""
+    """An account charges all nine runs of a grid of which one run is stored."""
     (found,) = account_grids(grid(rows=1))
     assert (found.runs, found.stored) == (9, 1)
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
@@ -56,7 +56,7 @@ def test_account_grids_missing_runs_charged() -> None:
 @pytest.mark.parametrize("stored", [1, 2, 9])
 @pytest.mark.parametrize("at", [1, 10, STEPS])
 def test_account_grids_diverged_run_charged_whole(stored, at) -> None:
-    """When it would was an outcome of the mechanism, not a property of it."""
+    """A diverged run is charged for all its steps: the step of divergence depends on the data."""
     rows = grid(rows=stored)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", at, ledger(steps=at)]
     (found,) = account_grids(rows)
@@ -96,7 +96,7 @@ def test_check_budgets_exceeded_grid_rejected(fault) -> None:
 
 
 def test_check_budgets_unknown_size_accepted() -> None:
-    """Its nine runs keep the budget; ten, as k says of the paper's grid, would not."""
+    """Nine stored runs keep the budget; ten, the size of the paper's grid, would exceed it."""
     found = account_grids(grid(k=10))
     assert [one.budget_status for one in found] == ["unclear"]
     check_budgets(found)
@@ -110,7 +110,7 @@ def test_check_budgets_unknown_size_accepted() -> None:
 
 
 def test_account_grids_exact_spending_unclear() -> None:
-    """Whether their grid does is as unclear as if a little were left."""
+    """Nine runs that spend the whole budget leave a grid of unknown size unclear."""
     spent = compute_epsilon([Ledger.from_json(ledger())] * 9, 1e-5)
     for epsilon, verdict in ((spent, "unclear"), (spent * 1.001, "unclear"), (2.9, "exceeded")):
         (found,) = account_grids(grid(k=10, epsilon=epsilon))
@@ -132,14 +132,14 @@ def own_grid(repo, **more):
 
 
 def test_account_grids_takes_size_from_options(repo) -> None:
-    """Two values of k and one quantile are two runs; the paper's five quantiles would be ten."""
+    """With k = 2 and one quantile a grid has 2 runs; the paper's five quantiles would make 10."""
     (found,) = account_grids(own_grid(repo))
     assert (found.runs, found.stored, found.budget_status) == (2, 2, "within")
     assert found.spent == pytest.approx(3.0, rel=1e-4)
 
 
 def test_account_grids_larger_grid_charged_whole(repo) -> None:
-    """Of which a part is stored: six quantiles and two values of k, the paper's has ten runs."""
+    """All 12 runs of six quantiles at k = 2 are charged; the paper's grid would have 10."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.2, 0.3, 0.5, 0.7, 0.9]})
     assert len(rows) == 12
     for stored in (1, 5, 12):
@@ -149,7 +149,7 @@ def test_account_grids_larger_grid_charged_whole(repo) -> None:
 
 
 def test_account_grids_altered_size_rejected(repo) -> None:
-    """Else a text that was edited would make a large search a small one."""
+    """A row with an edited `grid_runs` no longer matches its run_id."""
     rows = own_grid(repo, grid={"quantiles": [0.1, 0.5]})
     assert account_grids(rows)[0].runs == 4
     with pytest.raises(OsoError, match="run_id: not the identity of its values"):
@@ -159,7 +159,7 @@ def test_account_grids_altered_size_rejected(repo) -> None:
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold", "quantile"])
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping"])
 def test_account_grids_points_across_seeds_counted(axis, search_accounting) -> None:
-    """Whichever hyperparameter it searches: AdamWOSM has no learning rate among them."""
+    """Nine points of one seed and nine other points of a second seed are a grid of 18 runs."""
     whole = grid if search_accounting == "composition" else stopping_grid
     rows = pd.concat([whole(), whole(rows=18, seeds=(1,)).iloc[9:]], ignore_index=True)
     places = rows["learning_rate"] / 10  # a quantile is below 1
@@ -171,7 +171,7 @@ def test_account_grids_points_across_seeds_counted(axis, search_accounting) -> N
 @pytest.mark.parametrize("search_accounting", ["composition", "random_stopping", "single"])
 @pytest.mark.parametrize("delta", [1e-4, 1e-6])
 def test_account_grids_keeps_row_delta(search_accounting, delta) -> None:
-    """PLD is asked at it, and the table says it."""
+    """The account, its table and the PLD accountant use the delta of the rows."""
     found = account_grids(
         grid(rows=1, search_accounting=search_accounting, delta=delta, epsilon=1e3)
     )
@@ -225,7 +225,7 @@ def stopping_grid(rows=9, nu=STOPPED_NU, **other) -> pd.DataFrame:
 
 
 def test_account_grids_random_stopping_costs_budget() -> None:
-    """By the repetition's price, not by the sum of its rows: they are never released together."""
+    """Random stopping has a price of its own, which is below the composition of its runs."""
     (found,) = account_grids(stopping_grid(seeds=(0, 1)))
     assert found.name == "glyphs.online.k9.eps3.random_stopping"
     assert (found.runs, found.stored, found.seeds) == (9, 9, 2)
@@ -246,7 +246,7 @@ def test_check_budgets_random_stopping_excess_rejected(nu) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 9])
 def test_account_grids_random_stopping_never_unclear(rows) -> None:
-    """Its price is that of one whole run, which one row tells: nothing is unclear."""
+    """One stored row determines the price of random stopping, so that no status is unclear."""
     (found,) = account_grids(stopping_grid(rows=rows, nu=0.9 * STOPPED_NU))
     assert found.budget_status == "exceeded"
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
@@ -254,7 +254,7 @@ def test_account_grids_random_stopping_never_unclear(rows) -> None:
 
 
 def test_account_grids_random_stopping_costliest_charged() -> None:
-    """Whether the run that diverged was drawn is not known."""
+    """Random stopping is charged as its costliest run, also where that run diverged early."""
     rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
     rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(STOPPED_NU, 10)]
     rows["noise_multiplier"] = STOPPED_NU
@@ -314,7 +314,7 @@ def test_account_grids_non_private_omitted() -> None:
 )
 @pytest.mark.parametrize("there", [9, 1])
 def test_account_grids_separates_settings(other, there: int) -> None:
-    """Also where little of the second is stored, which then seems to be one more point."""
+    """Runs of another setting are a grid of their own, also where only one of them is stored."""
     rows = pd.concat([grid(), grid(**other)[:there]], ignore_index=True)
     assert [found.stored for found in account_grids(rows)] == [9, there]
 
@@ -332,7 +332,7 @@ def test_accounts_table_costliest_by_all_accountants() -> None:
 
 
 def test_accounts_table_queries_each_accountant(monkeypatch) -> None:
-    """The second library's answer is its own, not the first one's once more."""
+    """The columns `pld` and `prv` hold the answers of these accountants."""
     answers = {"pld": 1.25, "prv": 1.5}
     monkeypatch.setattr(GridAccount, "spent_by", lambda _, name: answers[name])
     (row,) = accounts_table(account_grids(grid())).to_dict("records")
@@ -356,7 +356,7 @@ def test_account_grids_priced_from_ledger() -> None:
 @pytest.mark.parametrize("noise", [(1.0, 3.0), (3.0, 1.0), (2.5, 1.5, 2.0), (2.0,)])
 @pytest.mark.parametrize("steps", [7, 50])
 def test_pad_to_full_run_charges_minimum(noise, steps) -> None:
-    """Of a run whose steps had several noises nobody knows which the others would have had."""
+    """Steps that a run did not make are charged with the least noise multiplier of its ledger."""
     made = Ledger(PoissonSampling(RATE), [((SumQuery("g", nu),), 2) for nu in noise])
     whole = pad_to_full_run(made, full_run_ledger([made], steps))
     expected = Counter(dict.fromkeys(noise, 2)) + Counter({min(noise): steps - 2 * len(noise)})
@@ -369,7 +369,7 @@ def test_pad_to_full_run_charges_minimum(noise, steps) -> None:
 
 @pytest.mark.parametrize("unsaid", [1, 5, 9])
 def test_account_grids_unknown_options_leave_unclear(unsaid) -> None:
-    """Nine keep the budget; ten, as k says of the paper's grid, would not."""
+    """Rows without options leave the size of the grid, and so its budget status, unclear."""
     rows = named(grid(k=10, **options(grid_runs=10)))
     assert account_grids(rows)[0].budget_status == "exceeded"
     rows = rows.astype({name: object for name in OPTIONS})

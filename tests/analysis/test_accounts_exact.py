@@ -55,7 +55,7 @@ def test_check_budgets_message_rounds_up(factor: float) -> None:
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_account_grids_other_rate_rejected(share: float, sign: int) -> None:
-    """A batch of 120 among 6,001 examples is another scheme, at another price."""
+    """A ledger whose sampling rate is not batch_size / examples is rejected."""
     account_grids(grid(ledger=ledger(rate=RATE)))
     with pytest.raises(OsoError, match="its ledger has sampling rate"):
         account_grids(grid(ledger=ledger(rate=RATE * (1 + sign * share))))
@@ -81,7 +81,7 @@ def test_account_grids_checks_all_plans(which: int, order: int, repo) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_account_grids_takes_planned_sizes(order: int, repo, tmp_path) -> None:
-    """Accounts and reports alike: a grid of a later plan is not a guess."""
+    """Accounts and budgets take the size of each grid from its plan, in any order of plans."""
     smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
     plans, paths = [], []
     for name, methods in (("one", ["online"]), ("two", ["fixed_quantile"])):
@@ -137,7 +137,7 @@ KNOWN = {"query_noise_multiplier": 7.0, "momentum": 0.9}
     ids=lambda other: "-".join(other),
 )
 def test_collect_conflicting_runs_rejected(other, tmp_path) -> None:
-    """Each is sound by itself, and is collected alone."""
+    """Two rows of one run_id with different values conflict, although each is valid alone."""
     for name, more in (("a", {}), ("b", other)):
         row = run_row("one", **{**KNOWN, **more})
         last = evaluation_row("one", step=row["diverged_at"] or row["steps"])
@@ -153,7 +153,7 @@ def test_collect_conflicting_runs_rejected(other, tmp_path) -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 9.0])
 @pytest.mark.parametrize("runs", [5, 9, 49])
 def test_make_plan_rounds_noise_up(epsilon, runs, repo, monkeypatch) -> None:
-    """Five digits of it, never fewer than the price asks for."""
+    """A plan rounds the noise multiplier up to five decimals."""
     config = load_config(repo / "config/ci/smoke.yaml")
     exact = Search(PoissonSampling(1.0), 10, runs).noise_multiplier(epsilon, 1e-5)
     monkeypatch.setattr(Search, "noise_multiplier", lambda *_: exact)

@@ -53,7 +53,7 @@ def plan_and_rows(repo):
 @pytest.mark.parametrize("choice", [choice for choice in HIDDEN if choice != "seeds"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_account_grids_search_halves_kept_separate(choice, order, repo) -> None:
-    """Each has searched its whole grid, as far as anyone knows: together twice nine runs."""
+    """Half of one search and half of another are two accounts, each of nine runs."""
     first, second = two_plans(repo, choice)[::order]
     one, other = (rows_of(plan, NINE) for plan in (first, second))
     assert set(one["learning_rate"]) == set(other["learning_rate"])
@@ -75,7 +75,7 @@ def test_account_grids_two_searches_within_budget(choice, repo) -> None:
 
 
 def test_account_grids_shared_search_counted_once(repo) -> None:
-    """A plan of some seeds or points, and that of all of them, as headline's is in the paper's."""
+    """A search that two plans share, with other seeds in each, is one account."""
     first, second = two_plans(repo, "seeds")
     rows = [rows_of(plan, NINE) for plan in (first, second)]
     rows = pd.concat(rows, ignore_index=True).drop_duplicates("run_id")
@@ -93,7 +93,7 @@ def test_account_grids_options_replace_plan() -> None:
 
 
 def test_account_grids_unknown_options_charged(repo) -> None:
-    """Else a larger grid could be told apart into two that each keep the budget."""
+    """Rows that no plan contains are charged to the planned grid that they may belong to."""
     plan = two_plans(repo, "seeds")[0]
     rows = rows_of(plan, NINE)
     more = rows.assign(learning_rate=3 * rows["learning_rate"], run_id="more " + rows["run_id"])
@@ -104,7 +104,7 @@ def test_account_grids_unknown_options_charged(repo) -> None:
 
 @pytest.mark.parametrize("many", [3, 5])
 def test_account_grids_many_searches_kept_separate(many: int) -> None:
-    """None of them drops out, nor hides what it spent behind the others."""
+    """Each of several searches in one cell has an account; the one above its budget raises."""
     searches = [grid(**options(model=f"m{number}")) for number in range(many)]
     searches[-1] = searches[-1].assign(ledger=ledger(0.9 * NU), noise_multiplier=0.9 * NU)
     rows = pd.concat(searches, ignore_index=True)
@@ -118,7 +118,7 @@ def test_account_grids_many_searches_kept_separate(many: int) -> None:
 
 @pytest.mark.parametrize("doubled", ["batch_size", "epochs"])
 def test_account_grids_unplanned_length_rejected(doubled: str, plan_and_rows) -> None:
-    """Whatever its own ledger says: what the grid costs is that of the planned runs."""
+    """A row whose batch size or epochs differ from the plan is rejected, whatever its ledger."""
     plan, rows = plan_and_rows
     other = int(rows.loc[0, doubled]) * 2
     steps = int(rows.loc[0, "steps"])
@@ -132,7 +132,7 @@ def test_account_grids_unplanned_length_rejected(doubled: str, plan_and_rows) ->
 
 @pytest.mark.parametrize("column", ["evaluate_every", "momentum", "precision"])
 def test_account_grids_unplanned_training_rejected(column: str) -> None:
-    """A plan that is named stands for its identity: nothing else would say so."""
+    """A row of a planned run_id is rejected if its training options differ from the plan."""
     plan = scaled_plan(search_accounting="composition")
     rows = pd.DataFrame(planned_rows(plan)["runs"])
     account_grids(rows, plan)

@@ -30,7 +30,7 @@ from oso_dp.study.plan import make_plan_with_noise
 
 
 def test_account_grids_separates_single_by_k() -> None:
-    """Each is one run by itself; which grid it was drawn from stands in its name."""
+    """Single runs from grids of k = 2 and k = 5 have two accounts, each with k in its name."""
     config = parse_config({**STUDY, "search_accounting": "single", "values_per_axis": [2, 5]}, "x")
     plan = make_plan_with_noise(config, defaultdict(lambda: 5.0))
     found = account_grids(pd.DataFrame(planned_rows(plan)["runs"]))
@@ -52,7 +52,7 @@ def test_account_grids_separates_query_noises(there: int) -> None:
     [((0.9, 8.5), (1.0, 9.0), 1), ((2.9, 8.8), (3.0, 9.0), 1), ((0.99, 8.5), (1.0, 9.0), 0)],
 )
 def test_most_expensive_compares_budget_ratios(spent, budgets, nearest) -> None:
-    """Not the least in epsilon that is left, which is little where the budget is small."""
+    """The most expensive account has the largest ratio of spent to budgeted epsilon."""
     both = [
         GridAccount("mnist", "online", 9, budget, 1e-6, 1, 1, 1, cost, ())
         for cost, budget in zip(spent, budgets, strict=True)
@@ -74,7 +74,7 @@ def test_account_grids_random_stopping_points_charged(rows: int) -> None:
 
 @pytest.mark.parametrize("costly", [0, 1, 2])
 def test_account_grids_costly_seed_exceeds_budget(costly: int) -> None:
-    """Its stored runs alone do, however large the grid was; the other seeds' do not."""
+    """Ten stored runs of one seed exceed the budget, although the other seeds have three."""
     seeds = [grid(rows=10 if seed == costly else 3, k=10, seeds=(seed,)) for seed in range(3)]
     (found,) = account_grids(pd.concat(seeds, ignore_index=True))
     assert found.budget_status == "exceeded"
@@ -84,7 +84,7 @@ def test_account_grids_costly_seed_exceeds_budget(costly: int) -> None:
 
 @pytest.mark.parametrize("place", [0, 4, 7])
 def test_account_grids_ignores_row_order(place: int) -> None:
-    """One of them has more noise than it claims: what is not stored has the least."""
+    """The cost does not depend on the row order, also where one ledger has more noise."""
     rows = grid(rows=8)
     rows.loc[place, "ledger"] = ledger(3 * NU)
     costs = {account_grids(rows.iloc[order])[0].spent for order in _orders(len(rows))}
@@ -93,7 +93,7 @@ def test_account_grids_ignores_row_order(place: int) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_account_grids_linear_scaling_ignores_order(part) -> None:
-    """Of each part a row is missing, and one of the others has more noise than it claims."""
+    """Neither missing rows nor a ledger with more noise make the cost depend on the row order."""
     rows = scaled_rows()
     mine = rows.index[rows["stage"] == part]
     nu = noise_of(rows)[PARTS.index(part)]
@@ -161,7 +161,7 @@ def test_check_grid_sizes_names_unclear_grid(order: int) -> None:
 
 @pytest.mark.parametrize("place", [0, 150, 300])
 def test_check_budgets_checks_all_accounts(place: int) -> None:
-    """Those of protected data stand last."""
+    """An account above its budget raises at any position among 300 others."""
     within = GridAccount("mnist", "online", 9, 3.0, 1e-5, 9, 9, 1, 2.9, ())
     accounts = [within] * 300
     check_budgets(accounts)

@@ -75,7 +75,7 @@ def test_search_columns_fully_covered() -> None:
 @pytest.mark.parametrize("column", OTHERS)
 @pytest.mark.parametrize(("there", "order"), [(9, 1), (1, 1), (1, -1)])
 def test_account_grids_separates_searches(column: str, there: int, order: int) -> None:
-    """Whichever stands first: neither is charged by the other's terms, nor for its runs."""
+    """Two searches that differ in one column have the accounts that each has alone."""
     both = [grid(dataset="mine"), grid(**{"dataset": "mine"} | OTHERS[column])[:there]][::order]
     found = account_grids(pd.concat(both, ignore_index=True))
     assert found == [one for rows in both for one in account_grids(rows)]
@@ -100,7 +100,7 @@ def scaled(**other) -> pd.DataFrame:
 
 @pytest.mark.parametrize("points", [1, 4, 9])
 def test_account_grids_partial_plan_keeps_size(points: int, repo) -> None:
-    """As `grid_points: paper_best` plans: the noise of these is that of all."""
+    """A plan of some points of a grid (`grid_points: paper_best`) charges the whole grid."""
     plan = some_points(two_plans(repo, "seeds")[0], points)
     rows = rows_of(plan, NINE)
     (found,) = account_grids(rows, plan)
@@ -115,7 +115,7 @@ def some_points(plan: Plan, count: int) -> Plan:
 
 @pytest.mark.parametrize("known", [{}, options(grid_runs=9)])
 def test_account_grids_infers_stopping_distribution(known) -> None:
-    """It is not priced as what its options leave out, and no row stops the account."""
+    """The noise identifies the stopping distribution; without a match the costliest counts."""
     rows = named(stopping_grid(**known))
     (found,) = account_grids(rows)
     assert found.runs == 9

@@ -52,7 +52,7 @@ def test_check_budgets_one_excess_row_rejected(place) -> None:
 
 @pytest.mark.parametrize("costly", [0, 1, 2])
 def test_account_grids_costliest_row_charged(costly) -> None:
-    """A row may have more noise than it claims; the others are not cheaper for it."""
+    """The account charges the row with the least noise in its ledger."""
     rows = guesses(seeds=(0, 1, 2))
     rows.loc[rows["seed"] != costly, "ledger"] = ledger(2 * ALONE)
     (found,) = account_grids(rows)
@@ -68,7 +68,7 @@ def test_account_grids_diverged_run_charged_whole(at) -> None:
 
 
 def test_account_grids_rows_stay_within_budget() -> None:
-    """Whatever `settings` say of a grid's size, a row is charged for itself, and whole."""
+    """Nine single runs, each with the noise of one run, stay within the budget."""
     (found,) = account_grids(guesses())
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
     assert found.budget_status == "within"

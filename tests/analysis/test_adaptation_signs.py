@@ -42,7 +42,7 @@ def evaluated(steps, thresholds, rates, split="test") -> pd.DataFrame:
 
 
 def test_count_adaptation_signs_matches_known_signs() -> None:
-    """Online itself, on answers whose signs are known."""
+    """The counts match the known signs of the answers that Online receives."""
     signs = np.random.default_rng(3).choice([-1, 1], (150, 2), p=[0.3, 0.7])
     state = State(
         parameters=torch.zeros(1, 2),
@@ -132,5 +132,5 @@ def test_sign_windows_zero_products_not_up() -> None:
 
 @pytest.mark.parametrize(("seen", "true"), [(0.0, -0.5), (-0.5, 0.0), (math.nan, -0.5)])
 def test_sign_windows_zero_differs_from_negative(seen: float, true: float) -> None:
-    """A sign that the noise made of nothing, or nothing of a sign, is not left as it was."""
+    """A product of 0 or NaN does not have the sign of a negative product."""
     assert sign_windows(followed([seen], [true]))["right"].to_list() == [0.0, 0.0]

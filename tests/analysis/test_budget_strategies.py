@@ -65,7 +65,7 @@ def test_budget_strategies_default_gain_matches_welch(store, study):
 
 
 def test_budget_strategies_other_points_excluded(store, study):
-    """Not the best guess, not another method's, and not one under another schedule."""
+    """Only runs at a method's default point, without a schedule, count as its default."""
     searched(store, SEARCH)
     default(store, [0.90] * 3)
     default(store, [0.99] * 3, rho=1.0)
@@ -91,7 +91,7 @@ def test_budget_strategies_default_prefers_most_seeds(store, study):
 
 
 def test_budget_strategies_prefers_smallest_grid(store, study):
-    """Both are whole."""
+    """Of two complete grids of a method, the one with the smaller k counts."""
     searched(store, SEARCH[:3], k=3)
     searched(store, [[0.99, 0.98, 0.99]] * 4, k=4, noise_multiplier=950.0)
     default(store, [0.90] * 3)
@@ -118,7 +118,7 @@ def test_budget_strategies_incomplete_grid_marked(store, study):
 
 
 def test_budget_strategies_cross_mean_uses_halves(store, study):
-    """Each half chooses the checkpoint, the other judges it; the mean of both ways."""
+    """Each test half selects a checkpoint that the other evaluates; both values are averaged."""
     searched(store, SEARCH)
     halves = ((0.80, 0.60), (0.70, 0.90))
     for seed, off in enumerate((-0.01, 0.0, 0.01)):
@@ -211,7 +211,7 @@ def test_budget_strategies_separates_distributions(store, study):
 
 
 def test_budget_strategies_includes_linear_scaling(store, study):
-    """Two trials of four runs each, and one final run; its value, not a trial's."""
+    """Linear scaling has two trials of four runs and a final run, whose value it reports."""
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
     for seed in range(2):
@@ -223,7 +223,7 @@ def test_budget_strategies_includes_linear_scaling(store, study):
 
 
 def test_budget_strategies_keeps_one_per_strategy(store, study):
-    """Two rows of one name would be read as one; the tables of these searches have both."""
+    """Each strategy has one row: that of the smallest grid, or of the most seeds."""
     searched(store, SEARCH)
     default(store, [0.90, 0.91, 0.92])
     whole_grid(store, [[0.7], [0.8]], k=2, shape="geometric")
@@ -238,7 +238,7 @@ def test_budget_strategies_keeps_one_per_strategy(store, study):
 
 
 def test_budget_strategies_short_runs_excluded(store, study):
-    """One run of one epoch, the whole grid of k = 1, beside the real search."""
+    """Runs of fewer epochs and grids of a single point are excluded."""
     searched(store, [[0.50]], k=1, epochs=1, noise_multiplier=700.0)
     searched(store, [[0.60, 0.61, 0.62]], k=1, noise_multiplier=750.0)
     searched(store, SEARCH)
@@ -262,7 +262,7 @@ def test_budget_strategies_prefers_complete_grid(store, study):
 
 
 def test_budget_strategies_incomplete_grid_without_gain(store, study):
-    """What was not run of it may be better than all that was."""
+    """An incomplete grid has no gain, because a missing point may be its best."""
     searched(store, SEARCH)
     searched(store, [[0.9, 0.8, 0.85]], method="adam_wosm", threshold=1.0)
     default(store, [0.90] * 3)
@@ -275,7 +275,7 @@ def test_budget_strategies_incomplete_grid_without_gain(store, study):
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_budget_strategies_prefers_paper_point(turned, store, study):
-    """What was not run of the other may be its best: here the paper's rho, 3.162, is missing."""
+    """Of two incomplete grids, the one that has the paper's best point counts."""
 
     def lacking():
         for seed in range(3):
@@ -306,7 +306,7 @@ def test_budget_strategies_prefers_paper_point(turned, store, study):
 
 @pytest.mark.parametrize(("small", "large", "shown"), [(1, 5, 9), (2, 3, 9), (3, 5, 5), (1, 2, 5)])
 def test_budget_strategies_prefers_enough_seeds(small, large, shown, store, study):
-    """One seed at k = 5 says less than five at k = 9; both stand at the paper's point."""
+    """Of two incomplete grids, the smaller k counts unless only the larger has three seeds."""
     for k, seeds in ((5, small), (9, large)):
         for seed in range(seeds):
             store.add(**papers_point("online", k, 9.0), seed=seed, values=(0.9 + 0.001 * k,))
@@ -325,7 +325,7 @@ def test_budget_strategies_other_precision_excluded(store, study):
 
 
 def test_budget_strategies_figure_matches_rows(store, study):
-    """Filled the one, hollow the other, each with its own deviation; dashed Online's search."""
+    """Filled markers are `mean`, hollow ones `cross_mean`; the dashed line is Online's search."""
     searched(store, SEARCH)
     for seed, (value, half) in enumerate(((0.90, 0.80), (0.91, 0.86), (0.92, 0.83))):
         known = {"learning_rate": RHO, "threshold": 1.0, "seed": seed, "halves": ((half, half),)}
@@ -371,7 +371,7 @@ OTHER_RUNS = [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}]
 @pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
 @pytest.mark.parametrize("of_the_search", [True, False])
 def test_budget_strategies_incomparable_search_without_gain(of_the_search, other, store, study):
-    """Of another precision, length or delta; whichever of the two sides it is."""
+    """No strategy has a gain over a search of another precision, length or delta."""
     one, rest = (other, {}) if of_the_search else ({}, other)
     searched(store, SEARCH, **one)
     default(store, [0.90] * 3, **rest)
@@ -387,7 +387,7 @@ def test_budget_strategies_incomparable_search_without_gain(of_the_search, other
 
 
 def test_budget_strategies_scheduled_search_not_reference(store, study):
-    """Alone it is held against nothing; beside the plain one it is one of the ways."""
+    """A search with a schedule is a strategy, but no reference for the gain of others."""
     searched(store, [[0.99] * 3] * 4, schedule=FALLING)
     default(store, [0.90, 0.91, 0.92])
     rows = budget_strategies(study(store))

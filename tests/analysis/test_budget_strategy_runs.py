@@ -13,7 +13,7 @@ from oso_dp.analysis.linear_scaling import nearest
 
 @pytest.mark.parametrize("trials", [2, 3])
 def test_budget_strategies_charges_all_trials(trials, store, study) -> None:
-    """Of four runs each, and one final run."""
+    """Linear scaling is charged for four runs of each trial and for one final run."""
     default(store, [0.90, 0.91, 0.92])
     noise = {f"trial {place + 1}": 900.0 - 200 * place for place in range(trials)}
     noise |= {"final": NOISE["final"]}
@@ -34,7 +34,7 @@ def test_budget_strategies_uses_sample_std(halves, store, study) -> None:
 
 @pytest.mark.parametrize("k", [4, 9])
 def test_budget_strategies_takes_declared_trial_size(k, store, study) -> None:
-    """Of eight points here, whatever the paper's grid of this k has."""
+    """A trial has the eight runs that its rows declare, whatever the paper's grid of this k."""
     default(store, [0.90, 0.91, 0.92])
     more = {"axis": [0.3, 3.0], "method": "fixed_threshold", "k": k}
     scaled(store, [(0.1, 0.3), (0.1, 3.0)], **more)
@@ -47,7 +47,7 @@ def test_budget_strategies_takes_declared_trial_size(k, store, study) -> None:
 def test_budget_strategies_fractions_prefer_most_seeds(
     most: int, turned: int, store, study
 ) -> None:
-    """Whichever was run first, and however well the others did."""
+    """Of several trial fractions, those with the most seeds count, in any row order."""
     default(store, [0.90, 0.91, 0.92])
     shares = ["0.05, 0.1", "0.1, 0.2", "0.1, 0.3"]
     for place in (0, 1, 2)[::turned]:
@@ -59,14 +59,14 @@ def test_budget_strategies_fractions_prefer_most_seeds(
 
 @pytest.mark.parametrize("order", list(itertools.permutations((0.1, 1.0, 10.0))))
 def test_nearest_ignores_grid_order(order) -> None:
-    """Beyond an end of it that end."""
+    """A rate beyond the grid maps to its nearest end, in any order of the grid's values."""
     asked = (-1.0, 0.02, 0.2, 0.9, 5.0, 300.0)
     assert [nearest(rho, order) for rho in asked] == [0.1, 0.1, 0.1, 1.0, 10.0, 10.0]
 
 
 @pytest.mark.parametrize("epsilon", [3.0, 9.0])
 def test_budget_strategies_requires_own_default(epsilon: float, store, study) -> None:
-    """Not of another data set's."""
+    """A data set has strategies only at budgets at which its own default was run."""
     other = 12.0 - epsilon
     for dataset, at in (("mnist", epsilon), ("glyphs", other)):
         default(store, [0.90, 0.91, 0.92], dataset=dataset, epsilon=at)

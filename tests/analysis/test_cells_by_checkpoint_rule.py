@@ -14,7 +14,7 @@ from oso_dp.analysis.verdicts import judge_cells
     ("metric", "k", "epsilon", "apart"), [("accuracy", 3, 1.0, 0.01), ("mse", 9, 4.0, 0.03)]
 )
 def test_judge_cells_stds_in_percent(metric, k, epsilon, apart, store, study) -> None:
-    """By the last step and by cross-selection, too."""
+    """Means and stds are in percent by each rule: best, last step and cross-selection."""
     dataset = {"accuracy": "mnist", "mse": "fashion_mnist"}[metric]
     sign = 1 if metric == "accuracy" else -1
     seeds = range(4)
@@ -49,7 +49,7 @@ def test_judge_cells_halves_keep_own_points(store, study) -> None:
     ],
 )
 def test_judge_cells_paper_point_excludes_variants(other, better: float, store, study) -> None:
-    """Not those of another momentum, precision or noise, which have a mean of their own."""
+    """Values at the paper's point exclude runs of another momentum, precision or noise."""
     own = papers_point("online", 9, 9.0)
     for seed, rate in itertools.product(range(3), (own["learning_rate"], 10.0)):
         halves = ((0.8 + 0.01 * seed,) * 2,)
@@ -68,7 +68,7 @@ def test_judge_cells_paper_point_excludes_variants(other, better: float, store, 
 @pytest.mark.parametrize("axis", ["learning_rate", "threshold"])
 @pytest.mark.parametrize("off", [-0.05, -0.03, -0.0199, 0.0, 0.0199, 0.03, 0.05, 0.1])
 def test_columns_at_paper_point_within_tolerance(off: float, axis: str) -> None:
-    """The paper prints three or four digits; a grid of one's own may have finer steps than that."""
+    """A point within 2 % of the paper's printed learning rate and threshold is its point."""
     theirs = {"method": "fixed_threshold", "learning_rate": 0.01467, "threshold": 1.0}
     ran = theirs | {axis: theirs[axis] * (1 + off), "mean": 0.9, "std": 0.01, "seeds": 3}
     found = cells._columns_at_paper_point([ran], theirs, "accuracy")

@@ -28,7 +28,7 @@ def claim(name: str):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("rival", [0.5, 0.99, 2.0])
 def test_compare_step_times_uses_named_baseline(rival: float, turned: bool) -> None:
-    """Beside a slower or a faster one Online takes less time, or more."""
+    """The verdict uses the ratio to the named baseline, whatever the ratio to another method."""
     rows = [times(1.1, 1.05, 1.15), times(rival, rival - 0.1, rival + 0.1, rival="adam_wosm")]
     evidence = ClaimData(NONE, step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
     found = compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
@@ -69,7 +69,7 @@ def test_claim_c9_allows_one_percent(ratio: float, verdict: str) -> None:
 
 @pytest.mark.parametrize("plain", ["no_dp", "adam"])
 def test_compare_methods_non_private_grids_excluded(plain: str) -> None:
-    """On data that the paper does not have the grids are those that ran."""
+    """On data sets outside the paper, only grids of private methods are counted."""
     rows = cells(
         *[(m, e, v, 0.1) for e in (1, 3) for m, v in (("online", 95), ("fixed_threshold", 90))],
         (plain, math.nan, 99.0, 0.1),
@@ -83,7 +83,7 @@ def test_compare_methods_non_private_grids_excluded(plain: str) -> None:
 
 @pytest.mark.parametrize("lost", [0, 1, 3])
 def test_compare_methods_one_seed_grids_uncounted(lost: int) -> None:
-    """Not those of one seed, in words and in numbers alike."""
+    """The number of compared grids excludes grids of one seed, in its text and its numbers."""
     evidence = both(95.0, 90.0)
     frame = evidence.cells.reset_index(drop=True)
     places = frame[["k", "epsilon"]].drop_duplicates().head(lost)
@@ -97,7 +97,7 @@ def test_compare_methods_one_seed_grids_uncounted(lost: int) -> None:
 
 @pytest.mark.parametrize("lost", [0, 1, 4])
 def test_compare_methods_one_seed_points_uncounted(lost: int) -> None:
-    """Of twelve grids that ran in part, some have a single seed at the paper's point."""
+    """Of twelve incomplete grids, those with one seed at the paper's point are not counted."""
     frame = both(95.0, 90.0).cells.reset_index(drop=True)
     ran = {"grid_points": 1, "grid_size": 9, "runs": 5, "diverged": 0}
     frame = frame.assign(**ran, at_paper_mean=frame["mean"], at_paper_std=0.3, at_paper_seeds=5)
@@ -111,7 +111,7 @@ def test_compare_methods_one_seed_points_uncounted(lost: int) -> None:
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
 @pytest.mark.parametrize("lost", [1, 2])
 def test_compare_methods_diverged_not_incomplete(lost: int, method: str) -> None:
-    """Nor the other way round: each grid that is left out is said to be once."""
+    """A diverged grid is reported as diverged and not, in addition, as incomplete."""
     frame = both(95.0, 90.0).cells.reset_index(drop=True)
     ran = {"grid_points": 9, "grid_size": 9, "runs": 5, "diverged": 0}
     frame = frame.assign(**ran, at_paper_mean=math.nan, at_paper_std=math.nan, at_paper_seeds=0)

@@ -61,7 +61,7 @@ def test_judge_claims_without_runs_not_run(store, study):
 
 
 def test_judge_claims_cross_selection_reverses_verdict(store, study):
-    """Online's lead is luck on the test set: the halves that did not choose see none of it."""
+    """C1 holds by the best checkpoint and fails by cross-selection."""
     for epsilon in (3.0, 5.0, 7.0, 9.0):
         for k in (5, 9):
             for seed in range(3):
@@ -80,7 +80,7 @@ def test_judge_claims_cross_selection_reverses_verdict(store, study):
 
 @pytest.mark.parametrize("whole", ["online", "fixed_threshold", "neither"])
 def test_judge_claims_incomplete_uses_paper_points(whole, store, study):
-    """The best of nine points, or of 81, beside one: larger by the number of points alone."""
+    """A complete and an incomplete grid are compared at the paper's points, not by their best."""
     sizes = {"online": 9, "fixed_threshold": 81, "neither": 0}
     for epsilon, k, seed in itertools.product((3.0, 5.0, 7.0, 9.0), (9, 5), range(3)):
         halves = ((0.8 + 0.001 * seed, 0.8 + 0.001 * seed),)
@@ -102,7 +102,7 @@ def test_judge_claims_incomplete_uses_paper_points(whole, store, study):
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(("end", "verdict"), [(0.95, HOLDS), (0.85, FAILS), (0.99, FAILS)])
 def test_judge_claims_last_step_reverses_verdict(end, verdict, whole: bool, store, study):
-    """C3: on a par by the best checkpoint; Online ends elsewhere than AdamWOSM's 0.95."""
+    """C3 holds by the best checkpoint, and by the last step only where both methods end equal."""
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method, last in (("online", end), ("adam_wosm", 0.95)):
             own = papers_point(method, k, epsilon)
@@ -117,7 +117,7 @@ def test_judge_claims_last_step_reverses_verdict(end, verdict, whole: bool, stor
 
 @pytest.mark.parametrize("rule", ["last", "cross"])
 def test_judge_by_rule_takes_rule_columns(rule: str) -> None:
-    """Of the best point and of the paper's: mean, spread and seeds, none of another rule's."""
+    """Mean, std and seeds, also at the paper's point, are those of the given rule."""
     names = [*CELLS, *RUNS]
     numbers = ("mean", "std", "seeds")
     of_rules = [f"{other}_{name}" for other in ("last", "cross") for name in numbers]
@@ -132,7 +132,7 @@ def test_judge_by_rule_takes_rule_columns(rule: str) -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_in_short_mentions_paper_points(whole: bool, store, study):
-    """In the table of the README and in its count; whole grids need no such words."""
+    """The table and the count mention the paper's points only where grids are incomplete."""
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method in ("online", "adam_wosm"):
             own = papers_point(method, k, epsilon)
@@ -157,7 +157,7 @@ def test_judge_claims_missing_paper_point_undecided(store, study):
 
 
 def test_judge_claims_q4_uses_random_stopping(store, study):
-    """Under composition Online leads; of a random number of random draws it is the worse one."""
+    """Q4 fails by random stopping, although Online leads under composition."""
     shared = {"epsilon": 9.0}
     for seed in range(2):
         for i in range(9):
@@ -215,7 +215,7 @@ def user_verdicts(study, store) -> dict[str, str]:
     [(0.85, 0.95, HOLDS), (0.795, 0.2, HOLDS), (0.7, 0.95, FAILS)],
 )
 def test_judge_claims_u1_median_decides(store, study, median, others, verdict) -> None:
-    """U1 by the median alone, whatever other quantiles reach, and with the margin."""
+    """U1 compares the median alone, with the margin, whatever other quantiles reach."""
     noise = {"noise_multiplier": 4.0, "query_noise_multiplier": 5.0}
     for seed in range(3):
         spread = 0.001 * seed
@@ -302,7 +302,7 @@ def test_judge_claims_u3_compares_quantile_updates(
 
 @pytest.mark.parametrize(("apart", "verdict"), [(0.001, HOLDS), (0.05, UNDECIDED)])
 def test_judge_claims_cross_uses_halves_std(apart, verdict, store, study):
-    """However close to each other the seeds' values by the paper's rule are."""
+    """By cross-selection, a claim uses the std of the halves, not of the best checkpoints."""
     for k, epsilon, seed in itertools.product((5, 9), (3.0, 5.0, 7.0, 9.0), range(3)):
         for method, value in (("online", 0.92), ("fixed_threshold", 0.90)):
             half = value + apart * (seed - 1)
@@ -314,7 +314,7 @@ def test_judge_claims_cross_uses_halves_std(apart, verdict, store, study):
 
 @pytest.mark.parametrize("halved", [0, 2, 3])
 def test_judge_claims_cross_requires_both_halves(halved, store, study, monkeypatch) -> None:
-    """Of four seeds; at the paper's points and of the whole grid alike."""
+    """By cross-selection, only seeds with values on both halves count."""
     for place, seed in itertools.product(range(9), range(4)):
         for method in ("online", "adam_wosm"):
             own = papers_point(method, 9, 9.0)

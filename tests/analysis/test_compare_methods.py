@@ -91,7 +91,7 @@ def test_compare_methods_paper_advantage_matches_mean(store, study):
 
 @pytest.mark.parametrize("grids", [1, 5, 6, 12])
 def test_compare_methods_half_grids_decide(grids: int) -> None:
-    """Six of twelve, as the notes say: undecided are fewer."""
+    """Six of twelve grids decide a claim; fewer leave it undecided."""
     places = [(k, epsilon) for k in (5, 7, 9) for epsilon in (3, 5, 7, 9)][:grids]
     rows = [
         cells(("online", epsilon, 95.0, 0.1), ("fixed_threshold", epsilon, 90.0, 0.1), k=k)
@@ -110,7 +110,7 @@ RANK = [FAILS, NOT_RUN, UNDECIDED, NOT_APPLICABLE, HOLDS]
 @pytest.mark.parametrize("one", RANK)
 @pytest.mark.parametrize("other", RANK)
 def test_all_of_returns_least_certain(one, other) -> None:
-    """One that does not hold, is not run or undecided is no more so for what stands beside it."""
+    """Of two verdicts, `all_of` returns the one that comes first in `RANK`."""
     judges = [lambda *_, verdict=verdict: ClaimResult(verdict) for verdict in (one, other)]
     found = all_of(*judges)(ClaimData(pd.DataFrame()), "mnist").verdict
     assert found == min(one, other, key=RANK.index)
@@ -119,7 +119,7 @@ def test_all_of_returns_least_certain(one, other) -> None:
 @pytest.mark.parametrize("words", RELATION_RANGES)
 @pytest.mark.parametrize("lead", [-1.5, -0.5, 0.0, 0.5, 1.5])  # M is 1.3 on MNIST
 def test_compare_methods_follows_relation_ranges(words: str, lead: float) -> None:
-    """At leads that are known to a hundredth, on either side of 0 and of the margin."""
+    """The verdict on a precise lead follows from its position relative to 0 and the margin."""
     within_range = {
         "at least as good as": lead >= -1.3,
         "on a par with": -1.3 <= lead <= 1.3,
@@ -134,7 +134,7 @@ def test_compare_methods_follows_relation_ranges(words: str, lead: float) -> Non
 
 @pytest.mark.parametrize(("lead", "verdict"), [(-0.5, FAILS), (0.0, FAILS), (0.5, HOLDS)])
 def test_compare_methods_equal_constants_not_better(lead: float, verdict: str) -> None:
-    """As where both methods are right on every example of a small test set."""
+    """At a std of 0, `better than` holds for a positive lead and fails for equal values."""
     found = compare_methods("online", "better than", "fixed_threshold")(
         both(90 + lead, 90, 0.0), "mnist"
     )
@@ -170,7 +170,7 @@ GRIDS = {"C7": [6, 6, 6], **{name: [4] for name in ("Q1", "Q2", "Q3", "Q4")}}
     ids=lambda value: getattr(value, "name", value),
 )
 def test_claims_cover_named_grids(claim, dataset: str) -> None:
-    """C7 of k = 7 and 9 at the budgets 2, 3 and 4; questions of k = 9; others of all grids."""
+    """C7 covers k = 7 and 9 at epsilon 2, 3 and 4, Q1 to Q4 cover k = 9, others all grids."""
     said = claim.test(everything(dataset), dataset).text
     counts = [(int(ran), int(of)) for ran, of in re.findall(r"(\d+) of (\d+) grids", said)]
     expected = GRIDS.get(claim.name, [PAPERS[dataset]])
@@ -194,7 +194,7 @@ ALIKE_ALL |= {"delta": 1e-5, "variant": ""}
     ],
 )
 def test_compare_methods_incomparable_runs_excluded(kind: dict, other: dict) -> None:
-    """Two epochs, or tf32's products, move a value by as much as methods differ."""
+    """Grids with short or scheduled runs, or with runs that differ in settings, are excluded."""
     evidence = both(95.0, 90.0).cells
     online = evidence["method"] == "online"
     for spoilt in (0, 4, 12):  # of twelve grids
@@ -225,7 +225,7 @@ def leads(values: dict[float, float], dataset: str = "mnist") -> ClaimData:
 @pytest.mark.parametrize("name", ["on a par with", "better than", "at least as good as"])
 @pytest.mark.parametrize("values", [(-1, 1, 2, 3), (3, 0, 0, -3), (0.5, 0.5, 0.5, 0.5)])
 def test_compare_methods_reports_advantage_by_epsilon(name: str, values) -> None:
-    """An effect that turns round with the budget is no average."""
+    """The text lists the advantage at each epsilon beside the average."""
     budgets = dict(zip((3.0, 5.0, 7.0, 9.0), values, strict=True))
     found = compare_methods("online", name, "fixed_threshold")(leads(budgets), "mnist")
     (said,) = re.findall(r"; by ε ([^;]*)", found.text)
@@ -247,7 +247,7 @@ def test_compare_methods_reports_advantage_by_epsilon(name: str, values) -> None
     ],
 )
 def test_compare_methods_within_margin_equivalent(lead, std, verdict, equivalent: bool) -> None:
-    """Where the interval includes 0 and lies inside the margin."""
+    """Methods are equivalent where the interval includes 0 and lies inside the margin."""
     found = compare_methods("online", "better than", "fixed_threshold")(
         both(90 + lead, 90, std), "mnist"
     )
@@ -257,7 +257,7 @@ def test_compare_methods_within_margin_equivalent(lead, std, verdict, equivalent
 @pytest.mark.parametrize("scale", [1.0, 20.0, 0.05])
 @pytest.mark.parametrize(("ratio", "par"), [(1.1, True), (0.9, True), (1.5, False), (0.6, False)])
 def test_compare_methods_errors_compared_by_ratio(scale: float, ratio: float, par: bool) -> None:
-    """A tenth more is as much of a small error as of a large one."""
+    """Errors are compared by their ratio, whatever their scale."""
     rows = [
         (method, epsilon, scale * size, 0.01 * scale)
         for epsilon in (1, 2, 3, 4)

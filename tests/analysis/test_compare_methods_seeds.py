@@ -12,7 +12,7 @@ from oso_dp.analysis.claim_tests import UNDECIDED, ClaimData, compare_methods
 @pytest.mark.parametrize("lead", [-1.6, -0.9, 0.07, 0.4])
 @pytest.mark.parametrize("claimed", ["better than", "on a par with", "at least as good as"])
 def test_compare_methods_stated_seeds_decide(lead, claimed):
-    """At the same means and standard deviations, and one less would not."""
+    """The stated number of seeds decides at the same means and stds; one seed less does not."""
 
     def judge(seeds):
         rows = [

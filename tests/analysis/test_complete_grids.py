@@ -37,7 +37,7 @@ def test_judge_cells_extra_points_rejected(beyond: int, k: int, store, study) ->
 
 @pytest.mark.parametrize("lacking", LACKING)
 def test_judge_cells_point_requires_complete_grid(lacking: int, store, study) -> None:
-    """Table 2, epsilon = 9: rho = 1.467, which is the best here, too."""
+    """The paper's point (Table 2: rho = 1.467) has a verdict only if the grid is complete."""
     for place in range(lacking, 7):
         value = 0.9 if place == 4 else 0.5
         store.add(k=7, learning_rate=10 ** (-2.5 + 4 * place / 6), values=(value,))
@@ -51,7 +51,7 @@ def test_judge_cells_point_requires_complete_grid(lacking: int, store, study) ->
 def test_judge_cells_similar_point_as_good(
     apart: float, said: str, dataset: str, store, study
 ) -> None:
-    """Of accuracies it is the lower one, of errors the higher one."""
+    """The paper's point is as good as the best one if seeds do not distinguish them."""
     rates = [10 ** (-2.5 + 4 * place / 6) for place in range(7)]
     (point,) = (
         p
@@ -72,7 +72,7 @@ def test_judge_cells_similar_point_as_good(
 
 @pytest.mark.parametrize("others", [1, 3])
 def test_main_runs_other_momentum_excluded(others: int, store, study) -> None:
-    """Those of another momentum, too, are of the method and budget that a claim names."""
+    """`main_runs` excludes runs of another momentum, also where they have more seeds."""
     shown = store.add(values=(0.5,))
     for seed in range(others):
         store.add(seed=seed, momentum=0.5, values=(0.9,))
@@ -82,7 +82,7 @@ def test_main_runs_other_momentum_excluded(others: int, store, study) -> None:
 @pytest.mark.parametrize("lacking", LACKING)
 @pytest.mark.parametrize("part", ["online", "fixed_threshold"])
 def test_compare_methods_best_requires_complete_grid(part: str, lacking: int) -> None:
-    """Else at the paper's points, where Online leads by three instead of one."""
+    """An incomplete grid is compared at the paper's points, where Online leads by 3, not by 1."""
     rows = cells(("online", 9, 91.0, 0.2), ("fixed_threshold", 9, 90.0, 0.2))
     sizes = pd.Series([9, 81])
     at_paper = {"at_paper_mean": [88.0, 85.0], "at_paper_std": 0.2, "at_paper_seeds": 5}
@@ -96,7 +96,7 @@ def test_compare_methods_best_requires_complete_grid(part: str, lacking: int) ->
 
 @pytest.mark.parametrize("lacking", LACKING)
 def test_always_diverges_requires_complete_grids(lacking: int) -> None:
-    """Of one k of three; the point that did not run may train."""
+    """One missing point in one of three grids leaves the claim undecided: it may train."""
     lost = ("fixed_quantile", 1, float("nan"), float("nan"), 0)
     frames = [cells(lost, dataset="fashion_mnist", k=k) for k in (5, 7, 9)]
     rows = pd.concat(frames, ignore_index=True).assign(grid_size=[25, 35, 45])
@@ -110,7 +110,7 @@ def test_always_diverges_requires_complete_grids(lacking: int) -> None:
 
 @pytest.mark.parametrize("dataset", [*DATASETS, "glyphs", "patients"])
 def test_has_paper_length_requires_ten_epochs(dataset: str) -> None:
-    """On the paper's data; the others have no length of their own."""
+    """Runs need ten epochs on the paper's data sets; on others every length suffices."""
     for epochs in range(1, 2 * PAPER_EPOCHS):
         assert has_paper_length(dataset, epochs) == (dataset not in DATASETS or epochs >= 10)
 
@@ -120,7 +120,7 @@ def test_has_paper_length_requires_ten_epochs(dataset: str) -> None:
 )
 @pytest.mark.parametrize("missing", [None, math.nan, pd.NA])
 def test_is_incomplete_grid_unknown_size_false(points, size, part, missing) -> None:
-    """Nor to have all."""
+    """A grid of unknown size is neither incomplete nor complete."""
     row = {"grid_points": points, "grid_size": missing if size is None else size}
     assert is_incomplete_grid(row) == part
     assert is_complete_grid(row) == (size is not None and not part)

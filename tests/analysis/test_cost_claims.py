@@ -124,7 +124,7 @@ def diverging(lost=45, sizes=(49, 81, 25), points=(49, 81, 25)) -> ClaimData:
 
 @pytest.mark.parametrize("lost", [0, 44, 45])
 def test_always_diverges_counts_diverged_grids(lost) -> None:
-    """Where cells alone are known, as by cross-selection."""
+    """Without runs, as by cross-selection, a grid has diverged if all its runs did."""
     found = always_diverges("fixed_quantile", 1.0)(
         ClaimData(diverging(lost).cells), "fashion_mnist"
     )
@@ -134,7 +134,7 @@ def test_always_diverges_counts_diverged_grids(lost) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_compare_step_times_highest_bound_decides(turned) -> None:
-    """Not the one whose ratio is the highest: of the other less is known."""
+    """The device with the highest upper bound decides, not the one with the highest ratio."""
     rows = [times(1.2, 1.18, 1.22), times(1.1, 0.9, 1.3, device="a gpu")]
     table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIME_COLUMNS)
     evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
@@ -154,7 +154,7 @@ def test_compare_gradient_noise_worst_cell_decides(ratios, store, study) -> None
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_compare_step_times_failing_device_decides(turned: bool) -> None:
-    """Also beside another whose interval reaches further."""
+    """A device on which the claim fails decides, also where another interval reaches higher."""
     rows = [times(1.3, 1.0, 1.6), times(1.4, 1.3, 1.5, device="another")]
     evidence = ClaimData(cells(), step_times=pd.DataFrame(rows[:: -1 if turned else 1]))
     found = compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")

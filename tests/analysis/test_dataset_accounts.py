@@ -48,7 +48,7 @@ def test_account_grids_total_within_budget(plan) -> None:
 
 
 def test_account_grids_missing_runs_charged(plan) -> None:
-    """A store of one method, or of one seed, says no less than the whole would."""
+    """A store of one method, or of one seed, costs as much as the whole study."""
     runs = table(plan)
     (whole,) = account_grids(runs)
     for part in (runs[runs["method"] == "online"], runs[runs["seed"] == 1]):
@@ -78,7 +78,7 @@ def test_account_grids_adds_studies(plan) -> None:
     ids=lambda other: next(iter(other)),
 )
 def test_account_grids_differing_studies_charged_whole(plan, other) -> None:
-    """One run of each is stored, of one noise; what others of its study cost is its own price."""
+    """Each of two studies is charged for all its runs, at the price of its one stored run."""
     noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
     plans = plan, make_plan_with_noise(parse_config({**deepcopy(STUDY), **other}, "x"), noise)
     rows = [table(one).iloc[-1:] for one in plans]
@@ -184,7 +184,7 @@ def test_check_budget_unspent_other_study_rejected(plan, tmp_path) -> None:
 
 
 def test_collect_checks_stored_dataset_total(plan, tmp_path) -> None:
-    """Also at cohorts of other names than those that are added."""
+    """`collect` checks the total of the data set, including cohorts that were stored before."""
 
     def check(runs) -> None:
         check_budgets(account_grids(runs))
@@ -196,7 +196,7 @@ def test_collect_checks_stored_dataset_total(plan, tmp_path) -> None:
 
 
 def test_collect_unknown_options_checked_together(plan, tmp_path) -> None:
-    """Of another cohort, too: as a grid of their own they would keep a budget."""
+    """Rows without options are checked together with the stored rows of another cohort."""
     other = planned(epochs=3)
     collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store")
     added = part(tmp_path / "b", other, other.cohorts[1])
@@ -218,7 +218,7 @@ def test_make_stored_statements_matches_accounts(plan) -> None:
 
 
 def test_make_stored_statements_reports_spent_epsilon(plan) -> None:
-    """Of two studies together: both epsilons, the least noise, the longest runs."""
+    """The statement on two studies has the spent epsilon, the least noise and the most steps."""
     runs = table(plan, planned(epochs=3))
     accounts = account_grids(runs)
     (statement,) = make_stored_statements(runs, accounts)
@@ -242,7 +242,7 @@ def test_account_grids_public_data_without_total(offer) -> None:
 
 @pytest.mark.parametrize("noise_factor", [1.0, 1.5], ids=["version", "noise"])
 def test_account_grids_versions_noises_charged_whole(plan, offer, noise_factor):
-    """One run of each, at another place of the study, so that nothing else tells them apart."""
+    """Studies of two data versions, or of two noise multipliers, are each charged whole."""
     noise = {cohort.name: cohort.noise_multiplier * noise_factor for cohort in plan.cohorts}
     if noise_factor == 1:
         offer(version="'2'")
@@ -254,7 +254,7 @@ def test_account_grids_versions_noises_charged_whole(plan, offer, noise_factor):
 
 @pytest.mark.parametrize("epsilon", [4, 20])
 def test_account_grids_two_budgets_charged_whole(plan, epsilon) -> None:
-    """Also where they have one noise, as where the second was planned by hand."""
+    """Studies of two budgets are each charged whole, also at the same noise multiplier."""
     noise = {cohort.noise_multiplier for cohort in plan.cohorts}
     study = deepcopy(STUDY)
     study["datasets"]["patients"]["epsilons"] = [epsilon]
@@ -267,7 +267,7 @@ def test_account_grids_two_budgets_charged_whole(plan, epsilon) -> None:
 
 
 def test_account_grids_dataset_sizes_charged_whole(plan, offer) -> None:
-    """At the same noise, as where examples were added and the plan was not made anew."""
+    """Studies of two data set sizes are each charged whole, also at the same noise multiplier."""
     noise = {cohort.name: cohort.noise_multiplier for cohort in plan.cohorts}
     offer(examples="50", load="lambda: arrays(50)", test_examples="30")
     other = make_plan_with_noise(parse_config(deepcopy(STUDY), "x"), noise)
@@ -287,7 +287,7 @@ def test_make_stored_statements_reports_largest_rate(plan, batch_size) -> None:
 @pytest.mark.parametrize("at", [1, 5])
 @pytest.mark.parametrize("places", [(0, 7), range(RUNS)], ids=["two", "all"])
 def test_account_grids_diverged_runs_charged_whole(plan, at, places) -> None:
-    """Its end may tell of what it released: the account is that of a run that did not."""
+    """A diverged run is charged for all its steps: the step of divergence depends on the data."""
     runs = table(plan)
     whole = account_grids(runs)[0].spent
     for place in places:
@@ -300,7 +300,7 @@ def test_account_grids_diverged_runs_charged_whole(plan, at, places) -> None:
 
 
 def test_account_grids_large_study_charged_whole(offer) -> None:
-    """Of 2,100 one is stored."""
+    """A study of 2,100 runs is charged whole, although only one of them is stored."""
     offer()
     large = planned(values_per_axis=[20], seeds=[0, 1, 2, 3, 4])
     (total,) = account_grids(table(large).iloc[:1])

@@ -18,7 +18,7 @@ def searched(store, at_papers, elsewhere):
 
 @pytest.mark.parametrize("seeds", [2])
 def test_judge_cells_diverged_paper_point_differs(seeds, store, study) -> None:
-    """It is better than runs of which nothing came, whatever chance does."""
+    """The best point differs from the paper's point if all seeds of the latter diverged."""
     made = searched(store, [None] * seeds, [0.9 + 0.001 * seed for seed in range(seeds)])
     said = verdicts(study, made, "mnist", 7, 9.0)["online"]
     assert said == ("no value printed", "another point")
@@ -33,6 +33,6 @@ def test_judge_cells_one_seed_undecided(lead: float, store, study) -> None:
 @pytest.mark.parametrize(("seeds", "said"), [([0.6, None, None], "as good"),
                                              ([0.6, 0.601, None], "another point")])  # fmt: skip
 def test_judge_cells_diverged_seeds_uncounted(seeds, said, store, study) -> None:
-    """One that is left is taken to vary as those of the best point do."""
+    """Diverged seeds do not count; a single remaining seed takes the std of the best point."""
     best = [0.55, 0.65, 0.75] if said == "as good" else [0.75, 0.751, 0.752]
     assert verdicts(study, searched(store, seeds, best), "mnist", 7, 9.0)["online"][1] == said

@@ -14,7 +14,7 @@ from oso_dp.analysis.claim_tests import FAILS, HOLDS, UNDECIDED
 @pytest.mark.parametrize("realisations", [2, 3, 5, 20, 100])
 @pytest.mark.parametrize("std", [0.001, 0.01])
 def test_prominent_optimum_realisations_match_welch(realisations: int, std: float) -> None:
-    """The cosine at an end counts 1.1 times, and so does its deviation: Welch's, at one step."""
+    """The interval is Welch's, where the cosine at an end and its std count 1.1 times."""
     rows = curves(PEAK, std=std, steps=(100,)).assign(realisations=realisations)
     best, end = PEAK.max(), 1.1 * PEAK[0]
     errors = np.array([std**2, (1.1 * std) ** 2]) / realisations
@@ -31,7 +31,7 @@ def test_prominent_optimum_realisations_match_welch(realisations: int, std: floa
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_prominent_optimum_disagreeing_step_undecided(odd: int) -> None:
-    """The first, the middle or the last: the mean of all alone would hold."""
+    """One of three steps without an optimum leaves the claim undecided."""
     steep = 0.02 + 0.2 * np.exp(-(np.log10(THRESHOLDS) ** 2))
     steps = [100, 500, 950]
     rows = [
@@ -44,7 +44,6 @@ def test_prominent_optimum_disagreeing_step_undecided(odd: int) -> None:
 
 @pytest.mark.parametrize("order", [(2, 1, 0), (1, 0, 2), (2, 0, 1)])
 def test_count_adaptation_signs_ignores_row_order(order) -> None:
-    """Whatever the order of the rows."""
     rows = evaluated([51, 101, 151], [0.1, 0.12, 0.11], [2.0, 1.9, 2.1])
     shuffled = rows.iloc[list(order)].reset_index(drop=True)
     pd.testing.assert_frame_equal(

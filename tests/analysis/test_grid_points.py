@@ -48,7 +48,7 @@ def means(store) -> list[float]:
 
 @pytest.mark.parametrize("column", DIFFERENT)
 def test_grid_points_separates_variants(column: str, store) -> None:
-    """Whatever seeds they have, and whichever came first."""
+    """Runs that differ in one setting are two points, of which a cell shows one."""
     for seed, value in enumerate(DIFFERENT[column]):
         known = {"batch_size": 512, "noise_multiplier": 50.0, "query_noise_multiplier": 400.0}
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), **known | {column: value})
@@ -67,7 +67,7 @@ def test_variant_columns_fully_covered() -> None:
 )
 @pytest.mark.parametrize("apart", [1e-5, -1e-5, 3e-6])
 def test_grid_points_separates_close_values(column, value, apart, store) -> None:
-    """A grid's values have six digits; what two machines make of one differs in its last bit."""
+    """Hyperparameters that differ by a factor of 1 + 3e-6 are two points."""
     for seed, at in enumerate((value, value * (1 + apart))):
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), **{column: at})
     assert means(store) == [0.5, 0.9]
@@ -75,7 +75,7 @@ def test_grid_points_separates_close_values(column, value, apart, store) -> None
 
 @pytest.mark.parametrize("noise", [0.83724, 12.34567])
 def test_grid_points_separates_close_noises(noise: float, store) -> None:
-    """A plan's noise has five decimals."""
+    """Noise multipliers that differ in the fifth decimal, the last of a plan, are two points."""
     for seed, more in enumerate((0.0, 1e-5)):
         store.add(seed=seed, values=(0.5 + 0.4 * seed,), noise_multiplier=noise + more)
     assert means(store) == [0.5, 0.9]
@@ -90,7 +90,7 @@ def setting(plain: bool, usual: bool, long: bool) -> dict:
 
 
 def test_main_variants_ranks_schedule_momentum_epochs(store) -> None:
-    """Nothing over the steps, then the momentum, then the length: however many runs others have."""
+    """No schedule ranks first, then momentum, then epochs, whatever the number of runs."""
     pairs = [*itertools.combinations(itertools.product((True, False), repeat=3), 2)]
     for k, (shown, other) in enumerate(pairs, start=1):
         known = {"k": k, "noise_multiplier": 50.0}

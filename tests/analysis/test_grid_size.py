@@ -32,7 +32,7 @@ def rows(store, sizes, **more):
     ],
 )
 def test_grid_size_requires_agreeing_rows(sizes, expected, store, study) -> None:
-    """Where they do not agree, as the paper's of this method and k is."""
+    """The rows give the size if they agree; otherwise it is the paper's of this method and k."""
     design = default_grid_size("fixed_quantile", 2)
     made = study(rows(store, sizes))
     assert made.grid_size(*WHERE.values()) == (expected or design)
@@ -65,7 +65,7 @@ def test_grid_size_budget_overrides_rows(store, study, tmp_path) -> None:
 
 @pytest.mark.parametrize(("composed", "expected"), [([], 6), ([2, 2], 2), ([2, 3], 10)])
 def test_grid_size_falls_back_random_stopping(composed, expected, store, study):
-    """And rows without a search, which have no grid, never."""
+    """Without composition rows, those of random stopping give the size, single runs never."""
     rows(store, [6, 6], search_accounting="random_stopping", noise_multiplier=300.0)
     rows(store, [1, 1], search_accounting="single", noise_multiplier=300.0)
     rows(store, composed)

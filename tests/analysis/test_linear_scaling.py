@@ -58,7 +58,7 @@ def fill(store, best, seed=0, noise=NOISE, leave_out=(), axis=None, **more):
 
 
 def test_list_searches_extrapolates_final_rate(store, study):
-    """By hand: the line through (e1, r1) and (e2, r2), at the final run's own epsilon."""
+    """The final rate is on the line through the trials' (epsilon, rate), at the final epsilon."""
     (row,) = list_searches(study(fill(store, [0.01, 0.1]))).to_dict("records")
     e1, e2, at = (own(part) for part in NOISE)
     assert e1 < e2 < at
@@ -114,7 +114,7 @@ def test_extrapolate_fits_least_squares(store, study):
 
 
 def test_outcomes_counts_searches_beyond_grid(store, study):
-    """Also where one of them has no value."""
+    """Searches whose rate leaves the grid are counted, also where the final run diverged."""
     fill(store, [0.1, 1.0], seed=0)
     fill(store, [0.1, 1.0], seed=1, leave_out=[("final", 10.0)])
     said = {"stage": "final", "trial_fractions": "0.1, 0.2", "grid_runs": 4}
@@ -224,7 +224,7 @@ def test_outcomes_includes_search_and_guess(store, study):
 
 
 def test_result_set_excludes_linear_scaling(store, study):
-    """Nor the other way round: they have other noise, and most of them are released by nobody."""
+    """Runs of linear scaling are missing from the points and figures of composition."""
     fill(searched_and_guessed(store), [0.1, 0.1])
     plain, both = study(searched_and_guessed(type(store)())), study(store)
     for name in ("best", "last", "points"):

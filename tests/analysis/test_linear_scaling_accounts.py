@@ -88,7 +88,7 @@ def test_accounts_table_other_accountants_below_rdp() -> None:
 )
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-3])
 def test_account_grids_missing_stages_charged(there, delta) -> None:
-    """With what the budget asks for, so that the whole search costs what it will."""
+    """Missing stages are charged so that the whole search costs its budget."""
     runs = pd.DataFrame(rows_of(plan(delta=delta))["runs"])
     (found,) = account_grids(runs[runs["stage"].isin(there)])
     assert found.runs == 2 * N + 1
@@ -110,7 +110,7 @@ def test_account_grids_missing_runs_charged(part) -> None:
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_account_grids_lower_noise_exceeds_budget(part, seed) -> None:
-    """Whichever it is: of the final ones the costliest may be the one that the rule took."""
+    """One run with too little noise, in any stage, exceeds the budget."""
     runs = rows()
     chosen = runs.index[(runs["stage"] == part) & (runs["seed"] == seed)][1]
     (found,) = account_grids(with_noise(runs, chosen, 0.5))
@@ -172,7 +172,7 @@ def plan_of_shares():
     ids=lambda other: next(iter(other)),
 )
 def test_account_grids_separates_differing_searches(other) -> None:
-    """Else two that keep their budgets would look like one that does not."""
+    """Two searches that differ in one option have two accounts, each within its budget."""
     second = pd.DataFrame(rows_of(make_plan(parse_config({**STUDY, **other}, "x")))["runs"])
     found = account_grids(pd.concat([rows(), second], ignore_index=True))
     assert [(one.runs, one.stored, one.budget_status) for one in found] == [(7, 7, "within")] * 2
@@ -186,7 +186,7 @@ def test_account_grids_extra_points_exceed_budget() -> None:
 
 
 def test_account_grids_points_across_seeds_counted() -> None:
-    """A seed for each part of it: none of them alone has too many points."""
+    """Points of all seeds add up, although each seed alone has a grid of the planned size."""
     other = make_plan(parse_config({**STUDY, "grid": {"log10_learning_rate": [-1, 1]}}, "x"))
     more = pd.DataFrame(rows_of(other)["runs"])
     one = rows()
@@ -201,7 +201,7 @@ def test_account_grids_points_across_seeds_counted() -> None:
     [("fixed_threshold", {"log10_threshold": [-1, 1]}), ("fixed_quantile", {"quantiles": [0.2]})],
 )
 def test_account_grids_other_axes_counted(method, grid) -> None:
-    """Of as many learning rates, and as many points: the noise of both is the same."""
+    """Thresholds and quantiles of all seeds add up, although each seed alone has few enough."""
     known = {"methods": {method: {}}, "values_per_axis": [2]}
     first = {"fixed_quantile": {"grid": {"quantiles": [0.7]}}}.get(method, {})
     one, more = (
@@ -216,7 +216,7 @@ def test_account_grids_other_axes_counted(method, grid) -> None:
 
 
 def test_account_grids_altered_stage_rejected() -> None:
-    """A trial's run passed off as a final one, of which one in three is charged."""
+    """A trial's run that is relabelled as a final run no longer matches its run_id."""
     runs = rows()
     chosen = runs.index[runs["stage"] == "trial 1"][0]
     runs.loc[chosen, "stage"] = "final"
@@ -252,7 +252,7 @@ def test_account_grids_uses_row_delta() -> None:
 
 
 def test_account_grids_missing_momentum_charged() -> None:
-    """Its rows have none."""
+    """Rows without a momentum, as of methods that have their own, are one account."""
     runs = rows().assign(momentum=None)
     runs["run_id"] = [make_run_id(row) for row in records(runs)]
     (found,) = account_grids(runs)
@@ -260,7 +260,7 @@ def test_account_grids_missing_momentum_charged() -> None:
 
 
 def test_account_grids_large_grid_charged_whole() -> None:
-    """Of a hundred points one is stored in each part."""
+    """Each trial is charged for its hundred points, of which one is stored."""
     whole = make_plan(parse_config({**STUDY, "values_per_axis": [100], "batch_size": 6000}, "x"))
     runs = pd.DataFrame(rows_of(whole)["runs"])
     (found,) = account_grids(runs[runs["seed"] == 0].groupby("stage").head(1), whole)

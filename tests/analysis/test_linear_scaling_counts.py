@@ -12,7 +12,7 @@ from oso_dp.analysis.linear_scaling import list_searches, outcomes
 @pytest.mark.parametrize("lacking", [0, 1, 2])
 @pytest.mark.parametrize(("best", "rate"), [([0.1, 1.0], 10.0), ([1.0, 0.1], 0.01)])
 def test_outcomes_missing_final_runs_uncounted(best, rate, lacking, store, study) -> None:
-    """Their line left the grid, and says where the run would be: but there is none."""
+    """A search without its final run counts neither as final nor as beyond the grid."""
     for seed in range(3):
         fill(store, best, seed=seed, leave_out=[("final", rate)] if seed < lacking else [])
     one = study(store)
@@ -25,7 +25,7 @@ def test_outcomes_missing_final_runs_uncounted(best, rate, lacking, store, study
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_outcomes_reports_own_and_guess_stats(seeds, store, study) -> None:
-    """In the printed unit: of the searched grid's best point, and of the best guess."""
+    """`own` is the best searched point and `guess` the best guess, each with its std and seeds."""
     fill(store, [0.1, 0.1])
     apart = {"composition": 0.01, "single": 0.02}
     for search_accounting, step in apart.items():
@@ -60,7 +60,7 @@ def test_outcomes_reports_own_and_guess_stats(seeds, store, study) -> None:
 )
 @pytest.mark.parametrize("side", ["own", "guess"])
 def test_outcomes_incomparable_references_give_nan(other, side, store, study) -> None:
-    """The other side, whose runs are alike, stays."""
+    """A reference of other precision, length, delta or schedule is NaN; the other one stays."""
     fill(store, [0.1, 0.1])
     for search_accounting, name in (("composition", "own"), ("single", "guess")):
         for place, rho in enumerate(RHO):

@@ -13,7 +13,7 @@ from oso_dp.reporting.page.summary_text import noise_cost_text
 
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1), (20, 3, 8), (10, 20), (10, 1)])
 def test_metric_against_noise_selects_one_length(lengths, store, study) -> None:
-    """The paper's ten epochs, or else the longest: at equal noise longer training gives more."""
+    """Values over the noise are those of ten epochs, or else of the longest runs."""
     for epochs in lengths:
         store.add(k=epochs, epochs=epochs, steps=epochs, values=(0.5,))
     cells = metric_against_noise(study(store), "mnist")
@@ -22,7 +22,7 @@ def test_metric_against_noise_selects_one_length(lengths, store, study) -> None:
 
 
 def test_noise_multipliers_ratio_uses_own_cell(store, study) -> None:
-    """On its own data set, too."""
+    """The ratio is to Online's noise at the same data set, k and epsilon."""
     expected = {}
     for i, dataset in enumerate(("mnist", "ag_news")):
         for j, k in enumerate((5, 9)):
@@ -69,7 +69,7 @@ def own_data(store, runs: int, dataset: str = "patients") -> None:
 
 @pytest.mark.parametrize("runs", [12, 40])
 def test_noise_multipliers_protected_budget_shared(runs, store, study) -> None:
-    """Whatever grid they are of: their number stands there, and nothing of what a grid costs."""
+    """On protected data the grid size is the number of runs that share the budget."""
     own_data(store, runs)
     made = study(store)
     noise = noise_multipliers(made).set_index(["dataset", "method"])["grid_size"]
@@ -91,7 +91,7 @@ def test_noise_multipliers_protected_budget_shared(runs, store, study) -> None:
 
 
 def test_noise_cost_text_omits_protected_data(store, study) -> None:
-    """On data that are not public a larger ratio is that of two studies, not of two grids."""
+    """The text omits data that are not public, whose ratio compares studies, not grids."""
     own_data(store, 12)
     for run in store.runs:
         if run["method"] == "fixed_threshold":
@@ -106,7 +106,7 @@ def test_noise_cost_text_omits_protected_data(store, study) -> None:
     [({"patients", "glyphs"}, False), ({"patients"}, True), ({"glyphs"}, False)],
 )
 def test_has_only_shared_budgets_requires_protected(kept, shared, store, study):
-    """The page says of all budgets what they pay for."""
+    """`has_only_shared_budgets` is false as soon as one data set is public."""
     own_data(store, 12)
     store.runs[:] = [run for run in store.runs if run["dataset"] in kept]
     there = {run["run_id"] for run in store.runs}
@@ -116,7 +116,7 @@ def test_has_only_shared_budgets_requires_protected(kept, shared, store, study):
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])
 def test_noise_multipliers_unknown_size_counts_points(seeds: int, store, study) -> None:
-    """Seeds repeat a grid."""
+    """A grid of unknown size has as many runs as points, whatever the number of seeds."""
     for rate in (0.1, 1.0):
         for seed in range(seeds):
             store.add(method="magic", dataset="glyphs", learning_rate=rate, seed=seed)

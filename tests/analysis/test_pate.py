@@ -81,7 +81,7 @@ def test_compare_students_selects_matching_peers(study, peers) -> None:
 
 @pytest.mark.parametrize(("peer", "verdict"), [(0.97, FAILS), (0.955, HOLDS), (0.9, HOLDS)])
 def test_judge_pate_claims_compares_best_peer(study, peers, peer, verdict) -> None:
-    """The margin on MNIST is 1.3."""
+    """A7 compares students with the best peer, within the margin of 1.3 points on MNIST."""
     peers(0.5, method="auto_s")
     store = peers(peer)
     rows = [student(seed, student_accuracy=0.95 + 0.0001 * seed) for seed in range(3)]

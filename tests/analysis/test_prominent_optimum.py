@@ -86,7 +86,7 @@ def test_prominent_optimum_unmeasured_not_run():
 
 
 def test_prominent_optimum_disagreeing_noises_undecided():
-    """At one noise an optimum and at another none is no verdict, whichever is named first."""
+    """An optimum at only one of two noise multipliers is undecided, in any row order."""
     calm, loud = curves(PEAK).assign(noise_multiplier=0.01), curves(FALLING)
     assert verdict(pd.concat([calm, calm.assign(noise_multiplier=0.8)])).verdict == HOLDS
     assert verdict(pd.concat([loud, loud.assign(noise_multiplier=0.8)])).verdict == FAILS
@@ -98,7 +98,7 @@ def test_prominent_optimum_disagreeing_noises_undecided():
 
 @pytest.mark.parametrize("truth", ["batch", "data"])
 def test_prominent_optimum_uncertain_truth_undecided(truth):
-    """One that chance hides is undecided, however sure the other is."""
+    """A large std of one cosine leaves the claim undecided, however precise the other is."""
     rows = curves(PEAK)
     assert verdict(rows).verdict == HOLDS
     assert verdict(rows.assign(**{f"{truth}_std": 0.1})).verdict == UNDECIDED
@@ -108,7 +108,7 @@ def test_prominent_optimum_uncertain_truth_undecided(truth):
 @pytest.mark.parametrize("best", [0.02, 0.2])
 @pytest.mark.parametrize("end", [0.02, 0.2])
 def test_prominent_optimum_interval_matches_welch(best, end):
-    """Deviations count as the means do: that of the end 1.1 times, too."""
+    """The interval is Welch's, where the std at an end counts 1.1 times, as its mean does."""
     peak = np.where(THRESHOLDS[6] == THRESHOLDS, 0.5, 0.3)
     rows = curves(peak, steps=(100,))
     rows["batch_std"] = rows["data_std"] = np.where(rows["batch_mean"] == 0.5, best, end)

@@ -21,7 +21,7 @@ SHAPED = (*STOPPING_ETA.values(), 0.5, 3.0)
 
 @pytest.mark.parametrize("shape", SHAPED)
 def test_selection_probabilities_matches_enumeration(shape):
-    """Every sequence of up to 7 draws from 3 points; longer ones are left out of both."""
+    """The probabilities match an enumeration of all sequences of up to 7 draws from 3 points."""
     values, mean, most = np.array([0.3, 0.9, 0.5]), 1.2, 7
     weights = probabilities(mean, shape, most)
     counted = np.zeros(3)
@@ -62,7 +62,7 @@ def whole_grid(store, values, k=3, **more):
 
 
 def test_outcomes_matches_expectation_over_draws(store, study):
-    """K geometric with mean 3: the best of three is among the first j with (j/3) / (3 - 2j/3)."""
+    """P(no draw is above the j-th worst of 3 points) is (j/3) / (3 - 2j/3) for geometric K."""
     grid = [[0.50, 0.54], [0.90, 0.86], [0.70, 0.70]]
     (row,) = outcomes(study(whole_grid(store, grid, shape="geometric"))).to_dict("records")
     at_most = [(j / 3) / (3 - 2 * j / 3) for j in range(4)]
@@ -107,7 +107,7 @@ def test_outcomes_incomplete_grid_gives_nan(store, study):
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 def test_outcomes_infers_distribution_from_noise(store, study, shape):
-    """Noise for one distribution and draws from another would be nobody's search."""
+    """The value uses the stopping distribution that the noise was calibrated for."""
     whole_grid(store, [[0.5], [0.9], [0.7]], shape=shape)
     (row,) = outcomes(study(store)).to_dict("records")
     chance = selection_probabilities(np.array([50.0, 90.0, 70.0]), True, 3, STOPPING_ETA[shape])
@@ -116,7 +116,7 @@ def test_outcomes_infers_distribution_from_noise(store, study, shape):
 
 
 def test_outcomes_inferred_search_matches_rows(store, study, monkeypatch) -> None:
-    """At their own delta, and with as many steps as it takes: 2 * 60,000 / 7000 = 17.14."""
+    """The search has the rows' delta, sampling rate and steps: 2 * 60,000 / 7000, rounded up."""
     seen = []
     monkeypatch.setattr(
         random_stopping,
@@ -234,7 +234,7 @@ def test_outcome_chart_separates_distributions(store, study, epsilons):
 
 @pytest.mark.parametrize("epsilons", [(3.0,), (3.0, 9.0)])
 def test_outcome_chart_bars_match_std(store, study, epsilons):
-    """Not the luck of the draws, which is larger by far."""
+    """Bars show the std over seeds, not the larger deviation over random draws."""
     s = study(three_searches(store, epsilons))
     data = outcomes(s)
     axis = 0 if len(epsilons) == 1 else 1
@@ -250,7 +250,7 @@ def test_outcome_chart_bars_match_std(store, study, epsilons):
 
 
 def test_outcomes_without_random_stopping_omitted(store, study):
-    """Though it was searched whole."""
+    """A budget whose complete grid ran under composition alone has no outcome."""
     whole_grid(store, [[0.5], [0.9], [0.7]], epsilon=3.0)
     for epsilon in (3.0, 9.0):
         more = {"search_accounting": "composition", "epsilon": epsilon, "noise_multiplier": 300.0}
@@ -268,7 +268,7 @@ def test_outcomes_incomplete_grid_reports_most_seeds(store, study, first):
 
 
 def test_outcomes_oversized_grid_gives_nan(store, study):
-    """Their best is what no search of the grid's size gives, whichever way it is paid for."""
+    """Four points of a grid of three have no value, by composition or random stopping."""
     values = [[0.5], [0.9], [0.7], [0.6]]
     whole_grid(store, values)
     whole_grid(store, values, search_accounting="composition", noise_multiplier=300.0)
@@ -288,7 +288,7 @@ def test_outcomes_other_momentum_excluded(momentum, store, study):
 
 
 def test_primary_distribution_chosen_per_budget(store, study) -> None:
-    """At another budget most of them have another one."""
+    """Each budget has the distribution that most methods ran at this budget."""
     ran = {
         3.0: {"online": ("logarithmic", "geometric"), "auto_s": ("geometric",)},
         9.0: {name: ("logarithmic",) for name in ("online", "auto_s", "adam_wosm")},
@@ -316,7 +316,7 @@ def test_primary_distribution_chosen_per_budget(store, study) -> None:
     ],
 )
 def test_outcomes_incomparable_search_omitted(other, store, study) -> None:
-    """Neither would it do so alone."""
+    """A composition search of other precision, length, delta or schedule is omitted."""
     grid = [[0.5], [0.9], [0.7]]
     for more in ({}, other):
         store = type(store)()

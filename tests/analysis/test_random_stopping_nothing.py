@@ -12,7 +12,7 @@ from oso_dp.analysis.random_stopping import outcomes
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 @pytest.mark.parametrize("lost", [0, 1, 2, 3])
 def test_outcomes_nothing_matches_generating_function(lost, shape, store, study) -> None:
-    """E[(lost / M)^K]: with Poisson's distribution also where K = 0."""
+    """The probability of no value is E[(lost / M)^K], which for Poisson includes K = 0."""
     for point in range(3):
         ended = {"values": (), "diverged_at": 3} if point < lost else {"values": (0.8,)}
         store.add(k=3, learning_rate=10.0**point, shape=shape, **STOP, **ended)
@@ -28,7 +28,7 @@ def test_outcomes_nothing_matches_generating_function(lost, shape, store, study)
 @pytest.mark.parametrize("shape", STOPPING_ETA)
 @pytest.mark.parametrize("apart", [0.0, 0.1])
 def test_outcomes_luck_excludes_empty_searches(apart: float, shape, store, study) -> None:
-    """Where all points are alike there is none, however often nothing is drawn."""
+    """Equal points have no luck, although a Poisson search may draw no point."""
     whole_grid(store, [[0.7 - apart], [0.7], [0.7 + apart]], shape=shape)
     (row,) = outcomes(study(store)).to_dict("records")
     assert (row["luck"] > 1) == (apart > 0)

@@ -25,7 +25,7 @@ def planned(path, **more):
 
 @pytest.mark.parametrize("search_accounting", ["single", "linear_scaling"])
 def test_read_budgets_plans_without_grids_ignored(tmp_path, search_accounting) -> None:
-    """Nor one of searches in parts, each of which has noise of its own."""
+    """Plans of single runs and of linear scaling add no budget."""
     searched = planned(tmp_path / "searched.json")
     alone = planned(tmp_path / "alone.json", search_accounting=search_accounting)
     assert read_budgets(searched)["runs"].tolist() == [9]
@@ -38,7 +38,7 @@ def test_read_budgets_plans_without_grids_ignored(tmp_path, search_accounting) -
 
 @pytest.mark.parametrize("others", [["stopped"], ["stopped", "searched"], ["searched", "stopped"]])
 def test_read_budgets_random_stopping_noise_ignored(tmp_path, others) -> None:
-    """It is bought for a random number of runs; of the grid such a plan tells the size alone."""
+    """A plan of random stopping gives the size of a grid, but not its noise multiplier."""
     paths = {
         "stopped": planned(tmp_path / "stopped.json", search_accounting="random_stopping"),
         "searched": planned(tmp_path / "searched.json"),
@@ -51,7 +51,7 @@ def test_read_budgets_random_stopping_noise_ignored(tmp_path, others) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_read_budgets_first_file_wins(tmp_path, turned) -> None:
-    """Its runs and its noise; what only the second holds is added."""
+    """The first file gives a grid's runs and noise; the second adds what the first lacks."""
     entry = {"dataset": "mnist", "method": "online", "k": 9, "epsilon": 3.0}
     one = [entry | {"runs": 9, "noise_multiplier": 1.5}]
     other = [entry | {"runs": 11, "noise_multiplier": 1.7, "k": k} for k in (9, 7)]
@@ -67,7 +67,7 @@ def test_read_budgets_first_file_wins(tmp_path, turned) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_grid_sizes_takes_largest(tmp_path, turned) -> None:
-    """Whichever budget it is of: a part of a grid must not pass as the whole."""
+    """The size of a grid is the largest over all budgets, in any order."""
     entry = {"dataset": "mnist", "method": "online", "k": 9, "noise_multiplier": 1.5}
     path = tmp_path / "budget.json"
     sizes = [(3.0, 9), (9.0, 12)]
@@ -86,7 +86,7 @@ def test_grid_sizes_takes_largest(tmp_path, turned) -> None:
     ],
 )
 def test_grid_size_budget_overrides_design(k, method, size, tmp_path, store, study) -> None:
-    """Of the very method and k: more points than its grid has are refused, fewer are a part."""
+    """The budget's size replaces the default for its own method and k only."""
     path = tmp_path / "budget.json"
     entry = {"dataset": "mnist", "method": "online", "k": 9, "noise_multiplier": 1.5}
     path.write_text(json.dumps([entry | {"epsilon": 3.0, "runs": 12}]))

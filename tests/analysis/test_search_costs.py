@@ -29,7 +29,7 @@ MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
 
 def test_search_costs_matches_known_values(store, study, monkeypatch):
-    """Computed beforehand with dp_accounting: MNIST, epsilon = 3, a grid of 81."""
+    """The noise multipliers match dp_accounting for MNIST, epsilon = 3 and a grid of 81."""
     store.add(method="fixed_threshold", k=9, noise_multiplier=4.0, **MNIST)
     price, asked = module._noise_multiplier, []
 
@@ -170,7 +170,7 @@ def test_search_costs_known_not_recomputed(planned, store, monkeypatch):
 
 @pytest.mark.parametrize("impossible", [["pld"], ["rdp"], ["rdp", "pld"]])
 def test_search_costs_stored_nan_kept(impossible, planned, store, monkeypatch):
-    """A noise of zero would be the cheapest of all searches."""
+    """A search without a feasible noise multiplier stays NaN in the file, not 0."""
     plan, path = planned
     path.unlink()
     monkeypatch.setattr(
@@ -203,7 +203,7 @@ def test_write_costs_other_plan_appended(planned, monkeypatch):
 
 
 def test_write_costs_concurrent_plans_both_kept(planned, monkeypatch):
-    """The second begins and ends while the first computes, a minute long."""
+    """`write_costs` keeps the costs that another call writes while the first one computes."""
     plan, path = planned
     other = plan.with_name("other.json")
     entries = json.loads(plan.read_text())
@@ -253,7 +253,7 @@ def test_read_costs_foreign_file_rejected(tmp_path):
 
 
 def test_read_costs_results_match_search(repo):
-    """What results/ holds, computed once more where that is quick."""
+    """The stored RDP costs of 1 and 9 runs match a new computation."""
     stored = read_costs(repo / "results" / "search_noise.csv")
     assert stored
     for (
@@ -316,7 +316,7 @@ def test_search_costs_protected_datasets_omitted(store, tmp_path, order):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_cost_setting_uses_dataset_rows(store, study, order):
-    """Another's may be smaller, longer, and more numerous."""
+    """The setting comes from the rows of its own data set, in any order of data sets."""
     each = [("mnist", 9.0, 30_000, 4), ("fashion_mnist", 4.0, 15_000, 8)][::order]
     for dataset, epsilon, size, epochs in each:
         for seed in range(1 + 3 * (dataset == each[0][0])):

@@ -42,7 +42,7 @@ def test_make_planned_statements_prices_least_noise(offer, noise, delta) -> None
 
 @pytest.mark.parametrize(("delta", "said"), [(0.016, False), (0.017, True)])
 def test_study_statement_large_delta_warns(offer, delta: float, said: bool) -> None:
-    """Before the study runs and afterwards, of its 60 examples."""
+    """Planned and stored statements warn of a delta above 1 / 60, for 60 examples."""
     offer()
     plan = by_hand(delta=delta)
     runs = table(plan)
@@ -77,7 +77,7 @@ def test_make_stored_statements_names_both_versions(offer, turned) -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("epochs", [1, 5])
 def test_make_stored_statements_reports_most_steps(offer, epochs: int, turned: bool) -> None:
-    """Weights are released after each of them."""
+    """The statement reports the steps of the longer of two studies."""
     offer()
     plans = [by_hand(), by_hand(epochs=epochs)]
     runs = table(*plans[:: -1 if turned else 1])
@@ -114,7 +114,7 @@ def test_make_stored_statements_separates_datasets(offer, order: int) -> None:
 def test_account_grids_unknown_options_join_total(
     offer, order: int, search_accounting: str
 ) -> None:
-    """And however they say that they were chosen."""
+    """Rows without options count in their data set's total, by any search accounting."""
     rows = two_data_sets(offer)
     unsaid = [
         one.iloc[:1].assign(**dict.fromkeys(OPTIONS), search_accounting=search_accounting)
@@ -140,7 +140,7 @@ def test_account_grids_total_takes_smallest_budget(offer, turned) -> None:
 
 @pytest.mark.parametrize("place", [0, 5, 11])
 def test_account_grids_total_ignores_row_order(offer, place: int) -> None:
-    """One has more noise than it claims; those that are not stored are charged with the least."""
+    """Neither missing rows nor a ledger with more noise make the total depend on row order."""
     offer()
     runs = table(by_hand())
     more = json.loads(runs.loc[place, "ledger"])
@@ -152,7 +152,7 @@ def test_account_grids_total_ignores_row_order(offer, place: int) -> None:
 
 
 def test_make_planned_statements_separates_datasets(offer) -> None:
-    """Of one version, and of one number of examples."""
+    """Two data sets of equal version and size have the statements that each has alone."""
     offer()
     patients = by_hand()
     offer("visits")

@@ -35,7 +35,7 @@ def points_of(store):
 @pytest.mark.parametrize("lost", [0, 1, 2, 4])
 @pytest.mark.parametrize("had", [1, 2, 3, 5])
 def test_grid_points_seeds_require_value(lost: int, had: int, store) -> None:
-    """A verdict's n: runs that diverged before any value are counted, but elsewhere."""
+    """Runs that diverged without a value count as runs and as diverged, but not as seeds."""
     values = [0.8 + 0.01 * seed**2 for seed in range(had)]
     for seed in range(had + lost):
         if seed < had:
@@ -81,7 +81,7 @@ def test_main_variants_prefers_most_runs(many, few, turned, store) -> None:
 
 @pytest.mark.parametrize("points", [2, 3, 9])
 def test_main_variants_sums_runs_over_points(points: int, store) -> None:
-    """A wide grid under one seed is more than one point under several."""
+    """The variant with the most runs over all points is shown, not the one with most seeds."""
     for i in range(points):
         store.add(learning_rate=10.0**-i, values=(0.5,), noise_multiplier=60.0)
     for seed in range(points - 1):
@@ -108,7 +108,7 @@ def test_compare_methods_uses_own_seeds(seeds: int, others: int) -> None:
 @pytest.mark.parametrize("alone", [0, 1])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 30])
 def test_difference_one_seed_matches_student(seeds: int, alone: int) -> None:
-    """Student's interval with n - 1 of them: 12.71 for two seeds, 2.05 for thirty."""
+    """One seed beside n seeds gives Student's interval with n - 1 degrees of freedom."""
     from scipy.stats import t
 
     pair = [Sample(1.0, 0.4, seeds), Sample(1.0, math.nan, 1)]
@@ -157,7 +157,7 @@ def test_compare_methods_interval_matches_difference(grids: int, seeds) -> None:
 @pytest.mark.parametrize("seeds", [(3, 3), (3, 5), (2, 4)])
 @pytest.mark.parametrize("grids", [1, 2, 4])
 def test_compare_methods_identical_grids_keep_interval(grids: int, seeds) -> None:
-    """A seed starts all grids from the same weights: here it lifts or lowers all of them alike."""
+    """Grids with identical values give the interval of one grid."""
     random = np.random.default_rng(0)
     one, other = (random.normal(size=(count, 1)) for count in seeds)
     alone = interval({"online": one, "fixed_threshold": other})
@@ -188,7 +188,7 @@ def test_average_over_grids_takes_fewest_seeds() -> None:
 @pytest.mark.parametrize("shift", [0.0, 0.5, -0.5, 3.0, -3.0])
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_p_value_zero_std_decides(shift: float, seeds: int) -> None:
-    """As where every seed reaches the same share of a small test set."""
+    """Without variance, the p-value is 1 for equal means and 0 for others."""
     ours, theirs = Sample(90.0 + shift, 0.0, seeds), Sample(90.0, 0.0, 5)
     assert p_value(ours, theirs) == float(shift == 0)
     far = "better" if shift > 0 else "worse"
@@ -214,7 +214,7 @@ def test_p_value_matches_scipy_welch(shift: float, std: float, seeds: int) -> No
 @pytest.mark.parametrize("chance", [0.02, 0.049, 0.051, 0.055, 0.08, 0.2])
 @pytest.mark.parametrize("alike", [1, 7])
 def test_judge_better_below_five_percent(chance: float, alike: int) -> None:
-    """Of values that are judged together, and have all the same chance, as of one alone."""
+    """A value is better below a p-value of 5 %, alone or among equal comparisons."""
     from scipy.stats import t
 
     shift = t.isf(chance / 2, 8) * math.sqrt(2 / 5)

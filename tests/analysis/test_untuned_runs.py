@@ -60,7 +60,7 @@ def test_win_ranges_counts_wins_and_decades(store, study):
 
 @pytest.mark.parametrize("ahead", [0.01, 0.1, 0.5])
 def test_win_ranges_one_seed_never_sure(store, study, ahead):
-    """However far it is ahead: nothing is known of how much chance moves."""
+    """A guess of one seed never wins surely, however far it is ahead."""
     fill(store, [[0.4 + ahead], [0.1]], [[0.4], [0.2]], k=2)
     (row,) = win_ranges(study(store)).to_dict("records")
     assert (row["own_beat"], row["own_surely"], row["own_possibly"]) == (1, 0, 2)
@@ -162,7 +162,7 @@ def test_untuned_runs_table_shows_win_ranges(store, study):
 
 
 def test_result_set_excludes_untuned_runs(store, study):
-    """Nor a guess of a search: their best would be that of less noise."""
+    """Single runs are missing from the points and figures of composition."""
     one = study(fill(store, CLEAR, SEARCH))
     assert one.best["mean"].tolist() == pytest.approx([0.85])
     assert one.last["mean"].max() == pytest.approx(0.85)
@@ -198,7 +198,7 @@ def test_judge_claims_q5_undecided_budget_prevails(store, study):
 @pytest.mark.parametrize("case", ["wide", "none"])
 @pytest.mark.parametrize("ran", [2, 3])
 def test_judge_claims_q5_incomplete_guesses_undecided(case, ran, store, study):
-    """Those that were not run might win, too; and two far apart are no range."""
+    """Q5 is undecided if guesses are missing, unless another budget's complete guesses decide."""
     fill(store, VERDICTS[case][0][:ran], SEARCH)
     rows = judge_claims(study(store)).set_index(["claim", "dataset"])
     assert rows.loc[("Q5", "mnist"), "verdict_best"] == UNDECIDED
@@ -209,7 +209,7 @@ def test_judge_claims_q5_incomplete_guesses_undecided(case, ran, store, study):
 
 
 def test_win_ranges_single_guess_omitted(store, study):
-    """A default, or a method that has nothing to guess."""
+    """A method with a single guess has neither a range of wins nor a figure."""
     fill(store, CLEAR, SEARCH)
     for method, rho in (("auto_dog", 0.1), ("auto_s", 0.3)):
         known = {"k": 1, "search_accounting": "single", "noise_multiplier": 500.0}
@@ -222,7 +222,7 @@ def test_win_ranges_single_guess_omitted(store, study):
 
 
 def test_untuned_runs_figure_matches_means_stds(store, study):
-    """Dashed the best of the method's own grid, with its deviation; dotted that of Online's."""
+    """The dashed line is the best of the method's own search, the dotted one that of Online's."""
     fill(store, CLEAR, SEARCH)
     means = [np.mean(seeds) for seeds in SEARCH]  # five points lower, and three times as far apart
     lower = [
@@ -257,7 +257,7 @@ def test_untuned_runs_figure_matches_means_stds(store, study):
 
 
 def test_untuned_runs_figure_includes_best_guess(store, study):
-    """As long as only the low end of a grid was guessed, for one."""
+    """The axis includes the best guess, also where it is far below the search."""
     fill(store, [[0.30, 0.31], [0.40, 0.41]], SEARCH)
     one = study(store)
     (plan,) = [plan for plan in every_figure(one) if plan.kind == "untuned_runs"]
@@ -276,7 +276,7 @@ def test_win_ranges_other_momentum_excluded(momentum, store, study):
 
 @pytest.mark.parametrize("seeds", [(2, 5), (3, 2), (5, 3)])
 def test_untuned_runs_unequal_seeds_match_welch(seeds: tuple[int, int], store, study) -> None:
-    """A guess and the search beside it need not have the same number."""
+    """The interval of the gain is Welch's, also for unequal numbers of seeds."""
     shift = [0.0, 0.02, -0.01, 0.005, -0.015]
     alone, searched = ([mean + s for s in shift[:n]] for mean, n in zip((0.9, 0.8), seeds,
                                                                        strict=True))  # fmt: skip
@@ -291,7 +291,7 @@ def test_untuned_runs_unequal_seeds_match_welch(seeds: tuple[int, int], store, s
 @pytest.mark.parametrize("plain", [1, 2, 3])
 @pytest.mark.parametrize("variant", [0, 1, 2])
 def test_with_alternatives_drops_single_guesses(plain: int, variant: int, store, study) -> None:
-    """One with something laid over its steps is no second guess beside a plain one."""
+    """A variant counts if it has two guesses; guesses of another variant do not add up."""
     known = {"search_accounting": "single", "noise_multiplier": 500.0, "k": 4, "values": (0.9,)}
     for place in range(max(plain, variant)):
         if place < plain:

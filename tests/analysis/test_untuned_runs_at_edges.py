@@ -16,7 +16,7 @@ from oso_dp.reporting.tables.budget_strategies import untuned_runs_table
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 @pytest.mark.parametrize("seeds", [1, 2, 5])
 def test_win_ranges_equal_guesses_counted_possible(seeds, metric, store, study) -> None:
-    """As where every run is right on all examples; nor is it said to be worse."""
+    """A guess that equals the search does not beat it, but counts as possibly better."""
     dataset = {"accuracy": "mnist", "mse": "fashion_mnist"}[metric]
     fill(store, [[0.5] * seeds] * 4, [[0.5] * seeds] * 4, dataset=dataset, metric=metric)
     (row,) = win_ranges(study(store)).to_dict("records")
@@ -27,7 +27,7 @@ def test_win_ranges_equal_guesses_counted_possible(seeds, metric, store, study) 
 
 @pytest.mark.parametrize("ran", [3, 4])
 def test_win_ranges_reports_both_grid_sizes(ran, store, study) -> None:
-    """FixedThreshold's grid has sixteen points; of Online's four, a part may have run."""
+    """A star marks an incomplete grid of the method (4 of 16 points) and of Online."""
     fill(store, [[0.9]] * 4, [[0.8]] * 4, method="fixed_threshold")
     fill(store, [], SEARCH[:ran])
     one = study(store)
@@ -43,7 +43,7 @@ def test_win_ranges_reports_both_grid_sizes(ran, store, study) -> None:
 
 @pytest.mark.parametrize("decay", [0.9, 0.99, 0.995, 0.999, 0.9999])
 def test_variant_label_shows_full_decay(decay: float) -> None:
-    """Two that differ are two: what is laid over the steps tells guesses apart."""
+    """The label shows all digits of the decay, so that two decays have two labels."""
     said = variant_label(None, decay)
     assert said == f"averaged, {decay!r}"
 
@@ -63,7 +63,7 @@ def widths(*cells):
 
 @pytest.mark.parametrize("decades", [0.5, 1.0, 2.0])
 def test_wins_over_decades_exact_width_counts(decades: float) -> None:
-    """Steps of a grid make widths that are whole numbers of them."""
+    """A width that equals the required decades is sufficient."""
     judge = wins_over_decades("online", decades)
     below = math.nextafter(decades, 0)
     assert judge(widths((decades, 4.0)), "mnist").verdict == HOLDS
@@ -89,7 +89,7 @@ def test_claim_q5_requires_one_decade(width: float, verdict: str) -> None:
 
 @pytest.mark.parametrize("points", [1, 8, 9])
 def test_wins_over_decades_incomplete_never_holds(points: int) -> None:
-    """The whole search might have had a better point; that too few are ahead would stay so."""
+    """The claim never holds beside an incomplete search, but it may fail."""
     for decades, whole in ((3.0, HOLDS), (0.5, FAILS)):
         evidence = widths((decades, decades))
         evidence.untuned["own_points"] = points
@@ -104,7 +104,7 @@ def test_wins_over_decades_incomplete_never_holds(points: int) -> None:
 )
 @pytest.mark.parametrize("of_the_search", [True, False])
 def test_win_ranges_incomparable_search_gives_nan(other, of_the_search, store, study) -> None:
-    """Whichever of the two is longer, or has coarser products."""
+    """A search of other precision, length or delta than the guesses gives NaN."""
     fill(store, [[0.9, 0.91]] * 4, [], **({} if of_the_search else other))
     fill(store, [], [[0.8, 0.81]] * 4, **(other if of_the_search else {}))
     (row,) = win_ranges(study(store)).to_dict("records")

@@ -51,7 +51,7 @@ def test_select_checkpoints_uses_whole_test_set(store):
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
 def test_select_checkpoints_nonfinite_values_ignored(broken, store):
-    """Neither as the last one nor, where less is better, as the best."""
+    """NaN and infinity count neither as the last value nor as the best."""
     halves = ((0.05, 0.03), (0.04, 0.06), (broken, broken))
     store.add(metric="mse", values=(0.05, 0.04, broken), halves=halves)
     values = {rule: run_values(*store.frames(), rule).iloc[0] for rule in CHECKPOINT_RULES}
@@ -78,7 +78,7 @@ def test_select_best_points_averages_seeds(store):
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_select_best_points_tie_takes_first(order, metric, store):
-    """Whichever was run first: where every point is right on all examples, for one."""
+    """Of equal points, the one with the lowest learning rate is selected, in any row order."""
     for rate in (0.1, 1.0, 10.0)[::order]:
         store.add(learning_rate=rate, values=(0.5,), metric=metric)
     other = {"accuracy": 0.25, "mse": 0.75}[metric]
@@ -88,7 +88,7 @@ def test_select_best_points_tie_takes_first(order, metric, store):
 
 
 def test_add_keys_identical_runs_rejected(store):
-    """They differ in a setting that the tables do not hold, such as the last layer's."""
+    """Two runs whose settings are equal in every column raise an error."""
     store.add(seed=0, values=(0.9,))
     store.add(seed=0, values=(0.8,))
     with pytest.raises(OsoError, match="identical in every column"):
@@ -158,7 +158,7 @@ def test_cross_select_points_matches_hand_calculation(store):
 
 
 def test_cross_select_points_removes_selection_bias(store):
-    """Every checkpoint is worth 0.5; each half is lucky at another one."""
+    """Cross-selection gives 0.5 where the selecting half has 0.9 and the other half 0.5."""
     for seed in range(3):
         store.add(seed=seed, values=(0.7, 0.7), halves=((0.9, 0.5), (0.5, 0.9)))
     assert cross_selection(*store.frames())["mean"].item() == pytest.approx(0.5)
@@ -185,7 +185,7 @@ number = st.one_of(st.just(math.nan), st.integers(0, 8).map(lambda v: v / 8))  #
     order=st.integers(0, 99),
 )
 def test_select_checkpoints_matches_slow_reference(make_store, curves, metric, order):
-    """In whatever order the rows come."""
+    """All checkpoint rules match a direct implementation, in any row order."""
     store = make_store()
     better = max if metric == "accuracy" else min
     for i, curve in enumerate(curves):
@@ -267,7 +267,7 @@ def test_select_best_points_without_values_nan(method, axis, store) -> None:
 
 @pytest.mark.parametrize("other", [0.0, 0.5, 0.99])
 def test_select_best_points_prefers_default_momentum(other: float, store) -> None:
-    """Below it or above it, and however well those did."""
+    """Momentum 0.9 is preferred to any other, whatever its values and number of runs."""
     for seed in range(3):
         store.add(seed=seed, values=(0.99,), momentum=other)
     store.add(values=(0.5,), momentum=0.9)
@@ -277,7 +277,7 @@ def test_select_best_points_prefers_default_momentum(other: float, store) -> Non
 
 @pytest.mark.parametrize("epochs", [(20, 10), (10, 20), (20, 20)])
 def test_select_best_points_prefers_missing_momentum(epochs: tuple[int, int], store) -> None:
-    """More than a length does, and more than the number of runs."""
+    """Runs without a momentum are preferred, whatever the length and the number of runs."""
     known = {"method": "adam_wosm", "threshold": 1.0}
     store.add(**known, values=(0.5,), momentum=None, epochs=epochs[0])
     for seed in range(3):

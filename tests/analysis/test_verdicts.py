@@ -77,7 +77,7 @@ def one(ours, theirs, margin=1.3, higher=True):
 
 
 def test_margin_of_matches_half_paper_gain():
-    """Of the paper's numbers, not of ours: to one decimal. Of errors it is a factor."""
+    """The margin is half of Online's median gain over FixedThreshold in the paper, rounded."""
     cells = paper_results().dropna(subset="mean").set_index(["dataset", "k", "epsilon", "method"])
     mean = cells["mean"].unstack("method")
     gain = (mean["online"] - mean["fixed_threshold"]).abs().groupby("dataset").median() / 2
@@ -88,7 +88,7 @@ def test_margin_of_matches_half_paper_gain():
 
 
 def test_margin_of_mse_scaled_by_deviations():
-    """Of the paper's standard deviations: MNIST's in points, Fashion-MNIST's by the value."""
+    """The factor for errors has as many of the paper's stds as the margin on MNIST."""
     cells = paper_results().dropna(subset="std")
     spread = (
         cells.assign(ratio=cells["std"] / cells["mean"])
@@ -119,7 +119,7 @@ def test_judge_consistent_requires_margin():
 
 
 def test_judge_consistency_matches_tost():
-    """Where both tests at 5 % reject a difference as large as the margin, and only there."""
+    """A value is consistent exactly where both one-sided tests at 5 % reject the margin."""
     theirs = Sample(90.0, 0.4, 5)
     for shift in np.linspace(0, 1.3, 40):
         ours = Sample(90.0 + shift, 0.3, 3)
@@ -141,7 +141,7 @@ def test_judge_respects_metric_direction():
 
 
 def test_judge_corrects_for_multiple_comparisons():
-    """The same difference: alone it is significant, among 93 that are none it is not."""
+    """A difference is significant alone, but not among 93 comparisons without a difference."""
     odd = Comparison(Sample(91.9, 0.5, 5), Sample(90.0, 1.3, 5), 0.4, True)
     assert p_value(odd.compared, odd.reference) < 0.03
     assert judge([odd]) == ["better"]
@@ -167,7 +167,7 @@ def drawn(draw, count, shift, std=0.3, seeds=3, margin=0.4):
 
 
 def test_judge_equal_values_rarely_differ():
-    """A test of each by itself would call five of 94 different, time after time."""
+    """Under 9 % of 200 sets of 94 equal comparisons contain a false difference."""
     draw = np.random.default_rng(5)
     wrong = [
         sum(verdict in ("better", "worse") for verdict in judge(drawn(draw, 94, 0.0)))
@@ -198,7 +198,7 @@ def test_judge_margin_difference_rarely_consistent():
 
 @pytest.mark.parametrize(("dataset", "std"), [("mnist", 0.5), ("ag_news", 0.12)])
 def test_judge_three_seeds_mostly_consistent(dataset, std):
-    """At the paper's usual deviations (medians: 0.51 on MNIST, 0.12 on AG News): three of four."""
+    """At the paper's median std, over 70 % of equal values are consistent with three seeds."""
     draw = np.random.default_rng(8)
     found = judge(drawn(draw, 1000, 0.0, std, 3, margin_of(dataset)))
     assert found.count("consistent") > 700
@@ -255,7 +255,7 @@ def test_judge_cells_diverged_part_incomplete(store, study):
 @pytest.mark.parametrize("lost", [0, 1, 5])
 @pytest.mark.parametrize(("had", "verdict"), [(2, "undecided"), (3, "worse")])
 def test_judge_cells_seeds_require_value(had, verdict, lost, store, study):
-    """However far off the value, and however many runs ended without one."""
+    """A verdict needs three seeds with a value; seeds that diverged do not count."""
     for seed in range(had + lost):
         values = (0.5 + 0.001 * seed,) if seed < had else ()
         ended = {} if seed < had else {"diverged_at": 3}
@@ -270,7 +270,7 @@ def test_judge_cells_seeds_require_value(had, verdict, lost, store, study):
     [(0.80, "same point"), (0.901, "as good"), (0.95, "another point")],
 )
 def test_judge_cells_unprinted_value_judges_point(store, study, elsewhere, verdict):
-    """Table 2, epsilon = 9: rho = 1.467; our whole grid of k = 7 ran."""
+    """Where the paper prints no value, its point (rho = 1.467) is compared with our best."""
     for i in range(7):
         for seed in range(3):
             value = {6: elsewhere, 4: 0.9}.get(i, 0.5) + 0.004 * seed
@@ -279,7 +279,7 @@ def test_judge_cells_unprinted_value_judges_point(store, study, elsewhere, verdi
 
 
 def test_judge_cells_one_finished_run_trains(make_store, study):
-    """A run that diverged counts with what it had reached, and may be the grid's best."""
+    """A grid of which one run finishes trains, although a diverged run has the best value."""
     store = make_store()
     add_quantile_grid(store, {"values": (0.1,), "diverged_at": 9}, {"values": (0.2,)})
     said = verdicts(study, store, "fashion_mnist", 9, 1.0)["fixed_quantile"]
@@ -287,7 +287,7 @@ def test_judge_cells_one_finished_run_trains(make_store, study):
 
 
 def test_judge_cells_corrects_across_tables(make_store, study):
-    """One that alone would be better than the paper's is not, among others that are as printed."""
+    """A value that is better alone is undecided among values of other tables that match."""
 
     def verdict(others: bool) -> str:
         store = make_store()
@@ -303,7 +303,7 @@ def test_judge_cells_corrects_across_tables(make_store, study):
 
 
 def test_judge_cells_paper_point_excludes_neighbours(store, study):
-    """Small learning rates are close to each other, and other points of the grid all the same."""
+    """Neighbours of the paper's point do not count, also at small learning rates."""
     for rho, value in ((0.001, 0.7), (0.00316228, 0.9), (0.01, 0.8)):
         store.add(method="fixed_threshold", learning_rate=rho, threshold=10.0, values=(value,))
     (cell,) = judge_cells(study(store), "mnist", 9).query("status == 'run'").to_dict("records")
@@ -319,7 +319,7 @@ PLACES = {axis: np.geomspace(10**low, 10**high, 7) for axis, low, high in
     [((1, 3), "same point"), ((1, 5), "another point"), ((4, 3), "another point")],
 )
 def test_judge_cells_point_requires_all_axes(best, verdict, store, study):
-    """Table 2, epsilon = 3: FixedThreshold's rho = 0.01467 and C = 1, of a grid of 49."""
+    """The best point is the paper's only if rho and C match (Table 2: 0.01467 and 1)."""
     for at in np.ndindex(7, 7):
         for seed in range(3):
             value = {best: 0.95, (1, 3): 0.9}.get(at, 0.5) + 0.001 * seed
@@ -333,7 +333,7 @@ def test_judge_cells_point_requires_all_axes(best, verdict, store, study):
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(2, "as good"), (9, "another point")])
 def test_judge_cells_point_uses_own_seeds(seeds, verdict, store, study):
-    """Not by those of our best point, which are nine: two hardly tell a point of accuracy."""
+    """The paper's point is compared with its own number of seeds, not that of our best."""
     for place in range(7):
         for seed in range({4: seeds, 6: 9}.get(place, 1)):
             value = {6: 0.91, 4: 0.90}.get(place, 0.5) + 0.003 * (-1) ** seed

@@ -39,7 +39,7 @@ class Buffered:
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_dataset_examples_reused_buffer_copied(kind: str, dtype: str) -> None:
-    """Else every row were the last one's, which moved the sum by all of theirs."""
+    """Examples are copied, since a reused buffer would give the last example in every row."""
     rows = torch.arange(12).reshape(4, 3).to(getattr(torch, dtype))
     buffer = torch.zeros(3, dtype=rows.dtype) if kind == "torch" else np.zeros(3, dtype)
     inputs, targets, absent = DatasetExamples(
@@ -58,7 +58,7 @@ ODD_TARGETS = [float("nan"), 0.5, "cat", 1j, 1e300]
     ("odd", "at"), [*((odd, 7) for odd in ODD_TARGETS), (float("nan"), 1), (None, 399)], ids=str
 )
 def test_train_private_invalid_target_counts_absent(odd, at: int, train, data) -> None:
-    """The training is the one of its zeros with no weight, to the bit whatever stands there."""
+    """An invalid target makes an example absent, bit for bit as a NaN input does."""
     pairs = pairs_of(data)
     pairs[at] = pairs[at][0], odd
     made = train(data=pairs, batch_size=400, epochs=1, randomness="seeded", seed=1)
@@ -71,7 +71,7 @@ def test_train_private_invalid_target_counts_absent(odd, at: int, train, data) -
 
 
 def test_train_private_infinite_input_finishes(train, data) -> None:
-    """Binary cross entropy ends with an error at what is no number."""
+    """An infinite input is absent, since binary cross entropy raises an error for NaN."""
 
     def loss(outputs, targets):
         chance = outputs.softmax(dim=1)[:, 1]
@@ -84,7 +84,7 @@ def test_train_private_infinite_input_finishes(train, data) -> None:
 
 @pytest.mark.parametrize("odd", [0.5, LARGE - 1.0, float("nan"), 2.0**60])
 def test_dataset_examples_type_follows_first_example(odd: float) -> None:
-    """One decimal number made decimal ones of everybody's large whole numbers."""
+    """A float example does not convert the large integers of other examples to float32."""
     ids = [(torch.tensor([LARGE + place, place]), place % 2) for place in range(5)]
     plain, _, _ = DatasetExamples(ids, CPU).batch(torch.arange(5)[None])
     ids[3] = torch.tensor([odd, odd], dtype=torch.float64), 1
@@ -149,7 +149,7 @@ class Refusing:
 
 
 def test_noisy_scorer_check_reads_no_example() -> None:
-    """Whether it begins would tell of the example, without any noise."""
+    """The check uses made-up examples, since its outcome is released without noise."""
     noted: list[int] = []
 
     def right(outputs, targets) -> float:
@@ -162,7 +162,7 @@ def test_noisy_scorer_check_reads_no_example() -> None:
 
 @pytest.mark.parametrize("odd", ["input", "target"])
 def test_train_private_unequal_shapes_rejected(odd: str, train, data) -> None:
-    """Whoever pads nothing would train on hardly anything, and not know."""
+    """Unequal shapes raise an error, since most examples would otherwise count as absent."""
     pairs = [(one, torch.tensor([other])) for one, other in pairs_of(data)]
     pairs[5] = (pairs[5][0][:5], pairs[5][1]) if odd == "input" else (pairs[5][0], torch.zeros(2))
 

@@ -103,7 +103,7 @@ def anonymous_megabytes() -> float:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it")
 @pytest.mark.parametrize("dtype", ["uint8", "float64"])
 def test_train_private_mapped_file_not_copied(dtype: str, train, tmp_path) -> None:
-    """200 MB; as float32, float64 needs 100 MB, as int64, uint8 needs 1600 MB."""
+    """A copy of the 200 MB would need 100 MB (float64 to float32) or 1600 MB (uint8 to int64)."""
     width = 500
     count = 200 * 10**6 // width // np.dtype(dtype).itemsize
     with (tmp_path / "inputs").open("wb") as file:

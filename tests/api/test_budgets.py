@@ -101,7 +101,7 @@ def test_accountant_pld_never_exceeds_rdp_noise(train, epsilon, delta) -> None:
     ],
 )
 def test_statement_large_delta_stated(search, data, delta, validation, said) -> None:
-    """Of the larger one of two sets: there fewer would have to be given away."""
+    """The limit of delta is 1 / n of the larger of the training and the validation set."""
     inputs, targets = (part.repeat(2, *[1] * (part.dim() - 1)) for part in data)
     public = {"score": lambda model: 0.0}
     scored = {"validation": (inputs[:validation], targets[:validation])} if validation else public
@@ -192,7 +192,7 @@ def test_search_private_diverged_training_counts_whole(search) -> None:
 
 
 def test_search_private_stopped_counts_unused_steps(search, train) -> None:
-    """Three trainings of four steps; somebody stops the second after its first step."""
+    """A search of three trainings of four steps stops after the second one's first step."""
     calls = []
 
     def evaluate(model: nn.Module) -> float:
@@ -210,7 +210,7 @@ def test_search_private_stopped_counts_unused_steps(search, train) -> None:
 
 
 def test_search_private_diverged_score_counted(search, data) -> None:
-    """That one has none depends on a training that may have seen the same people."""
+    """A missing score is charged, since the divergence may depend on validation examples."""
     grid = {"learning_rate": [0.1, 1e38]}
     best = search(grid, **BREAKS, validation=data).best
     assert best.privacy_cost.scores.step_count == 2

@@ -44,7 +44,7 @@ def kill_at(step: int):
     ],
 )
 def test_checkpoint_killed_training_resumes_identically(options, every, train, tmp_path) -> None:
-    """To the bit, with seeded noise: at steps of a checkpoint, and between two."""
+    """With seeded noise, a training killed at or between checkpoints resumes bit for bit."""
     common = {**SEEDED, **options, "evaluate": lambda model: next(model.parameters()).sum().item()}
     whole = train(**common, evaluate_every=2)
     steps, path = whole.ledger.step_count, tmp_path / "state"
@@ -122,7 +122,7 @@ def _told(train) -> list:
 
 
 def test_callbacks_true_interrupts_training(train) -> None:
-    """All planned steps count: its reason may lie in the data."""
+    """All planned steps are charged, since the callback's decision may depend on the data."""
     trained = train(callbacks=[lambda one: one.step >= 4], evaluate_every=2)
     assert (trained.status, trained.ledger.step_count) == ("interrupted", 4)
     assert trained.epsilon == pytest.approx(train().epsilon, rel=1e-6)
@@ -136,7 +136,7 @@ def test_checkpoint_ended_by_callback_not_continued(train, tmp_path) -> None:
 
 
 def test_checkpoint_failed_evaluation_keeps_history(train, tmp_path) -> None:
-    """AUTO-DoG: the rate of a step is known after its update."""
+    """The history keeps each rate of AUTO-DoG, which is known only after the step's update."""
     options = {"method": "auto_dog", "evaluate_every": 2, **SEEDED}
     with pytest.raises(OSError, match="no space"):
         train(**options, checkpoint=tmp_path / "state", evaluate=_fail)
@@ -257,7 +257,7 @@ def test_checkpoint_other_model_or_data_rejected(train, data, tmp_path) -> None:
 
 @pytest.mark.parametrize("spoilt", [b"", b"text", None])
 def test_checkpoint_invalid_file_rejected_and_kept(spoilt, train, tmp_path) -> None:
-    """A damaged one's steps were released: a new start would not count them."""
+    """A damaged checkpoint has released steps, which a new training would not count."""
     path = tmp_path / "state"
     train(**SEEDED, checkpoint=path)
     content = path.read_bytes()
@@ -272,7 +272,7 @@ def test_checkpoint_invalid_file_rejected_and_kept(spoilt, train, tmp_path) -> N
 
 @pytest.mark.parametrize(("option", "fewest"), [({}, 18), ({"checkpoint_every": 10}, 3)])
 def test_checkpoint_every_writes_during_training(option, fewest, train, tmp_path) -> None:
-    """A twentieth of it is lost with a kill, where nothing is said."""
+    """By default, a checkpoint is written after each twentieth of the training."""
     written = []
 
     class Watched(torch.optim.SGD):
@@ -288,7 +288,7 @@ def test_checkpoint_every_writes_during_training(option, fewest, train, tmp_path
 
 
 def test_checkpoint_in_use_rejected(train, tmp_path) -> None:
-    """Two would both release the remaining steps, of which the file counts one training's."""
+    """Two trainings from one checkpoint would release more steps than the file counts."""
     path, refused, told = tmp_path / "state", [], []
 
     def start_another(evaluation) -> None:
@@ -304,7 +304,7 @@ def test_checkpoint_in_use_rejected(train, tmp_path) -> None:
 
 
 def test_checkpoint_symlink_followed_hardlink_rejected(train, tmp_path) -> None:
-    """Else its steps ran again with other noise for a call under the first name."""
+    """A second name of a checkpoint must not repeat its steps with other noise."""
     path, link, released = tmp_path / "run", tmp_path / "latest", []
 
     def call(name, *more) -> None:

@@ -228,7 +228,7 @@ print(made.status, multiprocessing.active_children())
 
 @pytest.mark.parametrize("presses", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_data_loader_ctrl_c_ends_workers(presses: int, tmp_path) -> None:
-    """The terminal sends it to the workers too, whose examples the current step still needs."""
+    """Ctrl-C also reaches the workers, while the current step still needs their examples."""
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
     process = subprocess.Popen(
@@ -329,7 +329,7 @@ def test_data_loader_whole_dataset_accepted(options) -> None:
 
 
 def test_data_loader_two_pairs_give_examples() -> None:
-    """Outside of a loader, they are inputs and targets."""
+    """Two pairs in a loader are two examples; without a loader, a pair is inputs and targets."""
     examples = make_examples(DataLoader([(torch.ones(3), 1), (torch.zeros(3), 0)]), CPU)
     inputs, targets, _ = examples.batch(torch.tensor([[1, 0]]))
     assert inputs.tolist() == [[[0, 0, 0], [1, 1, 1]]]
@@ -504,7 +504,7 @@ def test_prefetch_next_batch_fetched_once(pairs, tmp_path, open_files) -> None:
 
 
 def test_prefetch_error_delayed_to_step(train, pairs) -> None:
-    """The step before it is released as it is without workers."""
+    """An error in the next batch waits until the current step is released, as without workers."""
     made = []
     for workers in (0, 2):
         loader = DataLoader(Local(pairs, KeyError("row", 7)), num_workers=workers)

@@ -44,7 +44,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
 def test_estimator_passes_sklearn_checks(kind) -> None:
-    """With seeded noise, since they ask for results that repeat; without exceptions."""
+    """The noise is seeded, since the checks of scikit-learn need repeatable results."""
     results = check_estimator(
         kind(**LEARNING, public=True, random_state=0), on_fail=None, on_skip=None
     )
@@ -126,7 +126,7 @@ def test_estimator_second_fit_requires_account(again, rows) -> None:
 
 @pytest.mark.parametrize("account", [PrivacyAccount(9.0, 1e-4), None])
 def test_estimator_forked_process_rejected(rows, monkeypatch, account) -> None:
-    """Its charges would be in no account but its own."""
+    """A forked process would charge its own copy of the account, not the parent's."""
     one = PrivateClassifier(**QUICK, account=account)
     monkeypatch.setattr("oso_dp.api.estimators.os.getpid", lambda: -1)
     with pytest.raises(OsoError, match=r"in another process|was trained before"):
@@ -140,7 +140,7 @@ def test_estimator_cross_validation_requires_account(rows) -> None:
 
 
 def test_privacy_account_charges_validation_and_search(rows) -> None:
-    """By composition, as the ledger of each training says."""
+    """The account composes the ledgers of all trainings of cross-validation and grid search."""
     account = PrivacyAccount(8.0, 1e-4)
     one = PrivateClassifier(**QUICK, account=account)
     cross_val_score(one, *rows, cv=3, error_score="raise")
@@ -188,7 +188,7 @@ def test_estimator_rejected_fit_refunded(rows) -> None:
 
 @pytest.mark.parametrize("copied", [deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_estimator_copies_share_training_count(copied, rows) -> None:
-    """Also of an estimator that was not fitted: each of several copies would be the first."""
+    """Copies of an unfitted estimator share one count, so only one copy may train."""
     one = PrivateClassifier(**QUICK)
     copies = [copied(one) for _ in range(2)]
     with pytest.raises(OsoError, match="was trained before"):
@@ -196,7 +196,7 @@ def test_estimator_copies_share_training_count(copied, rows) -> None:
 
 
 def test_privacy_account_charges_bagging(rows) -> None:
-    """It seeds its estimators."""
+    """BaggingClassifier seeds its estimators, and the account is charged for each of them."""
     account = PrivacyAccount(9.0, 1e-4)
     one = PrivateClassifier(**QUICK, account=account)
     BaggingClassifier(one, n_estimators=3, max_samples=200, bootstrap=False).fit(*rows)
@@ -241,7 +241,7 @@ def test_privacy_account_pickling_rejected(rows) -> None:
 
 
 def test_estimator_interrupted_fit_charged_and_raises(rows) -> None:
-    """The model that it has so far is kept."""
+    """An interrupted fit keeps the model trained so far."""
     account = PrivacyAccount(2.0, 1e-4)
 
     def interrupt(model) -> float:

@@ -308,7 +308,7 @@ def test_dropout_on_own_parameter_rejected() -> None:
 
 @pytest.mark.parametrize("share", [1e-3, 1.0])
 def test_loss_mixing_probabilities_rejected(share: float) -> None:
-    """It fails on normal targets, and is refused for what it does with others."""
+    """The loss fails on normal targets, so the check for mixing uses targets in [0, 1]."""
 
     def mixing(outputs: Tensor, targets: Tensor) -> Tensor:
         alone = F.binary_cross_entropy(outputs, targets, reduction="none")[:, 0]

@@ -149,7 +149,7 @@ def test_train_private_failure_keeps_global_state(train, data, given) -> None:
 
 
 def test_train_private_model_exported(train, data) -> None:
-    """Export reads the old switches, which torch refuses where the new ones contradict them."""
+    """torch.export reads the legacy TF32 flags, and fails if the new flags contradict them."""
     torch.backends.cudnn.allow_tf32 = True  # as torch begins, whatever was computed before
     before = legacy()
     trained = train()
@@ -180,7 +180,7 @@ def test_search_private_scores_use_float32(search, data) -> None:
     ],
 )
 def test_train_private_ignores_default_dtype(method, dtype, train) -> None:
-    """Scripts for large models set it; C would have eight bits, and so would the noise."""
+    """A 16-bit default dtype, common in scripts for large models, rounds neither C nor noise."""
     options = {**method, "randomness": "seeded", "seed": 3}
     expected = train(**options)
     torch.set_default_dtype(dtype)

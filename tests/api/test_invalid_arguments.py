@@ -142,7 +142,7 @@ class Counting(nn.Linear):
 
 
 def test_loss_mixing_later_class_rejected(train, data) -> None:
-    """Made-up targets of 0 and 1 alone would not show it."""
+    """Made-up targets of 0 and 1 alone would not show that the loss mixes examples by class 2."""
 
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         many = (targets == 2).sum().clamp(min=1)
@@ -282,7 +282,7 @@ class TestAfter:
         assert message in refusal(train, resume_from=earlier, epsilon=9.0, **changed)
 
     def test_resume_from_seeded_training_rejected(self, train, earlier) -> None:
-        """Its steps would pass for ones that nobody can repeat."""
+        """Resumed with system noise, steps with seeded noise would pass for unrepeatable ones."""
         seeded = copy.copy(earlier)
         seeded.statement = dataclasses.replace(earlier.statement, randomness="seeded")
         message = refusal(train, resume_from=seeded, epsilon=9.0)

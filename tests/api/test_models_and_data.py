@@ -32,7 +32,7 @@ def test_user_model_torch_jit_rejected(within: bool) -> None:
 
 @pytest.mark.parametrize("wrong", [2, 40, -1])
 def test_check_targets_class_beside_ignored_rejected(wrong: int) -> None:
-    """The loss takes -100 and leaves it out; what it does not take ends a training half-way."""
+    """An invalid class is found among targets of -100, which the loss ignores."""
     loss = nn.CrossEntropyLoss(reduction="none")
     own, targets = UserModel(nn.Linear(6, 2)), torch.tensor([0, 1, -100, 1, 0, -100, 1, 0, 1])
     engine = own.make_engine(loss, TensorExamples(X, targets), find_precision("float32", CPU), CPU)
@@ -104,7 +104,7 @@ class Words(nn.Module):
 
 
 def test_train_private_failing_model_rejected(train, data) -> None:
-    """Normal numbers, some of them below zero: no places in a vocabulary of 40."""
+    """Made-up inputs are normal numbers, and negative ones are no indices of the vocabulary."""
     given = torch.randint(0, 40, data[0].shape).float(), data[1]
     with pytest.raises(OsoError, match="model, loss: fail on made-up examples: index") as error:
         train(model=Words(None), data=given)
@@ -114,7 +114,7 @@ def test_train_private_failing_model_rejected(train, data) -> None:
 
 @pytest.mark.parametrize("part", ["real", "complex"])
 def test_user_model_complex_parameter_rejected(part: str) -> None:
-    """Its real part alone would train."""
+    """Only the real part of a complex parameter would be trained."""
     layer = nn.Linear(6, 2)
     made = nn.Sequential(layer, nn.Linear(2, 2, dtype=torch.cfloat if part == "complex" else None))
     if part == "real":
@@ -212,7 +212,7 @@ def test_auto_dog_schedule_rejected(train) -> None:
 
 
 def test_train_private_table_matches_tensors(train, data) -> None:
-    """Its numbers are read only; torch warns of arrays that are, and pytest fails at a warning."""
+    """A table's read-only numbers give no warning of torch, which would fail the test."""
     inputs, targets = data
     table = pd.DataFrame(inputs.numpy()), pd.Series(targets.numpy())
     first, other = (train(data=form, batch_size=400, **SEEDED) for form in (data, table))
@@ -220,7 +220,7 @@ def test_train_private_table_matches_tensors(train, data) -> None:
 
 
 def test_train_private_empty_batch_counts_step(train, data) -> None:
-    """An error would tell that it was empty."""
+    """An error on an empty batch would reveal that the batch is empty."""
 
     class Pairs:
         def __len__(self) -> int:
@@ -240,7 +240,7 @@ def test_train_private_empty_batch_counts_step(train, data) -> None:
 @pytest.mark.parametrize("form", ["arrays", "pairs"])
 @pytest.mark.parametrize("keys", [("ids", "mask"), ()])
 def test_make_examples_structured_inputs_stay_aligned(keys, form: str) -> None:
-    """Its words with another's mask would be a third example, of both."""
+    """The words and the mask of an example stay together in every batch."""
     parts = torch.arange(12).view(6, 2), (torch.arange(6)[:, None] & torch.tensor([1, 2, 4])) > 0
     targets = torch.tensor([0, 1, 2, 0, 1, 2])
 
@@ -329,7 +329,7 @@ class Several(nn.Module):
 
 @pytest.mark.parametrize("scale", [2, 0.5])
 def test_widen_several_inputs_typed_separately(scale) -> None:
-    """Of each input what the model takes; else the first example would leave out the others."""
+    """Each input gets the type that the model takes, whatever type its first example has."""
     rows = [
         ({"words": ROW.long(), "scale": torch.tensor(one), "mask": ROW > 0}, 1)
         for one in (scale, 0.25)

@@ -31,7 +31,7 @@ def flat(trained) -> torch.Tensor:
 @pytest.mark.parametrize("variant", [{}, {"schedule": "linear"}, {"warmup": 0.4, "averaging": 0.9}])
 @pytest.mark.parametrize("method", ["fixed_threshold", "fixed_quantile", "online", "auto_s"])
 def test_optimizer_sgd_matches_method_steps(method: str, variant: dict, train) -> None:
-    """To rounding: C and, for Online, the rate's factor are learned from the same answers."""
+    """A given SGD optimizer takes the method's own steps up to rounding, with the same C."""
     start = {"fixed_threshold": {"threshold": 0.5}, "fixed_quantile": {"quantile": 0.4}}
     options = {**SEEDED, **variant, "method": method, **start.get(method, {})}
     own = train(learning_rate=0.3, **options)
@@ -44,7 +44,7 @@ def test_optimizer_sgd_matches_method_steps(method: str, variant: dict, train) -
 
 
 def test_optimizer_gets_only_sanitized_gradient(train, model, monkeypatch) -> None:
-    """Replayed by another one, whose groups have rates of their own."""
+    """A second optimizer that replays the sanitized gradients gets the same weights."""
     seen: list[torch.Tensor] = []
     step = TorchOptimizer.step
 
@@ -73,7 +73,7 @@ def test_optimizer_gets_only_sanitized_gradient(train, model, monkeypatch) -> No
 
 
 def test_optimizer_frozen_parameters_unchanged(train, model) -> None:
-    """As in any script that freezes a body: model.parameters() are all of them."""
+    """An optimizer of all model.parameters() leaves the frozen ones unchanged."""
     frozen = model[0].weight.requires_grad_(False)
     frozen.grad = torch.ones_like(frozen)
     trained = train(optimizer=adamw, **SEEDED, **FIXED)
@@ -99,7 +99,6 @@ def test_optimizer_adamw_adapts_threshold_only(train) -> None:
 
 
 def test_scheduler_matches_schedule_function(train) -> None:
-    """As a schedule that is a function."""
     halved = {
         "scheduler": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5),
         "schedule": "constant",
@@ -280,7 +279,7 @@ def test_optimizer_or_momentum_unsupported_rejected(method: str, train) -> None:
 
 
 def test_optimizer_without_method_keeps_rates(train) -> None:
-    """Its learning rates apply as they are; C starts from the default's value."""
+    """The optimizer's learning rates apply unscaled, and C starts from the default value."""
     made = train(
         method=None,
         optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),

@@ -59,7 +59,7 @@ def test_load_private_compiled_model_unwrapped(train, model, tmp_path) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_load_private_other_accountant_rejected(train, model, tmp_path, accountant) -> None:
-    """By the other one it would have cost another epsilon, which no file may claim."""
+    """Another accountant gives another epsilon, which a saved statement may not claim."""
     made = train(accountant=accountant, batch_size=400, epochs=3)
     path = tmp_path / "model"
     made.save(path)
@@ -254,7 +254,7 @@ class Bare(nn.Module):
     ],
 )
 def test_load_private_other_frozen_parts_rejected(train, tmp_path, kept, more, named) -> None:
-    """The weights were trained behind what this model lacks."""
+    """A model that lacks a frozen part or has another one is not the trained model."""
     train(model=Tuned(), batch_size=400, epochs=1).save(tmp_path / "model")
     with pytest.raises(OsoError, match=f"'{named}' of this Bare, which is not trained"):
         load_private(tmp_path / "model", Bare(*kept, more=more))
@@ -281,7 +281,7 @@ def test_save_overwrites_only_same_training(saved, train, tmp_path) -> None:
 
 
 def test_save_over_endless_file_rejected(saved, tmp_path) -> None:
-    """A device's zeros filled the memory, and a pipe was waited for."""
+    """Reading a device or a pipe to its end would fill the memory or wait forever."""
     os.mkfifo(tmp_path / "pipe")
     for place in ("/dev/zero", tmp_path / "pipe"):
         with pytest.raises(OsoError, match="exists and is not a model that oso saved; name"):
@@ -339,7 +339,7 @@ def test_load_private_state_equals_saved(made, model, tmp_path) -> None:
 
 
 def test_resume_from_restores_whole_state(made, train, monkeypatch) -> None:
-    """But for the noise, which is that of what is left of the budget."""
+    """A resumed training restores the whole state except for the noise multiplier."""
     ended, given = made
     begun, go_on = [], Training.resume
 

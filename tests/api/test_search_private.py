@@ -57,7 +57,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def test_learning_rate_factor_scales_optimizer(search) -> None:
-    """The point found is repeated by an optimizer with the product."""
+    """A factor of 5 trains as an optimizer with five times the learning rate."""
     fixed = {"method": "fixed_threshold", "threshold": 1.0, "score": lambda model: 1.0, **SEEDED}
     ends = [
         nn.utils.parameters_to_vector(
@@ -205,7 +205,7 @@ def spied(monkeypatch) -> list[float]:
 
 
 def test_random_stopping_run_ids_unique(search, monkeypatch) -> None:
-    """Of one point, too: equal draws of one seed are other trainings."""
+    """Repeated draws of one grid point are separate trainings with different noise."""
     names, train = [], Trainer.__call__
 
     def spy(self, *given):
@@ -219,7 +219,7 @@ def test_random_stopping_run_ids_unique(search, monkeypatch) -> None:
 
 
 def test_random_stopping_reveals_only_best(search, monkeypatch, capsys, tmp_path) -> None:
-    """Of 12 drawn trainings the best leaves; what it leaves is the same after 2 of them."""
+    """The result does not depend on the number of trainings, and shows only the best one."""
     began = spied(monkeypatch)
     size, left = {}, []
     for count in (2, 12):
@@ -243,7 +243,7 @@ def test_random_stopping_reveals_only_best(search, monkeypatch, capsys, tmp_path
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_random_stopping_prints_no_progress(terminal, search, monkeypatch, capsys) -> None:
-    """How many there were is the secret that its price rests on."""
+    """Progress would reveal the number of trainings, which the privacy cost assumes is secret."""
     monkeypatch.setattr(progress_bar.sys.stderr, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(progress_bar, "_IN_LOG", 0.0)
     search(**RANDOM, **SEEDED, progress=True)
@@ -322,7 +322,7 @@ def test_search_private_interrupted_counts_planned_steps(search, monkeypatch) ->
 
 
 def test_search_private_aborted_training_counts_whole(search, monkeypatch) -> None:
-    """Another Ctrl-C leaves no ledger of it; what came before is not lost."""
+    """An aborted training has no ledger and costs all its steps; earlier trainings are kept."""
     right, began = Trainer.__call__, []
 
     def broken(self, *given):
@@ -535,7 +535,7 @@ def test_noise_range_beyond_delta_rejected(search, data, changed) -> None:
 
 @pytest.mark.filterwarnings("ignore:score. no training of this search has one")
 def test_search_private_noise_counts_whole_grid(search) -> None:
-    """Stopped at the first of ninety, which has the noise of ninety."""
+    """A search stopped at the first of 90 points has the noise of all 90."""
 
     def score(model) -> float:
         raise KeyboardInterrupt

@@ -81,7 +81,7 @@ def test_random_stopping_error_hides_count(search, monkeypatch, place) -> None:
 
 @pytest.mark.parametrize("how", [{}, RANDOM])
 def test_search_private_ctrl_c_ends_search(search, monkeypatch, how) -> None:
-    """A step cannot be interrupted; the next training does not begin."""
+    """After Ctrl-C in a training's last step, the step ends and no other training begins."""
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *asked: 3)
     ends = []
 
@@ -159,7 +159,7 @@ def test_privacy_cost_impossible_release_rejected(claim) -> None:
 
 @pytest.mark.parametrize("place", range(3))
 def test_privacy_cost_less_noise_rejected(place) -> None:
-    """Whatever the other kinds have more, and however few of its steps there are."""
+    """One step below the paid noise is rejected, even if all other steps have more noise."""
     steps = [((SumQuery(name, 2.5),), 3) for name in "abc"]
     more = Ledger(PoissonSampling(0.1), steps)
     assert paid(ledger=more.to_json()).epsilon(1e-5, "rdp") == paid().epsilon(1e-5, "rdp")
@@ -195,7 +195,7 @@ def test_random_stopping_draws_paid_distribution(search, monkeypatch, mean, shap
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_draw_candidates_independent_and_uniform(monkeypatch, source) -> None:
-    """Its price is that of independent draws: no turns, nothing left out, nothing put back."""
+    """The privacy cost assumes that the draws are independent and uniform."""
     monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *how: 4500)
     drawn = draw_candidates(["a", "b", "c"], 9, 0.0, source, "a search")
     pairs = Counter(pairwise(drawn))
@@ -204,7 +204,7 @@ def test_draw_candidates_independent_and_uniform(monkeypatch, source) -> None:
 
 
 def test_random_stopping_diverged_best_costs_whole(search) -> None:
-    """How many steps the others took is not released, and they may have taken all."""
+    """The best costs all planned steps, since the unreleased trainings may have taken them all."""
     grid = {"learning_rate": [1e38, 2e38]}
     with pytest.warns(UserWarning, match="score: no training of this search has one"):
         best = search(grid, **RANDOM, method="fixed_threshold", threshold=1e6).best
@@ -213,7 +213,7 @@ def test_random_stopping_diverged_best_costs_whole(search) -> None:
 
 
 def test_search_private_unseeded_avoids_seeded_source(search, data, monkeypatch) -> None:
-    """Neither the number of trainings, nor the scores' noise: a name leaves with the best."""
+    """The number of trainings and the noise of scores must not follow from a released run name."""
 
     def refuse(*asked, **more):
         raise AssertionError("drawn from a name")
@@ -225,7 +225,7 @@ def test_search_private_unseeded_avoids_seeded_source(search, data, monkeypatch)
 
 @pytest.mark.parametrize("rate", [0.001, 0.4999])
 def test_privacy_cost_forged_unused_steps_rejected(rate) -> None:
-    """Of smaller ones they would cost less than the steps that were planned."""
+    """Unused steps at a smaller sampling rate would cost less than the planned steps."""
     made = Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 2.0),), 10)])
     planned = Ledger(PoissonSampling(0.5), [((SumQuery("unused_steps", 2.0),), 90)])
     paid = PrivacyCost(made, unused_steps=planned)
@@ -257,7 +257,7 @@ def test_resume_from_keeps_validation_cost(scored, train) -> None:
 
 
 def test_statement_epsilon_and_delta_unrounded(scored) -> None:
-    """Who computes epsilon from what is said finds no less, and no other delta."""
+    """The statement prints each epsilon, delta and sampling rate without rounding."""
     numbers = {"epsilon": 1.25, "validation_epsilon": 1.75, "budget": 2.55}
     rates = {"delta": 1.4e-5, "sampling_rate": 0.0853333}
     text = str(replace(scored.best.statement, **numbers, **rates))
@@ -303,7 +303,7 @@ def scores_of(targets: Tensor, right, microbatch_size: int | None = None) -> Noi
 @pytest.mark.parametrize("microbatch_size", [None, 1, 100])
 @pytest.mark.parametrize("examples", [1, 256, 257])
 def test_noisy_scorer_counts_examples_once(examples: int, microbatch_size: int | None) -> None:
-    """One that counted twice would move the sum by twice what its noise hides."""
+    """An example that counted twice would move the sum by twice its sensitivity."""
     seen: list[int] = []
 
     def right(outputs: Tensor, targets: Tensor) -> float:
@@ -329,7 +329,7 @@ class NotingScores(nn.Module):
 
 
 def test_noisy_scorer_leaves_model_unchanged() -> None:
-    """It is released: what the validation examples leave in it has no noise."""
+    """The model is released, so scoring must store nothing of the validation examples in it."""
     inner = NotingScores()
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
     scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
@@ -365,7 +365,7 @@ class Shortening(nn.Module):
     ],
 )
 def test_noisy_scorer_check_changing_model_rejected(kind: str, named: str) -> None:
-    """Each example is scored alone: none may meet what another has left."""
+    """A forward pass that changes the model would let one example affect another's score."""
     scores = scores_of(torch.arange(5), lambda outputs, targets: 1.0)
     with pytest.raises(OsoError, match=f"model: its forward pass changes {named}"):
         scores.check(nn.Sequential(Shortening(kind)))
@@ -379,7 +379,7 @@ class TwoFaced(nn.Module):
 
 
 def test_noisy_scorer_uses_eval_mode() -> None:
-    """Dropout is off then, whatever the model is in."""
+    """The model is scored in eval mode and then returns to training mode."""
     targets = torch.ones(50, dtype=torch.int64)
     share = scores_of(
         targets, lambda outputs, one: float((outputs.argmax(-1) == one).float().mean())

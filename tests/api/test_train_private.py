@@ -78,14 +78,14 @@ def test_train_private_noise_matches_budget(train, method, accountant) -> None:
     ],
 )
 def test_train_private_starts_at_given_values(train, method, given, begins) -> None:
-    """Also where a method holds the value among its constants."""
+    """The training starts at the given values, also if they are constants of the method."""
     made = train(method=method, batch_size=400, **given)
     for name, value in begins.items():
         assert getattr(made.history, name)[0] == pytest.approx(value, rel=1e-2)
 
 
 def test_train_private_only_seeded_repeats(train, monkeypatch) -> None:
-    """Not because of the run's name: a name is no secret."""
+    """Without a seed, two trainings with the same run id have different noise."""
     monkeypatch.setattr("oso_dp.api.train.uuid4", lambda: UUID(int=1))
     assert not torch.equal(flat(train().model), flat(train().model))
     seeded, again = flat(train(**SEEDED).model), flat(train(**SEEDED).model)
@@ -217,7 +217,7 @@ def test_train_private_ctrl_c_then_resumes(train, capsys) -> None:
 
 
 def test_resume_from_accountant_meets_budget(train) -> None:
-    """By another one there would be more noise than the budget asks for, or less."""
+    """Another accountant would add more noise than the budget requires, or less."""
     accountant = "pld"
     whole = {"batch_size": 400, "accountant": accountant}  # all examples, priced in no time
     more = train(resume_from=train(epsilon=1.0, epochs=2, **whole), epsilon=2.0, epochs=3, **whole)
@@ -226,7 +226,7 @@ def test_resume_from_accountant_meets_budget(train) -> None:
 
 
 def test_resume_from_keeps_starting_values(train) -> None:
-    """A script says the same again; other ones would do nothing."""
+    """resume_from accepts the same starting values again and rejects other ones."""
     begins = {"method": "fixed_quantile", "quantile": 0.6, "learning_rate": 0.2}
     first = train(batch_size=400, **begins)
     more = train(resume_from=first, batch_size=400, epsilon=4.0, **begins)
@@ -265,7 +265,7 @@ def test_evaluate_nonnumber_rejected(train, gave) -> None:
 
 @pytest.mark.parametrize("gave", [math.nan, math.inf])
 def test_evaluate_nonfinite_accepted(train, gave: float) -> None:
-    """It is the user's own number: a training diverges by its weights alone."""
+    """The evaluation is the user's number; only the weights decide whether a training diverged."""
     made = train(evaluate=lambda model: gave, evaluate_every=1, batch_size=400)
     assert made.status == "finished"
     assert made.history.score == pytest.approx([gave, gave], nan_ok=True)
@@ -280,7 +280,7 @@ def test_train_private_diverged_keeps_weights(train, model) -> None:
 
 
 def test_evaluate_default_runs_at_end(train) -> None:
-    """Also where it goes on: its steps are counted from before."""
+    """A resumed training evaluates at its end as well, and counts the earlier steps."""
     usual = {"batch_size": 400, "epsilon": 3.0, "evaluate": lambda model: 0.5}
     first = train(epochs=3, **usual)
     assert first.history.score_step == [3]
@@ -293,7 +293,7 @@ class ToldError(Exception):
 
 
 def test_train_private_options_reach_training(train, search, monkeypatch) -> None:
-    """Also in a search: whatever is left out on the way has a default that trains all the same."""
+    """An option lost in train_private or search_private would silently get its default."""
 
     def tell(*told) -> None:
         raise ToldError(*told)
@@ -336,7 +336,7 @@ def test_statement_numbers_match_training(train) -> None:
 
 
 def test_resume_from_integer_start_accepted(train, search) -> None:
-    """As in a grid's `[0.1, 1]`."""
+    """Integer starting values, as in a grid of `[1, 2]`, can be resumed."""
     best = search(grid={"learning_rate": [1, 2]}, method="online").best
     more = train(resume_from=best, batch_size=400, epsilon=6.0, epochs=1)
     assert more.history.learning_rate[0] == 1.0
@@ -422,7 +422,7 @@ def test_system_entropy_words_equal_urandom(recorded, purpose: str, count: int) 
 
 @pytest.mark.parametrize(("examples", "size"), [(40, 10), (1000, 500), (60_000, 512)])
 def test_batch_rng_follows_system_bytes(recorded, examples: int, size: int) -> None:
-    """And from nothing else: a seed of a few bytes would not do for them."""
+    """The batches follow from the bytes of the system alone, not from a short seed."""
     sampling = PoissonSampling.of(size, examples)
     numbers = BatchRNG(get_source("system"), sampling, examples, torch.device("cpu"))
     for step in (1, 2):

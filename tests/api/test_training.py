@@ -28,7 +28,7 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda one: f"{one.method} {dict(one.variant)}")
 def test_train_private_without_method_uses_recommended(train, monkeypatch, default):
-    """Whichever that is: its method, its starting values and its schedule."""
+    """Without a method, the recommended method, starting values and schedule are used."""
     monkeypatch.setattr("oso_dp.api.defaults.RECOMMENDED", default)
     made = train(method=None, **SEEDED)
     # AUTO-DoG begins with a rate of its own, which nobody could say.
@@ -40,7 +40,7 @@ def test_train_private_without_method_uses_recommended(train, monkeypatch, defau
 
 
 def test_training_options_defaults_match_train_private() -> None:
-    """Two places hold what is usual; a search reads one of them, a single training the other."""
+    """A search and a single training read their defaults from two places, which must agree."""
     said = inspect.signature(train_private).parameters
     usual = {one.name: one.default for one in fields(TrainingOptions) if one.name in said}
     left_open = {"method", "momentum", "schedule", "warmup", "averaging", "method_options"}
@@ -182,7 +182,7 @@ FOUR_STEPS = {"batch_size": 400, "epochs": 4}
 
 
 def test_load_private_gpu_model_accepted(train, model, tmp_path, monkeypatch) -> None:
-    """A file whose tensors say that they were there, as older files do."""
+    """A file whose tensors are tagged as on a GPU, as in older files, loads without a GPU."""
     made = train(**FOUR_STEPS)
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
     made.save(tmp_path / "of a gpu")
@@ -216,7 +216,7 @@ def test_search_private_bfloat16_model_scored(search, model, data) -> None:
 
 
 def test_ctrl_c_diverging_step_stays_diverged(train, monkeypatch) -> None:
-    """There is nothing left that could go on."""
+    """After Ctrl-C in the step that diverges, the training cannot be resumed."""
     step = Training.take_step
 
     def interrupted(training: Training) -> None:
@@ -252,7 +252,7 @@ def test_ctrl_c_twice_raises_with_note(train, monkeypatch) -> None:
 
 
 def test_ctrl_c_ignored_stays_ignored(train) -> None:
-    """As a shell's script does for what it starts in the background."""
+    """A shell script ignores Ctrl-C in the background processes that it starts."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         pressed = {"evaluate": lambda model: signal.raise_signal(signal.SIGINT) or 0.0}

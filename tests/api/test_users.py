@@ -172,7 +172,7 @@ def test_users_pair_dataset_matches_arrays(rows) -> None:
 
 
 def test_users_unusable_rows_accepted(rows) -> None:
-    """Of rows by index, unusable ones count as absent; a user may have most of the first."""
+    """Unusable rows count as absent, even if one user has most of the first rows."""
     inputs = torch.cat([torch.full((90, 5), torch.nan), rows[0]])
     targets = torch.cat([torch.zeros(90, dtype=torch.int64), rows[1]])
     pairs = torch.utils.data.Subset(torch.utils.data.TensorDataset(inputs, targets), range(330))

@@ -30,7 +30,7 @@ def test_bounds_separated_scores_exceed_three() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_bounds_equal_scores_stay_small() -> None:
-    """At 95 % confidence, 20 times; and a score that is the same for all."""
+    """At 95 % confidence, at most 3 of 20 bounds exceed zero; constant scores give zero."""
     bounds = np.array(
         [
             [
@@ -49,7 +49,7 @@ def test_bounds_equal_scores_stay_small() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_bounds_gaussian_scores_stay_below_epsilon() -> None:
-    """The Gaussian mechanism of epsilon 1.99 and its likelihood ratio, 20 times."""
+    """A Gaussian mechanism of epsilon 1.99 is audited 20 times by its likelihood ratio."""
     bounds = np.array(
         [
             [

@@ -125,7 +125,7 @@ def test_competitors_clip_per_example() -> None:
 
 
 def test_competitors_add_equal_noise() -> None:
-    """nu C / B in each coordinate; Online's gradient has 1 % more, for its other query."""
+    """Each method adds noise of std nu C / B per coordinate; Online's std is 1 % larger."""
     data = make_data(find_workload("bag_of_words"), SIZE)
     for name in PRIVATE:
         (noise,) = updates(name, "bag_of_words", data, threshold=2.0, noise=SIZE / 2)

@@ -130,7 +130,7 @@ def test_train_dataset_changed_since_plan_rejected(offer, oso, place, declared) 
 
 
 def test_train_finished_job_not_repeated(oso, place) -> None:
-    """Nor are the runs whose rows are there without the job's own record."""
+    """Stored rows are not overwritten, even where the job's own record is missing."""
     planned(oso)
     assert prepare(oso)[0] == 0
     assert train(oso, NAMES[0])[0] == 0

@@ -85,7 +85,7 @@ def test_make_dataset_info_ambiguous_name_rejected(offer, monkeypatch) -> None:
 
 
 def test_user_dataset_arrays_stored_unscaled(offer, tmp_path) -> None:
-    """No scaling, no clipping to [0, 1]: what is computed of protected data would be a release."""
+    """Scaling or clipping by statistics of protected data would be a release."""
     offer(load="lambda: arrays(x=1000 * x)")
     prepare_dataset("patients", tmp_path / "x.npz")
     arrays, _ = load_arrays(tmp_path / "x.npz")

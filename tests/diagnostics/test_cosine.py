@@ -133,7 +133,7 @@ def test_measure_similarities_releases_draw_fresh_noise(arrays, monkeypatch):
 
 
 def test_measure_similarities_probes_before_step(arrays, monkeypatch):
-    """theta_t is what the gradient of step t was taken at: at t = 1 the initial weights."""
+    """The probe gets the parameters before step t: at t = 1 the initial ones."""
     at = []
     compare = Probe.compare
     monkeypatch.setattr(

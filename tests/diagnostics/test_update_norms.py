@@ -80,7 +80,7 @@ class Bare(nn.Linear):
 
 
 def test_measure_update_norms_layerless_model_named(owned, make_task, make_run) -> None:
-    """An empty name would be a missing one in the table."""
+    """A model without layers has one row named `ROOT`, not an empty name."""
     task = make_task("fixed_threshold", local=LocalTraining(), network=Bare)
     whole, root = measure_update_norms(task, make_run(), owned, 50)
     assert (whole.layer, root.layer) == (WHOLE, ROOT)

@@ -160,7 +160,7 @@ def test_findings_noise_comparison_matches_results(findings, stored) -> None:
 
 
 def test_findings_fashion_mnist_ratios_match_report(findings, table) -> None:
-    """By epsilon: the average hides that the order turns round."""
+    """Ratios are stated by epsilon, because an average hides that their order reverses."""
     cells, seen = table("tables/table_09"), 0
     for rival, *ratios in rows_below(findings, "| rival | epsilon 1 | 2 | 3 | 4 |"):
         for epsilon, said in zip((1.0, 2.0, 3.0, 4.0), ratios, strict=True):
@@ -252,7 +252,7 @@ def test_findings_subset_grids_match_report(findings, table) -> None:
 
 
 def test_findings_momentum_cells_match_report(findings, table) -> None:
-    """Its last column; the others are of stores that nothing is added to."""
+    """Columns between the paper's and the last come from stores that no longer change."""
     tables = {("MNIST", "9"): "08", ("MNIST", "5"): "11", ("Fashion-MNIST", "9"): "09"}
     rows = rows_below(findings, "| cell | method | the paper |")
     for cell, title, printed, _, _, ours in rows:
@@ -268,7 +268,7 @@ def test_findings_momentum_cells_match_report(findings, table) -> None:
 
 
 def test_extensions_untuned_runs_match_results(extensions, table, stored) -> None:
-    """Bold is ahead of Online's search, as far as it has run."""
+    """Bold values exceed the mean of Online's search so far."""
     (head,) = re.findall(r"^\| epsilon \| method \| rho = .*$", extensions, re.M)
     rates = [float(rate) for rate in re.findall(r"\d+(?:\.\d+)?", head)]
     guesses = table("figures/untuned_runs_mnist_k9").fillna({"variant": ""})

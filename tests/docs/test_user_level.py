@@ -77,7 +77,7 @@ def test_user_level_evidence_matches_claims(page, users) -> None:
 
 
 def test_user_level_u7_matches_results(repo, page) -> None:
-    """U7, from a store of its own: rates of adaptation are no part of a cell."""
+    """U7 has a store of its own, because adaptation rates are no part of a cell."""
     best = read_result_set(repo / "results/ambiguities/users_paper_rates").best
     assert (best["seeds"] == 5).all()
     assert (best["points"] == best["grid_runs"]).all()

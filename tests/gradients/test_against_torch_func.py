@@ -204,7 +204,7 @@ def test_engine_nested_layers_match_torch_func() -> None:
 
 
 def test_engine_nested_layers_several_runs_rejected() -> None:
-    """The one inside would see a single run's examples and take them for all runs'."""
+    """A layer inside a layer with own parameters would see the examples of one run only."""
     engine = GradientEngine(OwnParameterAndChild(), cross_entropy)
     both = engine(
         torch.rand(2, engine.size), torch.rand(2, 4, 3), torch.zeros(2, 4, dtype=torch.long)
@@ -216,7 +216,7 @@ def test_engine_nested_layers_several_runs_rejected() -> None:
 @pytest.mark.parametrize("large", [1.0, 1e12, 4e17])
 @pytest.mark.parametrize("small", [1e-18, 1e-22, 1e-30])
 def test_linear_gradients_extreme_factors_measured(large: float, small: float) -> None:
-    """Output gradients whose squares leave float32's range, their product with inputs does not."""
+    """Squares of the output gradients leave float32's range, but products with inputs do not."""
     inputs = torch.full((2, 3), large)
     output_gradients = torch.full((2, 5), small)
     expected = torch.full((2,), math.sqrt(3 * 5) * large * small, dtype=torch.double)
@@ -226,7 +226,7 @@ def test_linear_gradients_extreme_factors_measured(large: float, small: float) -
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(1e33, 1e-20), (1e-40, 1e30), (1e20, 1e20)])
 def test_linear_gradients_huge_factor_dropped(inputs: float, outputs: float) -> None:
-    """Its product is harmless, but a weighted factor may be rounded to anything, or to infinity."""
+    """A huge factor makes the norm infinite: its weighted product may be rounded or overflow."""
     rule = LinearGradients(
         nn.Linear(3, 5, bias=False), torch.full((1, 3), inputs), torch.full((1, 5), outputs)
     )
@@ -243,7 +243,7 @@ def test_row_norms_long_row_accurate() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [0, 1, 7, 2**14, 2**14 + 3])
 def test_row_norms_extreme_squares_accurate(length: int, dtype: torch.dtype) -> None:
-    """Of one sign among zeros: tiny, huge or not finite numbers; and rows of zeros alone."""
+    """Each row holds zeros and copies of one tiny, huge or non-finite number, or zeros only."""
     numbers = [0.0, -0.0, 1e-30, -1e-30, 1e-13, -1e-44, 1.0, -1e25, math.inf, -math.inf, math.nan]
     rows = torch.zeros(2 * len(numbers), length, dtype=dtype)
     for row, number in enumerate(numbers):
@@ -256,7 +256,7 @@ def test_row_norms_extreme_squares_accurate(length: int, dtype: torch.dtype) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [1, 100, 2**13, 2**13 + 1, 2**14])
 def test_row_norms_all_magnitudes_accurate(length: int, dtype: torch.dtype) -> None:
-    """From the smallest to the largest, in short rows and in long ones, whose norms are larger."""
+    """Norms are accurate for numbers from 1e-44 to 3e37, in short and in long rows."""
     sizes = 10.0 ** torch.arange(-44, 38, 0.5, dtype=torch.float64)
     numbers = sizes.to(dtype)[:, None]
     signs = torch.tensor([1.0, -1.0], dtype=dtype).repeat(length)[:length]
@@ -266,7 +266,7 @@ def test_row_norms_all_magnitudes_accurate(length: int, dtype: torch.dtype) -> N
 
 @pytest.mark.parametrize("length", [2**12, 2**13, 2**13 + 2**12, 2**14, 2**15 + 5])
 def test_materialized_gradients_equal_numbers_clipped(length: int) -> None:
-    """Each addition to its squares is rounded the same way; within what privacy.md promises."""
+    """Sums of equal squares round in one direction; the bound of privacy.md holds nevertheless."""
     numbers = torch.linspace(1.0, 2.0, 300)[:, None].expand(-1, length).contiguous()
     rule = MaterializedGradients({"weight": numbers})
     weights = ClippedGradient(1.0, torch.ones(1)).weights(rule.norms().float()[None], slice(0, 1))
@@ -277,7 +277,7 @@ def test_materialized_gradients_equal_numbers_clipped(length: int) -> None:
 
 @pytest.mark.parametrize("bytes_each", [1, 1000, 2**15 + 1, 70_000, 150_000, 10**6, 10**7])
 def test_chunks_parts_equally_sized(bytes_each: int) -> None:
-    """Of the 64 examples of a chunk: in a part of another size one may be rounded otherwise."""
+    """All parts of a chunk have one size, because rounding may depend on the size."""
     parts = list(chunks(torch.zeros(64, 1), bytes_each))
     places = [range(64)[part] for part in parts]
     assert [place for part in places for place in part] == list(range(64))
@@ -285,7 +285,7 @@ def test_chunks_parts_equally_sized(bytes_each: int) -> None:
 
 
 def test_engine_overlong_gradient_dropped() -> None:
-    """Summed before the noise, it would make the answer infinite, and the run stop."""
+    """A gradient with an infinite norm would make the noisy sum infinite and stop the run."""
     engine = GradientEngine(nn.Sequential(nn.Linear(3, 3)), cross_entropy)
     inputs = torch.rand(2, 3)
     inputs[0] = 1e20

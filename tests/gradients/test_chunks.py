@@ -32,7 +32,7 @@ def test_engine_chunks_match_single_examples(name, runs, monkeypatch) -> None:
 @pytest.mark.parametrize("at", [(0, 0), (1, 5), (2, 9)])
 @pytest.mark.parametrize("name", CASES)
 def test_engine_nonfinite_example_dropped_across_chunks(name, at, monkeypatch) -> None:
-    """In bfloat16, whose last chunk is filled up, too."""
+    """The precision is bfloat16, where the last chunk is padded."""
     monkeypatch.setitem(CHUNK_SIZE, "cpu", SIZE)
     given = prepare(name, torch.float32, runs=3, batch=BATCH, precision="bfloat16", loss=endless)
     engine, flats, inputs, targets = given
@@ -53,7 +53,7 @@ def test_engine_nonfinite_example_dropped_across_chunks(name, at, monkeypatch) -
 @pytest.mark.parametrize("width", [16, 32, 144, 560])
 @pytest.mark.parametrize("name", [*CASES, "small_cnn"])
 def test_engine_example_place_has_no_effect(name, width) -> None:
-    """To the last bit, in a microbatch that is full, wherever its chunks end."""
+    """In a full microbatch, norms and sums of equal examples are bitwise equal at all places."""
     if name == "small_cnn":
         engine = GradientEngine(build_model(name), cross_entropy)
         flats, inputs = 0.1 * torch.randn(1, engine.size), torch.rand(1, 1, 1, 14, 14)
@@ -74,7 +74,7 @@ SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 @pytest.mark.parametrize("at", [(0, 3), (1, 1), (2, 0)])
 @pytest.mark.parametrize("name", SHAPES)
 def test_engine_nonfinite_example_dropped_across_runs(name, at, poison) -> None:
-    """Wherever it stands among three runs' examples; nobody's sum carries its NaN on."""
+    """A non-finite example of one of three runs changes no other norm and no sum."""
     torch.manual_seed(0)
     engine = GradientEngine(build_model(name), cross_entropy)
     flats = 0.1 * torch.randn(3, engine.size)
@@ -116,7 +116,7 @@ def test_engine_many_nonfinite_examples_dropped(runs: int) -> None:
 @pytest.mark.parametrize("runs", [1, 3, 9])
 @pytest.mark.parametrize("at", [0, 63, 64, 99])
 def test_linear_gradients_tiny_gradient_measured(runs: int, at: int) -> None:
-    """Where float32 squares underflow; as zero, it would pass a small threshold unclipped."""
+    """Squares underflow in float32; a norm of zero would pass a small threshold unclipped."""
     inputs, errors = torch.ones(runs, 100, 4), torch.ones(runs, 100, 3)
     errors[:, at] = 1e-30
     rule = LinearGradients(nn.Linear(4, 3, bias=False), inputs.flatten(0, 1), errors.flatten(0, 1))

@@ -90,7 +90,7 @@ def test_engine_spread_example_rejected() -> None:
 
 
 def test_engine_surplus_norms_rejected(monkeypatch) -> None:
-    """Also where a layer is called with a row for each, and its rule takes each for several."""
+    """A layer rule that returns two norms for each example is rejected."""
     monkeypatch.setattr(LinearGradients, "norms", lambda self: row_norms(self.inputs.view(10, -1)))
     engine = GradientEngine(nn.Sequential(nn.Linear(4, 3)), cross_entropy)
     with pytest.raises(OsoError, match="one row each"):
@@ -101,7 +101,7 @@ def test_engine_surplus_norms_rejected(monkeypatch) -> None:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_engine_reduced_loss_rejected(reduction: str) -> None:
-    """A mean's gradients are B times too small for the clip: all would pass it."""
+    """Gradients of a mean loss are B times too small, so that no example would be clipped."""
     loss = partial(nn.functional.cross_entropy, reduction=reduction)
     engine = GradientEngine(nn.Sequential(nn.Linear(3, 3)), loss)
     with pytest.raises(OsoError, match=r"loss: shape \[\] for 5 examples"):
@@ -112,7 +112,7 @@ def test_engine_reduced_loss_rejected(reduction: str) -> None:
 
 @pytest.mark.parametrize("share", [1.0, 1e-6])
 def test_check_independence_slight_mixing_rejected(share: float) -> None:
-    """One example with huge inputs would move the others' gradients by much."""
+    """Even with a share of 1e-6, an example with huge inputs would change other gradients."""
 
     class Little(nn.Module):
         def __init__(self) -> None:
@@ -206,7 +206,7 @@ def test_check_layer_unsupported_option_rejected(layer, message) -> None:
     ],
 )
 def test_engine_unsupported_call_rejected(model, message) -> None:
-    """Among them places without a batch, whose gradient is that of all examples together."""
+    """One case embeds positions without a batch axis: its gradient is a sum over all examples."""
     engine = GradientEngine(model, cross_entropy)
     with pytest.raises(OsoError, match=message):
         OneRun(engine, torch.rand(engine.size), torch.rand(5, 6, 4), torch.zeros(5).long()).norms()
@@ -224,7 +224,7 @@ def test_check_independence_unbatched_places_rejected(batch) -> None:
 
 
 def test_check_independence_shared_mask_accepted() -> None:
-    """As many rows as there are examples, and still not one for each."""
+    """The attention mask has as many rows as the batch has examples, but no row per example."""
     mask = torch.full((3, 3), -1e9).triu(1)
     model = Calling(attention(), lambda a, x: a(x, x, x, attn_mask=mask, need_weights=False)[0])
     engine = GradientEngine(model.double(), cross_entropy)

@@ -172,7 +172,7 @@ def made_random(name: str, dtype: torch.dtype):
 
 @pytest.mark.parametrize("name", DROPPING)
 def test_engine_seed_determines_random_masks(name: str) -> None:
-    """The masks of the sums are those of the losses, whatever was drawn outside before."""
+    """Losses, norms and sums use the same masks, and the global random state does not change."""
     engine, flat, inputs, targets = made_random(name, torch.float64)
     assert engine.traits.draws_random
     assert not engine.is_whole_model
@@ -256,7 +256,7 @@ def test_check_model_foreign_randomness_rejected() -> None:
 
 @pytest.mark.parametrize("batch", [6, 5, 3, 2])
 def test_engine_shared_places_match_alone(batch: int) -> None:
-    """A batch of six words each in six examples has no row of its own for one."""
+    """Six positions without a batch axis are shared by all examples, also in a batch of six."""
     engine, flats, inputs, targets = prepare("places without a batch", torch.float64, batch=batch)
     right = alone(engine, flats[0], select(inputs, 0), targets[0])
     torch.testing.assert_close(engine(flats, inputs, targets).norms()[0], right.norm(dim=1))
@@ -275,7 +275,7 @@ class Skipping(nn.Module):
 
 
 def test_engine_example_call_not_shared() -> None:
-    """The first call of the table sees places or words, as the values of a batch have it."""
+    """The first call of the table reads positions or words, depending on the words of the batch."""
     engine = GradientEngine(Skipping().double(), nn.CrossEntropyLoss(reduction="none"))
     flat = torch.randn(engine.size, dtype=torch.float64)
     engine.traits = find_traits(engine, flat, words(0))

@@ -95,7 +95,7 @@ def test_check_model_one_hot_accepted() -> None:
 @pytest.mark.parametrize("unit", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize("layers", [1, 3, 10])
 def test_check_model_rounding_within_narrow_tolerance(layers, unit, monkeypatch) -> None:
-    """A tenth of it holds for five networks, each asked once: several draws are for kinks."""
+    """Five networks pass a tenth of the narrow tolerance in a single draw."""
     tenth = independence_checks.Tolerance(*(part / 10 for part in independence_checks.NARROW))
     monkeypatch.setattr(independence_checks, "NARROW", tenth)
     monkeypatch.setattr(independence_checks, "DRAWS", 1)
@@ -131,7 +131,7 @@ class Backward(torch.autograd.Function):
 @pytest.mark.parametrize("share", [1.0, 1e-3])
 @pytest.mark.parametrize("layers", [1, 10])
 def test_check_model_float32_mixing_rejected(layers, share, shown) -> None:
-    """Also a tenth of what the tolerance for one draw would let pass."""
+    """The smaller share is a tenth of the tolerance for one draw."""
     made = deep(layers, nn.Tanh)
     with pytest.raises(OsoError, match=r"^model: "):
         check(Float(*made[:1], Mixing(share, shown), *made[1:], nn.Linear(3, 3)))
@@ -167,7 +167,7 @@ def test_check_model_float32_loss_mixing_rejected(mixing) -> None:
 
 
 def test_check_model_module_loss_mixing_rejected() -> None:
-    """A loss that is a module goes along, and a mixture of 1e-6 is seen."""
+    """The check converts a loss module to float64, where it detects mixing of 1e-6."""
 
     class Leaning(nn.CrossEntropyLoss):
         def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ def test_check_model_nan_loss_rejected() -> None:
 
 
 def test_check_model_failed_draw_rejected(monkeypatch) -> None:
-    """One that a model happens to pass is not enough."""
+    """A model that fails only the last draw is rejected."""
 
     def in_the_last_one(*asked) -> None:
         if asked[4] != independence_checks.NARROW and asked[6] == independence_checks.DRAWS - 1:
@@ -204,7 +204,7 @@ def test_check_model_failed_draw_rejected(monkeypatch) -> None:
 
 
 def test_check_model_draws_differ() -> None:
-    """A kink that spoils one, or a mixture that one misses, is not in all of them."""
+    """Each draw has new examples, so that a kink or a missed mixture does not affect all draws."""
     seen = set()
 
     class Looking(nn.Module):

@@ -92,7 +92,7 @@ def check(model: nn.Module, shape, loss=cross_entropy, targets=LABELS, **other) 
 def test_check_model_reordered_rows_taken_whole(
     name, arrays, make_task, make_run, monkeypatch
 ) -> None:
-    """Batches of 20 are padded to 24 rows: no rule of a layer is right for them."""
+    """No layer rule is correct for reordered rows, so the engine takes the whole model."""
     monkeypatch.setattr("oso_dp.training.task.build_model", lambda *_: WRONG[name]())
     trained = study_training(make_task("fixed_threshold"), [make_run()], arrays)
     assert trained.engine.is_whole_model
@@ -138,7 +138,7 @@ class Saturating(nn.Module):
 
 @pytest.mark.parametrize("usual", [50.0, 500.0])
 def test_check_independence_large_neighbour_mixing_rejected(usual: float) -> None:
-    """No example that is like the others shows it."""
+    """Only an example far larger than the others reveals the mixing."""
     with pytest.raises(OsoError, match="its output for an example"):
         check(Saturating(usual), (6,), squared_error, torch.zeros(0, 3))
 
@@ -155,7 +155,7 @@ class Seldom(nn.Module):
 
 
 def test_check_outputs_occasional_noise_mostly_rejected() -> None:
-    """Five passes are alike in one model of sixteen, three in one of four."""
+    """Noise in half of the passes leaves five passes equal in one model of 16."""
     torch.manual_seed(0)
     engine, taken = GradientEngine(Seldom(), squared_error), 0
     flat = torch.randn(engine.size)
@@ -204,7 +204,7 @@ class Tokens(nn.Module):
 
 
 def test_check_independence_integer_inputs_checked() -> None:
-    """Within 0 and 1: more of them may be more than the model has words or classes for."""
+    """Made-up integers are 0 and 1, since larger ones may exceed the vocabulary or the classes."""
     engine = GradientEngine(Tokens(0), cross_entropy)
     words = torch.zeros(0, 6, dtype=torch.int64)
     check_independence(engine, torch.rand(engine.size, dtype=torch.double), words, LABELS)
@@ -246,7 +246,7 @@ def test_check_independence_beyond_tolerance_rejected(what, dtype, by) -> None:
 
 
 def test_check_independence_real_values_ignored() -> None:
-    """To stop because of one would tell of it."""
+    """An error that depends on real examples would reveal them."""
     engine = GradientEngine(nn.Linear(6, 3), cross_entropy)
     flat = torch.randn(engine.size, dtype=torch.double)
     nothing = torch.full((4, 6), torch.nan)
@@ -254,7 +254,7 @@ def test_check_independence_real_values_ignored() -> None:
 
 
 def test_check_independence_random_state_kept() -> None:
-    """A start that drew from the global generator would change what is drawn after it."""
+    """The check draws no random numbers from torch's global generator."""
     model = nn.Linear(6, 3)
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -265,7 +265,7 @@ def test_check_independence_random_state_kept() -> None:
 
 @pytest.mark.parametrize(("by", "refused"), [(0.5, True), (0.01, False)])
 def test_check_outputs_near_zero_tolerance_scaled(by, refused) -> None:
-    """An output near zero may differ by rounding of that size, not by rounding of the largest."""
+    """The tolerance of an example's outputs scales with a tenth of the largest of them."""
     within = independence_checks.Tolerance(1e-4, 1e-2)
 
     class Near(GradientEngine):
@@ -287,7 +287,7 @@ def test_check_outputs_near_zero_tolerance_scaled(by, refused) -> None:
 
 @pytest.mark.parametrize("size", [3, 7])
 def test_check_independence_size_dependent_loss_rejected(size: int) -> None:
-    """Its gradient need not: whoever asks for losses would be told of the others."""
+    """A loss that depends on the batch reveals other examples, even if its gradient does not."""
 
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         beside = outputs.detach().mean() if len(targets) == size else 0.0
@@ -302,7 +302,7 @@ def test_check_independence_size_dependent_loss_rejected(size: int) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 0.3])
 def test_check_independence_equal_parameters_mixing_rejected(value: float) -> None:
-    """Parameters that are all equal have no spread by which they could be moved."""
+    """Equal parameters have no spread, but the check perturbs them nevertheless."""
     engine = GradientEngine(Scaled(1.0, 0.5), squared_error)
     flat = torch.full((engine.size,), value, dtype=torch.double)
     with pytest.raises(OsoError, match="its output for an example"):
@@ -333,7 +333,7 @@ def engine(loss, dtype: torch.dtype = torch.float64) -> tuple[GradientEngine, Te
 @pytest.mark.parametrize("target", range(SIX))
 @pytest.mark.parametrize("float32", [False, True])
 def test_check_model_one_target_mixing_rejected(target: int, float32: bool) -> None:
-    """Also of a model that nothing but float32 fits."""
+    """The check covers each target class, also for a loss that only float32 fits."""
     constant = torch.ones(SIX)  # float32
 
     class Late(Mixing):
@@ -349,7 +349,7 @@ def test_check_model_one_target_mixing_rejected(target: int, float32: bool) -> N
 
 @pytest.mark.parametrize("target", [0, 57, 500, 999])
 def test_check_model_many_classes_mixing_rejected(target: int) -> None:
-    """Where neither the losses nor their sum shows it."""
+    """Neither the losses nor their sum show the mixing."""
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         losses = cross_entropy(outputs, targets)
@@ -362,7 +362,7 @@ def test_check_model_many_classes_mixing_rejected(target: int) -> None:
 
 
 def test_check_model_sequence_targets_checked() -> None:
-    """Of a sequence's places each has a class, and their losses are averaged."""
+    """Each position of a sequence has a class, and the loss is the mean over positions."""
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         each = nn.functional.cross_entropy(outputs.mT, targets, reduction="none").mean(dim=1)

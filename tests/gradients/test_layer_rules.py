@@ -93,7 +93,7 @@ def test_engine_contribution_within_sensitivity(name, precision) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_engine_bfloat16_gradient_batch_independent(name) -> None:
-    """To the bit, where it is kept; a sum of factors is rounded, as any float32 sum is."""
+    """A kept gradient is bitwise equal in each batch; a sum of factors is rounded as float32."""
     engine, flats, inputs, targets = prepare(name, torch.float32, precision="bfloat16")
 
     def second(order: list[int]) -> Tensor:
@@ -128,7 +128,7 @@ FORMS = [by_kernels, by_gram]
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_sequence_factors_norms_match_exact(form, bias: bool, dtype) -> None:
-    """Of several chunks, and in float32 whatever the switches say."""
+    """Norms over several chunks are accurate, whatever the precision switches are."""
     layer = nn.Linear(120, 130, bias=bias)
     inputs, errors = torch.randn(150, 70, 120).to(dtype), torch.randn(150, 70, 130).to(dtype)
     kernels = torch.bmm(errors.double().mT, inputs.double()).flatten(1)
@@ -159,7 +159,7 @@ def test_sequence_factors_cheaper_form_chosen(shape, size, kernels) -> None:
 def test_sequence_factors_cancelling_rows_clipped(
     examples, length, width, left, rule, bias
 ) -> None:
-    """What is left of them may be rounding alone: as a norm of zero it would pass unclipped."""
+    """The sum of cancelling rows may be rounding alone; a norm of zero would pass unclipped."""
     torch.manual_seed(0)
     inputs = torch.randn(examples, 1, width).expand(-1, length, -1).contiguous()
     errors = torch.randn(examples, length, width)
@@ -201,7 +201,7 @@ def test_embedding_gradients_repeated_word_summed() -> None:
 
 
 def test_embedding_gradients_large_table_fits() -> None:
-    """Ten thousand examples of a million words would not fit."""
+    """Per-sample tables of a million words for ten thousand examples would not fit in memory."""
     words = torch.randint(1_000_000, (10_000, 2))
     rule = EmbeddingGradients(nn.Embedding(1_000_000, 1), words, torch.ones(10_000, 2, 1))
     assert rule.norms().shape == (10_000,)
@@ -229,7 +229,7 @@ EXAMPLES = 6
 
 @pytest.mark.parametrize("count", [1, 8, 9, 40])
 def test_materialized_gradients_all_parameters_summed(count: int) -> None:
-    """A recurrent layer has four for each of its own layers and directions."""
+    """A recurrent layer has four parameters for each of its layers and directions."""
     torch.manual_seed(0)
     parts = {f"part {k}": torch.randn(EXAMPLES, 3, dtype=torch.double) for k in range(count)}
     whole = torch.cat(list(parts.values()), dim=1)

@@ -103,7 +103,7 @@ def test_norm_upper_bound_includes_sum_rounding(length: int) -> None:
 @pytest.mark.parametrize("widths", [2, 10**9])
 @pytest.mark.parametrize("length", [*TERMS, 10**6])
 def test_norm_upper_bound_includes_measuring_error(length: int, widths: int) -> None:
-    """T^2 products of float64 sums: squares may come out too small by so many roundings."""
+    """The bound covers widths + length^2 float64 roundings, by which squares may be too small."""
     terms = torch.tensor([1e-9, 1.0, 1e9], dtype=torch.float64)
     for squares in (0 * terms, terms**2):
         norms = norm_upper_bound(squares, terms, length, widths, torch.float64)

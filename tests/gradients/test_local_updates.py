@@ -108,7 +108,7 @@ def test_train_locally_matches_plain_sgd(name, local) -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("local", [LOCAL["FedSGD"], LOCAL["FedAvg"]], ids=["FedSGD", "FedAvg"])
 def test_train_locally_other_users_ignored(name, local) -> None:
-    """But for the last bits, which a product rounds by the user's place."""
+    """A user's update is the same beside any other users, up to rounding."""
     case = Case(name)
     together = case.updates([*range(len(SIZES))], local)
     for user in range(len(SIZES)):
@@ -177,6 +177,6 @@ def test_local_updates_unusable_user_dropped(local) -> None:
 
 
 def test_local_updates_tiny_update_measured() -> None:
-    """Squares of float32 vanish; such an update would not be clipped."""
+    """Squares underflow in float32; an update with a norm of zero would not be clipped."""
     updates = held([1e-25, 0.0, 0.0, 0.0])
     assert updates.norms().item() == pytest.approx(1e-25, rel=1e-6, abs=0)

@@ -169,7 +169,7 @@ def test_check_loss_target_mixing_rejected(case) -> None:
 
 
 def test_check_loss_ctc_targets_within_classes() -> None:
-    """It reads beyond its tensors there, and ends the process."""
+    """For targets beyond its classes, the CTC loss reads out of bounds and ends the process."""
 
     given = []
 

@@ -60,7 +60,7 @@ OF_LARGE = [65]
     ],
 )
 def test_engine_neighbouring_sums_within_sensitivity(name, size, precision) -> None:
-    """Also where one example more makes one more chunk, and moves others to other places."""
+    """The bound also holds where one more example adds a chunk and shifts other examples."""
     engine, flats, inputs, targets = prepare(name, precision, batch=size)
     flat, inputs, targets = flats[0], inputs[0], targets[0]
     whole = OneRun(engine, flat, inputs, targets)
@@ -84,8 +84,7 @@ def test_engine_neighbouring_sums_within_sensitivity(name, size, precision) -> N
 
 @pytest.mark.parametrize("name", MODELS)
 def test_engine_bfloat16_gradient_batch_independent(name) -> None:
-    """To the bit. Of other company, rounding to eight bits would make other gradients, and a batch
-    of 512 would move by far more than what was added to it."""
+    """A gradient is bitwise equal in each batch; otherwise sums would exceed the sensitivity."""
     engine, flats, inputs, targets = prepare(name, "bfloat16", batch=6)
     alone = each_one(engine, flats, inputs[:, 2:3], targets[:, 2:3])[0, 0]
     assert alone.abs().max() > 0
@@ -98,9 +97,9 @@ def test_engine_bfloat16_gradient_batch_independent(name) -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
 @pytest.mark.parametrize("name", ["small_cnn", "bag_of_words", "sequence", "own layer"])
 def test_engine_low_precision_gradient_chunk_independent(name, precision) -> None:
-    """All of one size, also without convolutions: a processor may round another size otherwise.
+    """All chunks have one size, because a processor may round another size otherwise.
 
-    On a host tf32 is float32; its chunks are those of a GPU.
+    On a CPU, tf32 is float32 with the chunks of a GPU.
     """
     engine, flats, inputs, targets = prepare(name, precision, batch=70)
     whole = each_one(engine, flats, inputs, targets)[0]
@@ -123,7 +122,7 @@ def test_engine_bfloat16_differs_slightly_from_float32(name) -> None:
 
 @pytest.mark.parametrize("name", ["cnn", "bag_of_words", "autoencoder", "layer norm"])
 def test_engine_bfloat16_sums_unrounded(name) -> None:
-    """A sum that was would move by more than C when one example is added. Nor are the weights."""
+    """A sum rounded to bfloat16 would change by more than C when one example is added."""
     engine, flats, inputs, targets = prepare(name, "bfloat16", batch=8)
     each = each_one(engine, flats, inputs, targets)[0].double()
     weights = torch.rand(1, 2, 8)
@@ -165,7 +164,7 @@ def test_engine_plain_sums_outputs_use_bfloat16() -> None:
 
 @pytest.mark.parametrize("name", ["online", "fixed_quantile", "no_dp"])
 def test_train_bfloat16_runs_match_alone(name, arrays, make_task, make_run) -> None:
-    """Up to the order of summation, and what that does to a rounded number."""
+    """Ledgers are equal; losses differ by rounding, because the order of summation differs."""
     starts = [make_run(f"r{i}", i, 0.02) for i in range(3)]
     task = make_task(name, precision="bfloat16")
     together = train(task, starts, arrays)
@@ -177,7 +176,7 @@ def test_train_bfloat16_runs_match_alone(name, arrays, make_task, make_run) -> N
 
 
 def test_layer_gradients_place_sums_kept_float32() -> None:
-    """A bias, and a word that stands often: of 300 numbers of 8 bits."""
+    """Gradients of a bias or a frequent word sum 300 bfloat16 numbers in float32."""
     torch.manual_seed(0)
     inputs, errors = torch.randn(3, 300, 4).bfloat16(), torch.randn(3, 300, 2).bfloat16()
     exact, image = errors.double().sum(dim=1), (3, 2, 20, 15)

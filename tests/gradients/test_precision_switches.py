@@ -36,7 +36,7 @@ def loosen(legacy: str = "medium") -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision_switches_follow_operation(precision, monkeypatch) -> None:
-    """As a GPU would have them: TF32 for the products that it is meant for, never for the sums."""
+    """On a GPU, TF32 is enabled for forward and backward products only, never for sums."""
     seen: dict[str, list[str]] = {}
 
     class Looking(torch.autograd.Function):
@@ -85,7 +85,7 @@ def test_train_autocast_has_no_effect(precision, arrays, make_task, make_run) ->
 
 @pytest.mark.parametrize("legacy", ["medium", "high"])
 def test_float32_legacy_switch_set(legacy: str) -> None:
-    """Whoever asks it afterwards must hear the same as from the newer ones."""
+    """The legacy switch reports the same precision as the newer ones."""
     loosen(legacy)
     with float32(CPU):
         assert torch.get_float32_matmul_precision() == "highest"

@@ -248,7 +248,7 @@ def test_pure_forward_running_statistics_rejected(layer: nn.Module) -> None:
 
 
 def test_pure_forward_structured_inputs_checked() -> None:
-    """A loss has two, and a model may take a dictionary."""
+    """A loss takes two inputs, and a model may take a dictionary."""
 
     class Pair(nn.Module):
         def __init__(self) -> None:

@@ -46,7 +46,7 @@ def test_auto_dog_queries_normalised_gradient() -> None:
 
 @pytest.mark.parametrize(("nu", "size"), [(0.5, 100), (4.0, 2000)])
 def test_auto_dog_noise_keeps_distance(nu, size) -> None:
-    """Over 3,000 steps. Without what is taken off, it would grow a hundredfold."""
+    """Noise alone leaves the distance unchanged; without the correction it grows a hundredfold."""
     torch.manual_seed(2)
     first = torch.randn(400)
     mine = state(first, nu, size)
@@ -87,7 +87,7 @@ def test_auto_dog_distance_follows_signal(part) -> None:
 
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_auto_dog_scale_has_no_effect(factor) -> None:
-    """The rate takes the scale back: as B and nu change together, or as C does."""
+    """The rate compensates for a scale of the gradients that comes from nu or from C."""
     torch.manual_seed(4)
     first, signal = torch.randn(50), torch.randn(50)
     noise = [torch.randn(R, 50) for _ in range(60)]
@@ -101,7 +101,7 @@ def test_auto_dog_scale_has_no_effect(factor) -> None:
 
 
 def test_auto_dog_changing_noise_accumulated() -> None:
-    """Training may go on with another noise multiplier: what was drawn before stays as it was."""
+    """A later noise multiplier does not change the accumulated noise of earlier steps."""
     torch.manual_seed(6)
     mine, method = state(torch.randn(400), 1.0), make("auto_dog", certainty=5.0)
     first = steps(method, mine, (0.01 * torch.randn(R, 400) for _ in range(200)))
@@ -112,7 +112,7 @@ def test_auto_dog_changing_noise_accumulated() -> None:
 
 
 def test_auto_dog_negative_gradient_sum_kept() -> None:
-    """Else what is taken off would be too little, and the rate too small ever after."""
+    """Clamping the negative sum to zero would make all later rates too small."""
     many, variance = 8, 1e-4
     mine = state(torch.ones(many))
     none, more = torch.zeros(R, many), torch.full((R, many), 2 * math.sqrt(variance))
@@ -163,7 +163,7 @@ def by_hand(first, gradients, nu, threshold, first_distance, scale, certainty) -
 @pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("nu", [0.1, 1.0, 4.0])
 def test_auto_dog_rates_match_formula(nu, constants) -> None:
-    """Signals of several lengths, so that the distance grows in some runs; C of each is another."""
+    """The runs have different signals and C, and the distance grows in some of them."""
     torch.manual_seed(5)
     thresholds = torch.tensor([1.0, 0.3, 5.0])
     first = torch.randn(R, SIZE)

@@ -69,7 +69,7 @@ def everything(method: Method) -> list:
     [(name, constant) for name in method_names() for constant in constants(name)],
 )
 def test_method_constant_changes_training(name: str, constant: str) -> None:
-    """One that is read nowhere would be in the plan, in the rows and in no training."""
+    """A constant that no code reads would appear in the plan and the rows without effect."""
     usual = everything(make(name, 0.9))
     assert usual == everything(make(name, 0.9))
     assert usual != everything(make(name, 0.9, **{constant: another(name, constant)}))

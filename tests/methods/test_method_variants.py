@@ -76,7 +76,7 @@ class TestAutoWOSM:
         assert not method.uses_momentum
 
     def test_update_follows_gradient_average(self) -> None:
-        """A constant gradient g: alpha g over the noise's deviation in an average of t of them."""
+        """The update is alpha times the gradient average over the deviation of its noise."""
         method, mine = make("auto_wosm", beta1=0.5), state(2.0)
         mine.learning_rate = torch.tensor([0.1, 0.2, 0.4])
         gradient = torch.arange(1.0, P + 1).expand(R, P)
@@ -225,7 +225,7 @@ def test_online_additive_follows_equations_13_16() -> None:
 
 
 def test_online_additive_overshoot_clamped() -> None:
-    """Below zero, C would clip by a negative number, and rho would climb."""
+    """A negative C would clip by a negative norm, and a negative rho would ascend the loss."""
     mine = two_steps("online_additive", threshold_rate=1e3, learning_rate_rate=1e3)
     assert mine.threshold[1].item() == pytest.approx(SMALLEST_THRESHOLD)
     assert mine.learning_rate[1] == 0
@@ -239,7 +239,7 @@ def test_online_scale_invariant_follows_equation_19() -> None:
 
 
 def test_online_scale_invariant_zero_vectors_ignored() -> None:
-    """No noise and an empty batch: 0 / 0."""
+    """An empty batch without noise gives 0 / 0, which must not change C or rho."""
     method, mine = make("online_scale_invariant"), state()
     zeros = {ClippedGradient: torch.zeros(R, P), ClippedDirection: torch.zeros(R, P)}
     for _ in range(2):

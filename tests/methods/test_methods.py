@@ -48,7 +48,7 @@ def names(queries) -> list[str]:
 @pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("name", [n for n in method_names() if find_method(n).is_private])
 def test_method_queries_cost_step_price(name: str, nu: float) -> None:
-    """As much as one Gaussian sum with nu: less noise breaks the budget, more wastes it."""
+    """The queries of a step together cost as much as one Gaussian sum with nu."""
     method = make(name, 0.9)
     asked = method.queries(state(nu))
     together = combined_noise_multiplier([query.noise_multiplier for query in asked])
@@ -64,7 +64,7 @@ def test_method_queries_cost_step_price(name: str, nu: float) -> None:
 
 @pytest.mark.parametrize("name", method_names())
 def test_method_initial_values_complete_candidate(name: str) -> None:
-    """A run starts from what it searches and what its method sets: rho always, C if it clips."""
+    """The initial values have all searched axes, rho, and C if the method is private."""
     method = make(name)
     start = method.initial_values(dict.fromkeys(method.search, 0.5))
     assert {*method.search, "learning_rate"} <= start.keys()
@@ -116,7 +116,7 @@ class Namesake(Parent):
 
 
 def test_by_name_subclass_never_replaces_parent() -> None:
-    """One that forgot to name itself must not replace the method it is derived from."""
+    """A subclass without its own name must not replace its parent method."""
     assert by_name([Parent, Forgetful]) == {"parent": Parent}
     with pytest.raises(OsoError, match=r"name 'parent'; .*Twin and .*Parent have it"):
         by_name([Parent, Twin])
@@ -245,7 +245,7 @@ class TestOnline:
         torch.testing.assert_close(start - mine.parameters, before[:, None].expand(R, P))
 
     def test_update_extreme_values_stay_unbounded(self) -> None:
-        """Nothing bounds them: a limit would be where every run that comes near it ends."""
+        """C and rho have no limits: extreme values change by the same factor as others."""
         method, mine = make("online"), state()
         mine.threshold = torch.tensor([1e-6, 1e4, 1e9])
         mine.learning_rate = torch.tensor([1e6, 1e-6, 1e3])
@@ -257,7 +257,7 @@ class TestOnline:
         torch.testing.assert_close(mine.learning_rate, before[1] * math.exp(2 * 2.5e-3))
 
     def test_update_orthogonal_vectors_skip_adaptation(self) -> None:
-        """The sign of zero is zero."""
+        """The sign of a zero inner product is zero, so neither C nor rho changes."""
         method, mine = make("online"), state()
         one, other = torch.eye(R, P), torch.eye(R, P).roll(1, dims=1)
         method.update(mine, {ClippedGradient: one, ClippedDirection: one})
@@ -287,7 +287,7 @@ class TestFixedQuantile:
         torch.testing.assert_close(method.fraction_clipped(mine), 1 - unclipped)
 
     def test_update_noisy_share_not_clamped(self) -> None:
-        """Below 0 or above 1: cut off there, C would come to rest at another quantile."""
+        """Clamping a noisy fraction to [0, 1] would make C settle at another quantile."""
         method, mine = make("fixed_quantile"), state()
         mine.threshold = start = torch.tensor([1e-6, 2.0, 1e6])
         unclipped = torch.tensor([-0.25, 1.25, 3.0])
@@ -335,7 +335,7 @@ class TestDPAdam:
 
 @pytest.mark.parametrize("kept", [[0], [1], [2], [0, 2], [1, 2], [0, 1, 2], []])
 def test_state_select_keeps_run_values(kept: list[int]) -> None:
-    """Also where one of before them has ended: nobody clips at another one's threshold."""
+    """Each run that continues keeps its own values, such as C, after another run ended."""
     mine = state()
     mine.quantile = torch.tensor([0.1, 0.5, 0.9])
     mine.parameters, mine.average = torch.randn(R, P), torch.randn(R, P)

@@ -51,7 +51,7 @@ def test_method_update_unchanged_at_late_steps(name: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 513, 60_000])
 def test_method_noise_scales_with_batch_size(size: int) -> None:
-    """nu C over the expected size, odd or even; a count's noise is a share of it."""
+    """The noise is nu C over the expected batch size; a count's noise is a fraction of it."""
     sigma = 2.0 * torch.tensor([1.0, 2.0, 3.0]).double() / size
     for name, query in (("adam_wosm", ClippedGradient), ("auto_wosm", AutomaticGradient)):
         mine = state(noise_multiplier=2.0)
@@ -159,7 +159,7 @@ def test_method_constant_gradient_averaged_exactly(name, query, beta, step) -> N
 @pytest.mark.parametrize("step", LATE)
 @pytest.mark.parametrize("beta", [0.0, 0.9, 0.999, 0.9999])
 def test_auto_wosm_divides_by_average_noise(beta, step) -> None:
-    """Of the weights that t gradients have in it, each squared and added up."""
+    """The noise of the average is that of one gradient times the norm of the weights."""
     weights = (1 - beta) * beta ** torch.arange(step, dtype=torch.float64)
     mine = at(step, mean=torch.zeros(R, P, dtype=torch.float64))
     make("auto_wosm", beta1=beta).update(mine, {AutomaticGradient: GRADIENT})

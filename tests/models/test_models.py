@@ -38,7 +38,7 @@ def test_build_model_final_activation_added() -> None:
 
 
 def test_build_model_linear_starts_at_zero() -> None:
-    """A bias would be a direction that all examples share: no two gradients were orthogonal."""
+    """The model has no bias, since all gradients would share its direction."""
     model = build_model("linear")
     assert [name for name, _ in model.named_parameters()] == ["weight"]
     assert parameter_count(model) == 8192
@@ -79,7 +79,7 @@ def test_correct_counts_largest_output() -> None:
 
 @pytest.mark.parametrize("apart", [1.0, 60.0, 1e6])
 def test_cross_entropy_grows_unbounded(apart: float) -> None:
-    """Cut off somewhere, the worst examples would have no gradient."""
+    """A clamped loss would give the examples with the largest losses no gradient."""
     outputs = torch.tensor([[apart, 0.0]], requires_grad=True)
     loss = cross_entropy(outputs, torch.tensor([1]))
     assert loss.item() == pytest.approx(math.log1p(math.exp(-apart)) + apart)
@@ -152,7 +152,7 @@ def halved(x: Tensor, weights: list[Tensor]) -> Tensor:
     ],
 )
 def test_build_model_matches_manual_layers(name, shape, by_hand) -> None:
-    """With weights so large that each nonlinearity has negative values to act on."""
+    """The weights are large enough that each nonlinearity gets negative inputs."""
     torch.manual_seed(0)
     model = build_model(name)
     weights = [(3 * weight).detach() for weight in model.parameters()]

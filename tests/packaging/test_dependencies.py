@@ -331,7 +331,7 @@ from oso_dp.opacus import OnlinePrivacyEngine
 
 
 def test_library_core_dependencies_suffice(repo: Path, project, tmp_path: Path) -> None:
-    """It trains, searches, saves and loads where only the packages of no extra are installed."""
+    """The library trains, searches, saves and loads without the packages of any extra."""
     core = closure({canonicalize_name(Requirement(line).name) for line in project["dependencies"]})
     others = [
         module

@@ -153,7 +153,7 @@ def test_table_12_budgets_differ_from_printed():
 
 @pytest.mark.parametrize("method", ["online", "adam_wosm"])
 def test_table_12_consistent_with_table_9(method):
-    """Over the noise multiplier, what k = 5 has lies on the line through what k = 9 has.
+    """At equal noise, Table 12's values (k = 5) do not exceed those of Table 9 (k = 9).
 
     Both methods search k points, and the grid of k = 9 holds that of k = 5: at the same noise its
     best cannot be worse but by chance.

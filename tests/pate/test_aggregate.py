@@ -79,7 +79,7 @@ def test_aggregate_confident_answers_more_accurate() -> None:
 
 
 def test_aggregate_threshold_comparison_noisy() -> None:
-    """At the threshold half are answered, and a deviation below it a sixth."""
+    """At the threshold, half of the queries are answered; one deviation below, a sixth."""
     for largest, share in ((60, 0.5), (45, 0.159)):
         votes = np.tile([[largest, 100 - largest]] if largest > 50 else [[45, 40, 15]], (4000, 1))
         answered = aggregate(votes, delta=1e-5, **CONFIDENT).labels >= 0
@@ -126,7 +126,7 @@ def test_noisy_votes_ledger_within_plan(queries, answers, has_threshold) -> None
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("row", [[9, 1], [10, 0]])
 def test_noisy_votes_noise_matches_distribution(name, row, monkeypatch) -> None:
-    """Of every aggregator: what is added to the votes, over its scale; also to unanimous votes."""
+    """The noise of each aggregator over its scale has its distribution, also at unanimous votes."""
     seen: dict[str, list[float]] = {}
 
     def watched(kind, original):
@@ -186,7 +186,7 @@ def test_distance_to_instability_keeps_winner(row, data) -> None:
 
 @pytest.mark.parametrize("gap", range(1, 9))
 def test_distance_to_instability_is_largest(gap) -> None:
-    """Moved one by one from the winner to the other, which comes first where they tie."""
+    """The distance is the largest number of votes that can move without changing the winner."""
     votes = np.array([10, 10 + gap])
     kept = [k for k in range(gap + 1) if (votes + np.array([k, -k])).argmax() == 1]
     assert distance_to_instability(votes) == max(kept) - (gap == 0)
@@ -213,7 +213,7 @@ def test_stable_plan_ends_after_unstable_queries() -> None:
 
 @pytest.mark.parametrize("clear_before", [0, 30])
 def test_stable_plan_ties_within_failure(clear_before) -> None:
-    """Also by a threshold that many stable queries have exceeded."""
+    """The bound on answered ties also holds after many stable queries at one threshold."""
     plan = StablePlan(clear_before + 1, 3, 2.0, 8.0)
     answered, runs = 0, 20_000
     distant = np.array([60, 40])  # of distance 9: some exceed the threshold, others do not
@@ -256,7 +256,7 @@ def test_calibrate_stable_margin_grows_with_unstable() -> None:
     ],
 )
 def test_aggregate_bounded_noise_rejected(options, least) -> None:
-    """Of ten votes for one class, nine may be seen to be nine: the noise never reaches that far."""
+    """The system's noise is bounded, so a small scale may reveal one of ten votes."""
     votes = np.array([[10, 0]])
     with pytest.raises(OsoError, match="noise is bounded"):
         aggregate(votes, delta=1e-5, **options)

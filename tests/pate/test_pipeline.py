@@ -120,7 +120,7 @@ def test_check_no_shared_rows_duplicates_rejected() -> None:
 
 @pytest.mark.parametrize("part", [0, 3, 5])
 def test_vote_row_moves_at_most_one(config, arrays, part) -> None:
-    """A row that its teacher cannot overlook."""
+    """Removing a row that dominates its teacher's training changes at most one vote per query."""
     inputs, targets = arrays.train_inputs.copy(), arrays.train_targets
     inputs *= np.where(np.arange(200) % 10 == 0, 50, 1)[:, None, None, None].astype(np.float32)
     of_row = assign_parts(inputs, targets, 6, 0)
@@ -199,7 +199,7 @@ def test_label_pool_epsilon_within_budget(config, arrays, voted, aggregator, eps
 
 
 def test_label_pool_ignores_true_labels(config, arrays, voted) -> None:
-    """The pool's own labels only say how many of them are right."""
+    """The pool's true labels affect the reported accuracies only, not the released labels."""
     labels, facts = label_pool(config, "gaussian", 50, *voted, arrays)
     other = replace(arrays, test_targets=9 - arrays.test_targets)
     same, others = label_pool(config, "gaussian", 50, *voted, other)

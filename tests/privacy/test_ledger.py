@@ -107,7 +107,7 @@ def test_ledger_invalid_json_value_rejected(spoil: tuple[str, str]) -> None:
 @pytest.mark.parametrize(("kind", "place"), [(0, 2), (1, 1), (2, 0)])
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, 1e-200, 1e200, True, "1.0", None])
 def test_ledger_invalid_noise_multiplier_rejected(kind, place, bad) -> None:
-    """Of three kinds of steps with three sums each; also where nothing was read from a text."""
+    """An invalid value at any place is rejected, also in a ledger that was not read from JSON."""
     right = [((tuple(SumQuery(name, 1.0 + of) for name in "abc")), 3) for of in range(3)]
     ledger = Ledger(PoissonSampling(0.01), list(right))
     assert Ledger.from_json(ledger.to_json()) == ledger
@@ -172,7 +172,7 @@ def test_mechanism_repeated_step_rejected() -> None:
 
 @pytest.mark.parametrize("ahead", [0, 1, 4])
 def test_mechanism_repeated_step_among_runs_rejected(ahead: int) -> None:
-    """Whichever of them is ahead; and those behind are not booked for what was refused."""
+    """A step that one run has released is rejected for all runs together, and nothing is booked."""
     mechanism = Mechanism([f"run {i}" for i in range(5)], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(5))]
     mechanism.release(slice(ahead, ahead + 1), 2, query, Zeros)
@@ -183,7 +183,7 @@ def test_mechanism_repeated_step_among_runs_rejected(ahead: int) -> None:
 
 
 def test_mechanism_resume_closes_earlier_steps() -> None:
-    """A step of before the kill would draw its noise again, on other parameters."""
+    """A step repeated after a kill would draw the same noise again, on other parameters."""
     mechanism = Mechanism(["a"], records=10, batch_size=5)
     mechanism.resume(
         [Ledger(PoissonSampling(0.5), [((SumQuery("clipped_gradient", 1.0),), 4)])], last_step=4
@@ -196,7 +196,7 @@ def test_mechanism_resume_closes_earlier_steps() -> None:
 
 
 def test_mechanism_resume_keeps_answered_steps_closed() -> None:
-    """Of two steps, the last of them the fifth: their noise has been drawn."""
+    """Released steps stay closed even if resume gets an earlier last step."""
     mechanism = Mechanism(["a", "b"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]
     for step in (2, 5):
@@ -210,7 +210,7 @@ def test_mechanism_resume_keeps_answered_steps_closed() -> None:
 
 
 def test_mechanism_failed_step_booked_and_closed() -> None:
-    """Whether it fails may depend on the batch, and its noise would be drawn a second time."""
+    """A failure may depend on the batch, and a second attempt would draw the same noise."""
     mechanism = Mechanism(["run"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, threshold(1.0))]
 
@@ -281,7 +281,7 @@ class TestABudgetedStep:
             self.ask(ClippedGradient(nu, threshold(1.0)))
 
     def test_mechanism_foreign_query_rejected(self) -> None:
-        """A method that brought its own sensitivity could state any."""
+        """A query class from outside the package could state any sensitivity."""
 
         class Mine(ClippedGradient):
             def sensitivity(self, runs: slice) -> float:
@@ -319,7 +319,7 @@ def test_mechanism_resume_mismatched_ledger_rejected(steps: int, rate: float) ->
     ],
 )
 def test_mechanism_resume_invalid_ledger_rejected(steps, place: int) -> None:
-    """Of so many steps at the right rate; and the books that were here stay."""
+    """A mechanism keeps its own ledgers if one of the new ledgers is invalid."""
     mechanism = Mechanism(["a", "b", "c"], records=10, batch_size=5)
     right = [((SumQuery("clipped_gradient", 1.0),), 4)]
     ledgers = [Ledger(PoissonSampling(0.5), list(right)) for _ in range(3)]
@@ -407,7 +407,7 @@ def test_ledger_releases_other_noise_rejected() -> None:
 
 @pytest.mark.parametrize("scale", [0.5, 5.0, 50.0])
 def test_compute_epsilon_laplace_matches_dp_accounting(scale) -> None:
-    """Held against the sum of dp_accounting's events, and against its tighter PLD."""
+    """The cost equals the RDP composition of dp_accounting and is at least its tighter PLD."""
     ledger = Ledger(FULL, [((SumQuery("a", scale, "laplace"), SumQuery("b", scale, "laplace")), 9)])
     event = dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(scale), 18)
     found = compute_epsilon([ledger], 1e-5)
@@ -419,8 +419,7 @@ def test_compute_epsilon_laplace_matches_dp_accounting(scale) -> None:
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("count", [1, 20])
 def test_compute_epsilon_pure_matches_randomized_response(epsilon, count) -> None:
-    """By the closed form of its divergence; never more than the sum of epsilons, never less than
-    the exact composition (Kairouz, Oh and Viswanath 2015)."""
+    """The cost has a closed form and bounds the exact composition (Kairouz et al. 2015)."""
     ledger = Ledger(FULL, [((SumQuery("c", 1 / epsilon, "pure"),), count)])
     found = compute_epsilon([ledger], 1e-5)
     orders = np.array(RdpAccountant().orders)
@@ -440,7 +439,7 @@ def test_compute_epsilon_pure_matches_randomized_response(epsilon, count) -> Non
 
 @pytest.mark.parametrize("noise", [1e-3, 1.0, 1e3, 1e7, 1e9])
 def test_compute_epsilon_pure_extremes_stay_bounded(noise) -> None:
-    """Between nothing and its epsilon, also where the closed form cancels or overflows."""
+    """The cost is between 0 and its epsilon, also where the closed form cancels or overflows."""
     ledger = Ledger(FULL, [((SumQuery("c", noise, "pure"),), 1)])
     assert 0 <= compute_epsilon([ledger], 1e-12) <= 1 / noise + 0.02  # by the largest order
     many = Ledger(FULL, [((SumQuery("c", noise, "pure"),), 10**9)])
@@ -468,7 +467,7 @@ def test_compute_epsilon_failures_add_up() -> None:
 
 
 def test_compute_epsilon_mixed_noise_adds_up() -> None:
-    """Also a training on sampled batches, whose steps cost no more for it."""
+    """Gaussian steps on sampled batches and pure steps compose; example and user units do not."""
     training = Ledger(PoissonSampling(0.1), [(ONE, 50)])
     nothing = Ledger(FULL, [((SumQuery("c", 1e6, "pure"),), 1)])
     alone = compute_epsilon([training], 1e-5)

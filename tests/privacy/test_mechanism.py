@@ -50,7 +50,7 @@ def threshold(value: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("value", [0.01, 5.0])
 def test_mechanism_noise_has_stated_deviation(value: float) -> None:
-    """Gaussian, of sensitivity x multiplier: a fault in either factor shows."""
+    """The noise is Gaussian, with a deviation of sensitivity times noise multiplier."""
     mechanism = Mechanism(["run"], records=100, batch_size=10)
     zeros = torch.zeros(100, 40_000)
     queries = [ClippedGradient(2.0, threshold(value)), ClippedDirection(3.0, threshold(value))]
@@ -97,7 +97,7 @@ def test_mechanism_noise_uncorrelated_across_releases(together: bool) -> None:
 
 
 def test_mechanism_batches_match_poisson_law() -> None:
-    """Each example with probability q, independently: sizes vary as a binomial's do."""
+    """Each example is drawn with probability q, independently, so batch sizes are binomial."""
     mechanism = Mechanism(["run"], records=1000, batch_size=100)
     batches = [batch_of(mechanism.random_numbers, "run", step) for step in range(1, 2001)]
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.double)
@@ -124,7 +124,7 @@ def test_mechanism_empty_batch_noised_and_booked() -> None:
     value=st.sampled_from([1e-14, 0.1, 10.0]),
 )
 def test_unnoised_sums_neighbours_differ_within_sensitivity(seed, scale, value) -> None:
-    """The exact sums of a batch with and without one example, whatever that example is."""
+    """The bound holds for any example, also for extreme and nonfinite gradients."""
     generator = torch.Generator().manual_seed(seed)
     gradients = torch.randn(6, 30, generator=generator)
     gradients[0] *= scale
@@ -164,7 +164,7 @@ def test_mechanism_plain_gradient_released_exactly() -> None:
 
 
 def test_mechanism_noise_added_before_rounding() -> None:
-    """In float32, 1 + noise is a multiple of 2^-24 near zero, noise alone is not: a tell-tale."""
+    """In float32, 1 + noise is a multiple of 2^-24 near zero, which would reveal the 1."""
     norm = math.sqrt(40_000)
     mechanism = Mechanism(["run"], records=1, batch_size=1)
     query = [ClippedGradient(1 / norm, threshold(2 * norm))]  # noise of deviation 2 on sums of 1
@@ -189,7 +189,7 @@ def test_mechanism_huge_threshold_stays_finite(value: float) -> None:
     "multipliers", [(1.0, 1.0001), (1.0, 1.000001), (0.3123456, 0.3123457), (7.654321, 7.654322)]
 )
 def test_mechanism_noise_differs_by_multiplier(multipliers) -> None:
-    """Else two answers of one run, priced differently, would give the exact sum away."""
+    """Two answers with the same noise, scaled differently, would reveal the exact sum."""
     noise = []
     for nu in multipliers:
         mechanism = Mechanism(["run"], records=10, batch_size=5)
@@ -200,7 +200,7 @@ def test_mechanism_noise_differs_by_multiplier(multipliers) -> None:
 
 
 def test_mechanism_system_entropy_never_repeats() -> None:
-    """The same run, step and query twice: another batch and another noise each time."""
+    """The same run, step and query get another batch and other noise each time."""
     answers, batches = [], []
     for _ in range(2):
         mechanism = Mechanism(["run"], 1000, 500, randomness=SystemEntropy())
@@ -217,7 +217,7 @@ def test_mechanism_system_entropy_never_repeats() -> None:
 
 
 def test_mechanism_deviation_keeps_float64_digits() -> None:
-    """Of a number that float32 would round down: the noise would be less than was paid for."""
+    """A deviation that float32 rounds down would give less noise than was paid for."""
     mechanism = always_empty(Mechanism(["a", "b"], records=100, batch_size=7))
     nu, threshold = 2.3, torch.tensor([0.3, 5.0])
     assert float(torch.tensor(nu)) < nu
@@ -260,7 +260,7 @@ def test_noisy_mean_noise_matches_std(source) -> None:
 
 @pytest.mark.parametrize(("examples", "nu"), [(1, 0.5), (7, 3.25), (500, 8.0), (60_000, 123.456)])
 def test_noisy_mean_bitwise_equals_formula(examples: int, nu: float) -> None:
-    """Nothing a few hundredths smaller, which no sample of it would tell."""
+    """A statistical test would not detect noise that is a few percent too small."""
     values = torch.rand(examples, dtype=torch.float64)
     (noise,) = seeded_normals(["a"], f"noise/score/{nu:.7g}", 1, (1,))[0]
     total = (values - 0.5).sum() + float(noise) * nu * 0.5
@@ -269,7 +269,7 @@ def test_noisy_mean_bitwise_equals_formula(examples: int, nu: float) -> None:
 
 
 def test_noisy_mean_failed_release_booked_once() -> None:
-    """Whoever sees the error may have seen values."""
+    """The error of a failed release may reveal values."""
 
     def values():
         raise KeyError("mistake")
@@ -310,7 +310,7 @@ def test_noisy_mean_noise_differs_by_multiplier(nus) -> None:
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=9), st.floats(width=32))
 def test_noisy_mean_neighbours_differ_within_sensitivity(values, more) -> None:
-    """Whatever a score is: infinite, no number, far outside of [0, 1]."""
+    """The bound holds for any score, also for infinity, NaN and values outside of [0, 1]."""
 
     def total(numbers) -> float:
         share = NoisyMean(len(numbers), 1.0, NoNoise())
@@ -347,7 +347,7 @@ class Numbered(Seeded):
 
 
 def test_batch_rng_long_sum_blocks_differ() -> None:
-    """Of a network of five million parameters on the host."""
+    """The sum has the size of a network of five million parameters on the host."""
     size = 300 * NOISE_BLOCK + 5
     draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
     noise = NoiseSpec("noise/x", torch.ones(1))
@@ -356,7 +356,7 @@ def test_batch_rng_long_sum_blocks_differ() -> None:
 
 
 def test_batch_rng_many_small_blocks_differ(monkeypatch) -> None:
-    """Of a network of two billion parameters, whose blocks are made smaller here: 2^17 of them."""
+    """2^17 small blocks stand for the blocks of a network of two billion parameters."""
     size = 8 * 2**17 - 3
     monkeypatch.setattr("oso_dp.privacy.rng_sources.BLOCK", 8)
     draws = BatchRNG(Numbered(), PoissonSampling(0.5), 10, CPU)
@@ -366,7 +366,7 @@ def test_batch_rng_many_small_blocks_differ(monkeypatch) -> None:
 
 
 def test_philox_pairs_many_counters_differ(monkeypatch) -> None:
-    """Of 33 million parameters, beyond what a float32 counts to."""
+    """33 million parameters need counters beyond the exact integers of float32."""
     counters = []
 
     def noting(c0, c1, *others):
@@ -422,7 +422,7 @@ def test_uniform_below_large_limit_unbiased(bits: int) -> None:
 
 @pytest.mark.parametrize("microbatch_size", [None, 40])
 def test_mechanism_prefetched_batches_match_steps(microbatch_size) -> None:
-    """With and without, for two runs at once, also after one has ended, and on an accelerator."""
+    """Two runs get the same batches with and without prefetching, also after one run has ended."""
     taken: dict[str, list] = {}
     for how in ("not", "for a loader", "on an accelerator"):
         ahead = how == "for a loader"
@@ -449,7 +449,7 @@ def test_mechanism_prefetched_batches_match_steps(microbatch_size) -> None:
 
 @pytest.mark.parametrize("is_on_accelerator", [False, True])
 def test_mechanism_prefetched_batch_used_once(is_on_accelerator) -> None:
-    """With the system's entropy: two steps of one batch would cost more than the ledger says.
+    """Two steps on one prefetched batch would cost more than the ledger says.
 
     All 200 records fit into one microbatch.
     """
@@ -486,7 +486,7 @@ def test_mechanism_prefetched_batch_used_once(is_on_accelerator) -> None:
 def test_mechanism_protected_batches_share_width(
     records, batch_size, microbatch_size, runs
 ) -> None:
-    """Else the rounding of a product would tell how many others there are."""
+    """With several widths, the rounding of a product would reveal the size of a batch."""
     ids = [f"run {run}" for run in range(runs)]
     mechanism = Mechanism(
         ids, records, batch_size, 0.0, SystemEntropy(), microbatch_size=microbatch_size
@@ -537,7 +537,7 @@ def test_mechanism_extra_record_keeps_other_gradients(size: int, monkeypatch) ->
 
 
 def test_mechanism_many_microbatches_sum_exactly() -> None:
-    """Rounded at each addition, a float32 would stay at 2^24."""
+    """A float32 total, rounded at each addition, would stay at 2^24."""
     mechanism = Mechanism(["a"], 1001, 1001, microbatch_size=1)
     values = torch.ones(1001, 1)
     values[0] = 2.0**24

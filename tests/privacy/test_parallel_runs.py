@@ -86,9 +86,9 @@ def answers_of(mechanism: Mechanism, runs: slice, step: int, problem, direction:
 def test_mechanism_runs_together_bitwise_equal_alone(
     problem, direction, microbatch_size, first, expected
 ) -> None:
-    """Over steps in which the batches need different widths: the last bits of products show it.
+    """The batches need different widths, which would show in the last bits of products.
 
-    first: of the runs that are asked for together, as where they go in groups.
+    first: the first of the runs that are released together.
     """
     together, alone = (
         Mechanism(RUNS, EXAMPLES, expected, microbatch_size=microbatch_size) for _ in "ab"
@@ -115,7 +115,7 @@ def test_padded_length_rounds_to_next_block(length: int) -> None:
 
 @pytest.mark.parametrize(("expected", "block"), [(EXPECTED, BLOCK), (40, SHORT_BLOCK)])
 def test_batches_by_width_match_batches(problem, expected: int, block: int) -> None:
-    """Also where the longest is as wide as its padding, or by one too long for it."""
+    """Batches match also at the lengths where the padded width changes."""
     numbers = Mechanism(RUNS, EXAMPLES, expected).random_numbers
     drawn: set[int] = set()
     for step in range(1, 301):
@@ -131,7 +131,7 @@ def test_batches_by_width_match_batches(problem, expected: int, block: int) -> N
 
 
 def test_weighted_sums_mixed_runs_equal_alone(problem) -> None:
-    """One run whose examples are in both sums beside others whose are not."""
+    """One run has its examples in both sums, and the other runs do not."""
     code, flats, inputs, targets, _ = problem
     rows = torch.arange(EXAMPLES).expand(len(RUNS), -1)
     weights = torch.zeros(len(RUNS), 2, EXAMPLES)
@@ -186,7 +186,7 @@ batches = st.integers(1, 5).flatmap(
 @pytest.mark.parametrize("kind", THRESHOLDED)
 @given(batches)
 def test_query_weights_sensitivities_equal_alone(kind, batch) -> None:
-    """Thresholds and norms of any size, not finite, or none: nothing changes in company."""
+    """Runs together equal runs alone for any thresholds and norms, also nonfinite ones."""
     thresholds, norms = torch.tensor(batch[0]), torch.tensor(batch[1])
     query, runs = kind(1.0, thresholds), slice(0, len(thresholds))
     weights = query.weights(norms, runs)
@@ -226,7 +226,7 @@ class Uneven(Given):
 @pytest.mark.parametrize("batch_size", [1, 30])  # of 200 examples: some batches are empty
 @pytest.mark.parametrize("microbatch_size", [None, 4, 33])  # batches are padded to 64
 def test_mechanism_extreme_runs_match_alone(batch_size, microbatch_size) -> None:
-    """Also where batches go through the model in pieces, whose last is shorter."""
+    """Runs match also if microbatches split their batches and the last one is shorter."""
     steps = (1, 2, 3)
     thresholds = torch.tensor([threshold for threshold, _ in FAR])
     lengths = torch.tensor([length for _, length in FAR])
@@ -265,7 +265,7 @@ def test_mechanism_extreme_runs_match_alone(batch_size, microbatch_size) -> None
 
 @pytest.mark.parametrize("batch_size", [1, 500])
 def test_mechanism_noise_follows_run_threshold(batch_size: int) -> None:
-    """Of none of them the company's, also where batches are empty; nothing else is in the sum."""
+    """Each run gets the noise of its own threshold, also for an empty batch."""
     thresholds = torch.tensor([0.0, 1e-6, 0.5, 3.0, 1e6, math.inf])
     runs = slice(0, len(thresholds))
     mechanism = Mechanism([f"run {i}" for i in range(len(thresholds))], 1000, batch_size)
@@ -282,7 +282,7 @@ def test_mechanism_noise_follows_run_threshold(batch_size: int) -> None:
 
 
 def test_mechanism_mean_divides_by_expected_size() -> None:
-    """With gradients of one and next to no noise, a mean is realised over expected size."""
+    """With gradients of one and almost no noise, a mean is the realised over the expected size."""
     names = [f"run {i}" for i in range(6)]
     mechanism = Mechanism(names, 300, 30)
     query, count = ClippedGradient(1e-7, torch.ones(6)), UnclippedCount(1e-7, torch.ones(6))
@@ -424,7 +424,7 @@ def of_many_kinds(kinds: int) -> Ledger:
 
 @pytest.mark.parametrize("kinds", [1, 190])
 def test_ledger_many_step_kinds_priced(kinds: int) -> None:
-    """All examples in each batch: one sum with the root of the sum of the precisions."""
+    """At rate 1, all steps cost as much as one sum whose precision is the sum of theirs."""
     ledger = of_many_kinds(kinds)
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert ledger.step_count == len(ledger.releases()) == len(ledger.event().events) == kinds
@@ -437,7 +437,7 @@ def test_ledger_many_step_kinds_priced(kinds: int) -> None:
 
 @pytest.mark.parametrize("runs", [1, 250])
 def test_compute_epsilon_many_ledgers_add_up(runs: int) -> None:
-    """Of a grid's ledgers, and of those that a search's best stands for."""
+    """The ledgers of many trainings cost as much as one ledger with all their steps."""
     one = (SumQuery("clipped_gradient", 9.0),)
     ledgers = [Ledger(PoissonSampling(0.1), [(one, 5)]) for _ in range(runs)]
     together = compute_epsilon([Ledger(PoissonSampling(0.1), [(one, 5 * runs)])], 1e-5)

@@ -46,7 +46,7 @@ ONE = slice(0, 1)
 @pytest.mark.parametrize("kind", STABILISED)
 @pytest.mark.parametrize("threshold", [1.0, 1e18, 1e30, math.inf])
 def test_automatic_gradient_large_factors_stay_finite(kind, threshold) -> None:
-    """A sum that is not finite would tell that such an example is there."""
+    """A nonfinite sum would reveal that the batch has an example with such factors."""
     engine = GradientEngine(nn.Linear(2, 1, bias=False), lambda out, target: out[:, 0] * target)
     inputs, targets = torch.tensor([[[1e-17, 0.0]]]), torch.tensor([[1e17]])
     made = engine(torch.zeros(1, 2), inputs, targets)
@@ -109,13 +109,13 @@ def test_automatic_gradient_stabiliser_keeps_bound(kind, norm, threshold, log_st
 @pytest.mark.parametrize("kind", STABILISED)
 @pytest.mark.parametrize("stabiliser", [-0.1, 0.0, 1e-46, math.inf, math.nan])
 def test_automatic_gradient_invalid_stabiliser_rejected(kind, stabiliser) -> None:
-    """Below zero a weight has no bound; 0 / 0 would tell of an example whose gradient is zero."""
+    """A negative stabiliser bounds no weight; zero gives 0 / 0 for a gradient of zero."""
     with pytest.raises(OsoError, match=r"_gradient': stabiliser .*; must be >= 1e-6 and <= 1e6"):
         kind(1.0, torch.ones(1), stabiliser=stabiliser)
 
 
 def test_automatic_gradient_weights_match_papers() -> None:
-    """By hand: C / (n + 0.01), and with r = 0.1 C / (n + r / (n + r))."""
+    """The weights are C / (n + 0.01) and, with r = 0.1, C / (n + r / (n + r))."""
     norm, threshold = torch.tensor([[0.0, 0.1, 1.0]]), torch.tensor([2.0])
     automatic = AutomaticGradient(1.0, threshold).weights(norm, ONE)
     torch.testing.assert_close(automatic, torch.tensor([[200.0, 2 / 0.11, 2 / 1.01]]))
@@ -148,7 +148,7 @@ def test_clipped_gradient_tiny_threshold_raised() -> None:
 
 
 def test_clipped_direction_subnormal_weight_dropped() -> None:
-    """2 ** -126 is the smallest such number: an example of this norm still adds its direction."""
+    """2 ** -126 is the smallest normal float32; a smaller weight becomes zero."""
     query = ClippedDirection(1.0, torch.ones(1))
     weights = query.weights(torch.tensor([[2.0**125, 2.0**126, 2.0**127]]), ONE)
     assert weights.tolist() == [[2.0**-125, 2.0**-126, 0.0]]
@@ -156,7 +156,7 @@ def test_clipped_direction_subnormal_weight_dropped() -> None:
 
 @pytest.mark.parametrize("kind", [ClippedGradient, ClippedDirection, *STABILISED])
 def test_query_any_length_bounded_by_sensitivity(kind) -> None:
-    """C / n has all digits of float32 or is nothing: a smaller one could be rounded up by half."""
+    """A weight is a normal float32 or zero, since a subnormal one could be rounded up by half."""
     lengths = torch.logspace(-14, 38, 5201, dtype=torch.float64).float()[None]
     for exponent in range(-12, 31):
         query = kind(1.0, torch.tensor([10.0**exponent]))
@@ -231,7 +231,7 @@ def test_unnoised_sums_match_definition(seed: int, exponent: float, microbatch_s
 
 @pytest.mark.parametrize("norm", [1.0, 1.0 + 2**-23, 1.0 - 2**-24, 5.0, 0.0])
 def test_unnoised_sums_parts_never_overlap(norm: float) -> None:
-    """At the threshold, too, where both weights are 1."""
+    """An example is in one sum only, also at the threshold, where both weights are 1."""
     rows = torch.zeros(RUNS, 1, SIZE)
     rows[..., 0] = norm
     threshold = torch.ones(RUNS)
@@ -374,7 +374,6 @@ def test_clipped_gradient_group_clipped_as_vector(threshold: float) -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.01, 0.3, 5.0]))
 def test_query_group_neighbours_differ_within_sensitivity(seed: int, threshold: float) -> None:
-    """In each group, for every kind of query."""
     code = network()
     inputs, targets = batch(5, seed)
     queries = [
@@ -392,7 +391,7 @@ def test_query_group_neighbours_differ_within_sensitivity(seed: int, threshold: 
 
 @pytest.mark.parametrize("layers", [("0", "3", "5"), ("5", "0", "3")])
 def test_clipped_gradient_full_group_clips_whole(layers) -> None:
-    """However many they are, and in whatever order: no layer's part escapes the clip."""
+    """A group of all layers clips the complete gradient, in any order of the layers."""
     code = network()
     inputs, targets = batch(6)
     gradients = per_example(code, inputs, targets)
@@ -425,7 +424,7 @@ def test_query_overflow_in_group_excludes_example() -> None:
 
 
 def test_query_nonfinite_example_excluded_from_groups() -> None:
-    """Not even as unclipped in a group whose own part of the gradient is finite."""
+    """A nonfinite example counts in no group, also where its gradient for the group is finite."""
     code = network()
     inputs, targets = batch(4)
     inputs[2] = math.nan

@@ -48,7 +48,7 @@ def test_seeded_words_continue_stream() -> None:
 
 
 def test_seeded_training_noise_never_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3,000 steps of two runs and two queries, three blocks each, by one thread and by two."""
+    """3,000 steps of two runs and two queries, in one or two threads, repeat no number."""
     monkeypatch.setattr(rng_sources, "BLOCK", 8)
     drawn: list[np.ndarray] = []
     fill = Seeded.fill
@@ -111,7 +111,7 @@ def test_stream_key_similar_parts_differ(one: tuple, other: tuple) -> None:
 
 
 def test_stream_key_bits_share_start_count() -> None:
-    """Equal counts at equal places: two streams could meet only if they were one from the start."""
+    """All streams count from the same start, so two streams with different keys never overlap."""
     for step in range(1, 100):
         bits = rng_sources.StreamKey("run", "noise", step, 0).bits()
         assert bits.state["state"]["state"][3] == 13  # from 1, and twelve words thrown away
@@ -162,7 +162,7 @@ class TestTheNoisesLaw:
         assert abs(across) < 5 / 60**0.5
 
     def test_seeded_noise_uses_all_digits(self) -> None:
-        """float64 to its last binary digit, not a float32 number made longer."""
+        """The noise has all binary digits of float64, unlike a converted float32."""
         part = np.abs(self.drawn)
         whole = (part[(part >= 1) & (part < 2)] * 2.0**52).astype(np.uint64)
         for place in range(48):  # the highest ones follow the density
@@ -217,7 +217,7 @@ class TestSystemEntropy:
         assert not draws[0] & draws[1]
 
     def test_noise_moments_and_tails_match_normal(self) -> None:
-        """Moments to the eighth, and how many of ten million lie beyond each value."""
+        """Moments up to the eighth and tail counts of ten million numbers are compared."""
         count = 10**7
         (numbers,) = system_normals(1, count)
         powers = np.ones(count)
@@ -272,7 +272,7 @@ DEVIATIONS = torch.tensor([1.0, 1.3, 0.999, 2.0**-40, 3e-30, 7e20, 0.0], dtype=t
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_system_entropy_sums_rounded_to_grid(dtype) -> None:
-    """A thousandth of the deviation, whatever the sum: its lowest bits tell nothing."""
+    """The grid is a thousandth of the deviation, so the lowest bits reveal nothing of the sum."""
     totals = torch.randn(len(DEVIATIONS), 10_001, dtype=torch.float64) * DEVIATIONS[:, None] * 50
     totals[-1] = torch.randn(10_001) * 1e-30  # without noise
     totals = totals.to(dtype)
@@ -302,13 +302,13 @@ def test_system_entropy_sums_share_no_number(sizes, runs, monkeypatch) -> None:
 
 @pytest.mark.parametrize("source", [Seeded(), SystemEntropy()])
 def test_batch_rng_without_sums_returns_empty(source) -> None:
-    """As training without privacy has."""
+    """A training without privacy has steps without noisy sums."""
     draws = batch_rng.BatchRNG(source, PoissonSampling(0.1), 9, CPU)
     assert draws.add_noise(["a"], 1, [], []) == []
 
 
 def test_system_entropy_sum_rounded_to_nearest(monkeypatch) -> None:
-    """Rounded to the nearest place, of the very sum in float64."""
+    """The float64 sum with its noise is rounded to the nearest grid point."""
     totals = torch.randn(3, 5000)
     deviations = torch.tensor([0.7, 20.0, 1e-3], dtype=torch.float64)
     monkeypatch.setattr(os, "urandom", lambda count: b"7" * count)
@@ -319,7 +319,7 @@ def test_system_entropy_sum_rounded_to_nearest(monkeypatch) -> None:
 
 
 def test_batch_rng_far_noise_not_truncated(monkeypatch) -> None:
-    """Where noise ends, a sum that lies beyond tells of the data: that is what delta is for."""
+    """An outcome beyond the range of truncated noise would reveal the data."""
     for far in (-38.0, -6.0, 6.0, 9.0, 38.0):
 
         class Far:
@@ -363,7 +363,7 @@ def test_box_muller_matches_formula(size: int) -> None:
 
 
 def test_box_muller_tails_have_no_gaps() -> None:
-    """Far out, values that lie apart would show in a sum which of them was possible."""
+    """Gaps between values in the tails would reveal which sums are possible."""
     words = torch.zeros(2, 4, dtype=torch.int64)  # angle 0: the radius and nothing else
     assert box_muller(words)[4:].tolist() == pytest.approx([noise_range.SYSTEM_NORMAL] * 4)
     words = torch.stack([torch.arange(2**12, 2**13), torch.zeros(2**12, dtype=torch.int64)])
@@ -382,7 +382,7 @@ def test_box_muller_tails_have_no_gaps() -> None:
     delta=st.floats(1e-25, 0.1),
 )
 def test_check_range_limits_excluded_probability(nu, rate, steps, numbers, delta) -> None:
-    """As far as a record moves a sum, and in any of the numbers."""
+    """Outcomes that bounded noise excludes may have at most a hundredth of delta."""
     far = [scipy.stats.norm.sf(noise_range.SYSTEM_NORMAL - moved) for moved in (1 / nu, 0)]
     excluded = steps * (rate * far[0] + 2 * numbers * far[1])
     asked = (delta, nu, PoissonSampling(rate), steps, numbers)

@@ -55,7 +55,7 @@ def test_batch_rng_batches_match_golden() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_batch_rng_noise_matches_golden(threads: int) -> None:
-    """The first, the second, the last of a block, the first of the next, the last of all."""
+    """The golden values are the numbers at the ends of the first block and of the vector."""
     drawn = seeded_normals(["other", "run"], "noise/clipped_gradient/1", 3000, (40_000,), threads)
     assert drawn[1, [0, 1, 16383, 16384, 39999]].tolist() == NORMALS[RNG_VERSION]
 
@@ -77,7 +77,7 @@ def test_mechanism_answer_matches_golden() -> None:
 
 
 def test_philox_noise_matches_golden() -> None:
-    """The whole numbers behind it; how a device takes a logarithm is its own affair."""
+    """Only the integers are golden, since logarithms may differ between devices."""
     pairs = philox.pairs(["run"], "noise", 3000, 4, CPU)
     assert [each[0].to(torch.int64).tolist() for each in pairs] == ACCELERATOR[RNG_VERSION]
     drawn = philox.normals(["run"], "noise", 3000, 4, CPU)[0]
@@ -88,5 +88,5 @@ def test_philox_noise_matches_golden() -> None:
 
 
 def test_init_generator_matches_golden() -> None:
-    """Rows of different schemes start a seed from the same weights."""
+    """All RNG versions start a seed from the same weights."""
     assert int(init_generator("seed 1", "weights of cnn", 0).integers(2**32)) == 3831738972

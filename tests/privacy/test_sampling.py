@@ -104,7 +104,7 @@ def test_poisson_sampling_unsupported_json_rejected(scheme, relation) -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_poisson_sampling_relation_chooses_accountant(accountant: str) -> None:
-    """A scheme for another relation gets another accountant, which refuses these events."""
+    """The accountant has the relation of the sampling and refuses events of another relation."""
 
     @dataclass(frozen=True)
     class Replacing(PoissonSampling):
@@ -141,7 +141,7 @@ def draws(request) -> BatchRNG:
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_batch_rng_batches_ignore_accelerator_flag(step: int) -> None:
-    """They are drawn on the host, so that a run has the same ones wherever it trains."""
+    """Batches are drawn on the host, so a run has the same ones on any device."""
     host, there = (
         BatchRNG(Seeded(), PoissonSampling(0.1), 1000, torch.device("cpu")) for _ in "ab"
     )
@@ -176,7 +176,7 @@ def deviates(draws: BatchRNG, run_id: str, purpose: str, step: int, size: int) -
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_batch_rng_add_noise_matches_streams(draws, dtype, threads, monkeypatch) -> None:
-    """Of a step with three sums: each from its stream, at its deviation, rounded once."""
+    """Each of three sums gets noise from its own stream at its own deviation, rounded once."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     generator = torch.Generator().manual_seed(1)
     sizes = {"noise/first": 2 * NOISE_BLOCK + 5, "noise/second": 7, "noise/count": 0}
@@ -200,7 +200,7 @@ def test_batch_rng_add_noise_matches_streams(draws, dtype, threads, monkeypatch)
 
 
 def test_batch_rng_concurrent_threads_match_serial(monkeypatch) -> None:
-    """Each has drawn before either adds what it drew."""
+    """Each of two threads draws its noise before the other one adds its own."""
     both = threading.Barrier(2, timeout=20)
 
     class Waiting(Seeded):
@@ -231,7 +231,7 @@ class Given:
 @pytest.mark.parametrize("examples", [1, 2, 3, 4])
 @pytest.mark.parametrize("eighths", range(1, 8))
 def test_draw_binomial_all_bits_match_law(examples: int, eighths: int) -> None:
-    """Rates of three binary digits, each possible bit once: every size as often as it must be."""
+    """Over all bit patterns, rates of three binary digits give each size its binomial count."""
     patterns = product(range(2**examples), repeat=3)
     sizes = Counter(
         draw_binomial(examples, eighths / 8, Given(pattern, examples)) for pattern in patterns
@@ -245,7 +245,7 @@ def test_draw_binomial_all_bits_match_law(examples: int, eighths: int) -> None:
 
 @pytest.mark.parametrize("rate", [0.1, 1 / 3, 0.999, 512 / 60_000, 1e-12, 2.0**-40])
 def test_poisson_sampling_draw_uses_rate_digits(rate: float) -> None:
-    """Of an example whose number is the rate, or another than that in one binary digit."""
+    """A number equal to the rate, or different in one binary digit, is compared correctly."""
     numerator, denominator = rate.as_integer_ratio()
     digits = denominator.bit_length() - 1
     for other in (0, *(1 << place for place in range(digits))):
@@ -258,7 +258,7 @@ def test_poisson_sampling_draw_uses_rate_digits(rate: float) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("examples", [3, 4, 5])
 def test_draw_subset_gives_subsets_equally_often(examples: int, size: int) -> None:
-    """Of all sequences of four numbers (some too large, some twice) those that suffice."""
+    """Over all sequences of four numbers, each subset is drawn equally often."""
     bits = (examples - 1).bit_length()
     found: Counter[tuple[int, ...]] = Counter()
     for pattern in product(range(2**bits), repeat=4):
@@ -270,7 +270,7 @@ def test_draw_subset_gives_subsets_equally_often(examples: int, size: int) -> No
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_poisson_sampling_few_records_match_law(source: RandomSource) -> None:
-    """Every set of examples with the probability that independent choices give it."""
+    """Each set of examples has the probability that independent draws give it."""
     examples, rate, draws = 5, 0.37, 6000
     words = [source.words("run", "sampling", step) for step in range(draws)]
     found = Counter(tuple(PoissonSampling(rate).draw(examples, each)) for each in words)
@@ -283,7 +283,7 @@ def test_poisson_sampling_few_records_match_law(source: RandomSource) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_poisson_sampling_many_steps_match_law(source: RandomSource) -> None:
-    """The study's size: 3,000 steps at q = 512 / 60,000."""
+    """The study has 3,000 steps at q = 512 / 60,000."""
     examples, rate, runs = 60_000, 512 / 60_000, ("a", "b")
     batches = [
         [PoissonSampling(rate).draw(examples, source.words(run, "sampling", step)) for run in runs]
@@ -315,7 +315,7 @@ def test_poisson_sampling_many_steps_match_law(source: RandomSource) -> None:
 
 @pytest.mark.parametrize("bits", [1, 63, 64, 65, 128, 1000])
 def test_draw_binomial_surplus_bits_ignored(bits: int) -> None:
-    """With every bit a 1 nobody is below 1/2 or 1/4; with every bit a 0, all are."""
+    """With every bit a 1, no number is below 1/2 or 1/4; with every bit a 0, all are."""
     asked = []
 
     def ones(count: int) -> np.ndarray:
@@ -351,7 +351,7 @@ def test_uniform_below_matches_uniform_law(limit: int) -> None:
 
 
 def test_poisson_sampling_draw_asks_few_words() -> None:
-    """Two bits for an example that does not take part, instead of a number."""
+    """An example that is not drawn takes about two bits, not a complete number."""
     asked = 0
     words = Seeded().words("run", "sampling", 1)
 
@@ -483,7 +483,7 @@ def test_check_no_repeats_million_finishes_quickly() -> None:
 
 
 def test_batch_rng_lengths_equal_single_runs(draws: BatchRNG) -> None:
-    """Also an empty one beside others: what pads it is nobody's."""
+    """Padding counts for no run, also where an empty batch is drawn beside others."""
     draws.sampling = PoissonSampling(1e-3)  # of 1,000 examples: about a third are empty
     names = [f"run {i}" for i in range(40)]
     present = draws.batches(names, 1)[1].sum(dim=1).tolist()

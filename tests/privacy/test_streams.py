@@ -55,7 +55,7 @@ def test_philox_normals_match_gaussian_law() -> None:
 
 
 def test_philox_normals_extreme_words_match_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of words 0 and 2^53 - 1, and at right angles."""
+    """The words are 0 and 2^53 - 1 for the radius, and 0 and a right angle for the angle."""
     last, right = 2.0**53 - 1, 2.0**51
     words = torch.tensor([[0.0, last, 0.0]]).double(), torch.tensor([[0.0, 0.0, right]]).double()
     monkeypatch.setattr(philox, "pairs", lambda *_: words)
@@ -128,7 +128,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_cuda_kernel_matches_tensor_operations(kernels, name: str) -> None:
-    """Of 100,000 counters and keys, the smallest and the largest words among them."""
+    """100,000 counters and keys are compared, with the smallest and the largest words."""
     torch.manual_seed(0)
     _, takes, _, operations = KERNELS[name]
     least, most = (0, 2**32 - 1) if name == "whole_numbers" else (-(2**63), 2**63 - 1)
@@ -143,7 +143,7 @@ def test_cuda_kernel_matches_tensor_operations(kernels, name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_cuda_kernel_signature_parsed_by_torch(name: str) -> None:
-    """One template, whose last function takes some numbers and gives some by reference."""
+    """A kernel is one template, whose last function has inputs and outputs by reference."""
     kernel, takes, gives, _ = KERNELS[name]
     parsed = _CodeParser(kernel)
     assert parsed.function_name == name
@@ -201,7 +201,7 @@ def correlations(values: np.ndarray) -> np.ndarray:
 
 
 def test_batch_rng_long_noise_uncorrelated(draws: BatchRNG) -> None:
-    """A network's parameters, in one sum: no number comes twice, nor depends on another's."""
+    """No number in one sum of a network's size repeats or depends on another."""
     drawn = normals_of(draws, ["a"], "noise/x", 7, MANY)[0].numpy()
     assert drawn.shape == (MANY,)
     assert len(np.unique(drawn)) >= MANY - 2
@@ -213,7 +213,7 @@ def test_batch_rng_long_noise_uncorrelated(draws: BatchRNG) -> None:
 
 @pytest.mark.parametrize("source", [Seeded, SystemEntropy])
 def test_random_source_million_words_differ(source) -> None:
-    """A batch's size takes them at once, where a data set is that large."""
+    """A batch of a large data set draws a million words at once."""
     words = source().words("a", "sampling", 7)(MANY)
     assert words.dtype == np.uint64
     assert len(np.unique(words)) == MANY
@@ -231,7 +231,7 @@ def test_batch_rng_large_batch_uncorrelated(draws: BatchRNG) -> None:
 
 
 def test_batch_rng_short_noise_uncorrelated(draws: BatchRNG) -> None:
-    """Every pair of 24 numbers, over 2,000 runs: in their values, and in how large they are."""
+    """Every pair of 24 numbers is uncorrelated over 2,000 runs, in value and in square."""
     drawn = normals_of(draws, [f"run {i}" for i in range(2000)], "noise/x", 7, 24)
     for values in (drawn, drawn**2):
         correlations = torch.corrcoef(values.T) - torch.eye(24)
@@ -240,7 +240,7 @@ def test_batch_rng_short_noise_uncorrelated(draws: BatchRNG) -> None:
 
 @pytest.mark.parametrize("size", [2**11, NOISE_BLOCK, NOISE_BLOCK + 2001, 4 * NOISE_BLOCK])
 def test_batch_rng_noise_halves_uncorrelated(size: int, draws: BatchRNG) -> None:
-    """Pairs of opposite numbers have the right law, each by itself: a sum of two shows the data."""
+    """Each of two opposite numbers has the right law, but their sum would reveal the data."""
     drawn = normals_of(draws, ["a"], "noise/x", 7, size)[0].numpy()
     blocks = [drawn, *(drawn[start : start + NOISE_BLOCK] for start in range(0, size, NOISE_BLOCK))]
     for block in blocks:
@@ -269,7 +269,7 @@ def test_batch_rng_steps_share_no_batch(draws: BatchRNG) -> None:
 
 @pytest.mark.parametrize("steps", [(50, 51), (1024, 1025)])
 def test_batch_rng_successive_steps_uncorrelated(steps, draws: BatchRNG) -> None:
-    """Nor shifted copies: a step that moved on by one place would be."""
+    """A step that moved a stream by one place would give a shifted copy of the noise."""
     first, second = (normals_of(draws, ["a"], "noise/x", step, 20_000)[0] for step in steps)
     for shift in (0, 1, 2, 4, -1, -2, -4):
         moved = second.roll(shift)
@@ -287,7 +287,6 @@ def test_batch_rng_full_rate_draws_all(examples: int, draws: BatchRNG) -> None:
 
 @pytest.mark.parametrize("microbatch_size", [1, 3])
 def test_mechanism_small_microbatches_all_summed(microbatch_size: int) -> None:
-    """A large batch that goes through the model a few examples at a time."""
     mechanism = Mechanism(["a", "b"], 400, 400, microbatch_size=microbatch_size)
     query = [ClippedGradient(1e-9, torch.ones(2))]
     answers = mechanism.release(slice(0, 2), 1, query, lambda _, b: Given(torch.ones(*b.shape, 1)))

@@ -26,7 +26,7 @@ def test_run_in_threads_jobs_overlap() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_run_in_threads_uses_allowed_threads(threads: int) -> None:
-    """Whoever is there takes part: each job lasts long enough for all to come."""
+    """Each job lasts long enough for all allowed threads to take part."""
     seen = set()
 
     def work(_: int) -> None:
@@ -38,7 +38,7 @@ def test_run_in_threads_uses_allowed_threads(threads: int) -> None:
 
 
 def test_run_in_threads_waits_for_helper() -> None:
-    """Though the caller is free long before its helper."""
+    """The caller finishes its own job long before the helper."""
     begun = threading.Event()
     done = []
 
@@ -66,7 +66,7 @@ def test_run_in_threads_job_error_raised(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_run_in_threads_helper_error_raised(threads: int) -> None:
-    """A block that it could not fill would be released without noise."""
+    """A block that a helper failed to fill would be released without noise."""
     failed = threading.Event()
 
     def work(_: int) -> None:
@@ -102,8 +102,8 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_run_in_threads_works_after_fork() -> None:
-    """Its parent's are not there; what was handed to them would never be done.
+    """A forked process lacks its parent's threads, and must not wait for them.
 
-    In a process of its own, since others here may hold libraries that forbid forks.
+    The test runs in a separate process, since others here may hold libraries that forbid forks.
     """
     assert subprocess.run([sys.executable, "-c", FORKING], timeout=100).returncode == 0

@@ -89,7 +89,7 @@ def test_users_local_steps_take_rows_once(ids, local, data) -> None:
 @settings(max_examples=60)
 @given(ids=ids, local=options, data=st.data())
 def test_users_local_steps_equal_alone(ids, local, data) -> None:
-    """Nor do the shapes of what goes through the model, which rounding depends on."""
+    """Rows, weights and batch shapes of a user do not depend on the other drawn users."""
     users = Users(np.array(ids), local.rows_per_user)
     chosen = data.draw(st.lists(st.integers(0, len(users) - 1), min_size=1, unique=True))
 

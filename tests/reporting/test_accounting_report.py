@@ -58,7 +58,7 @@ def test_statement_unknown_grid_size_unclear(store):
 
 
 def test_accounting_table_matches_hand_computation(store):
-    """Two of nine runs are stored, one with a second seed; the other seven count as the dearer."""
+    """Missing runs are charged as the costliest stored one, for the costliest seed."""
     claim = {"noise_multiplier": 200.0, "query_noise_multiplier": None}
     store.add(learning_rate=0.1, **claim, ledger=ledger(300.0).to_json())
     store.add(learning_rate=1.0, **claim, ledger=ledger(200.0).to_json())
@@ -115,7 +115,7 @@ def test_build_report_exceeded_budget_raises(tmp_path, store):
 
 
 def test_build_report_uses_all_plans(tmp_path, store, monkeypatch):
-    """The store's own and the study's: each says how large its grids are."""
+    """`build_report` passes all plans to the accounts and to the budget."""
     store.add()
     results, paths = store.write(tmp_path / "results"), []
     for k in (2, 3):
@@ -194,7 +194,7 @@ def test_read_study_plans_invalid_plan_raises(tmp_path):
     ],
 )
 def test_statement_total_states_spent_epsilon(spent, said):
-    """Not with the runs that are stored, nor with what was asked for."""
+    """The total states the spent epsilon, rounded up, and whether it is within the budget."""
     known = {"dataset": "patients", "method": "all", "k": 0, "epsilon": 8.0, "delta": 1e-5}
     total = GridAccount(**known, runs=12, stored=4, seeds=2, spent=spent, ledgers=(), total=True)
     text = statement([total])
@@ -208,7 +208,7 @@ def test_statement_total_states_spent_epsilon(spent, said):
 
 
 def test_report_command_passes_all_plans(tmp_path, monkeypatch):
-    """As the workflow does: the store's and the study's."""
+    """The command passes every given plan to `build_report`."""
     seen = []
     monkeypatch.setattr(build, "build_report", lambda *given: seen.append(given) or "done")
     named = [tmp_path / "a.json", tmp_path / "b.json"]

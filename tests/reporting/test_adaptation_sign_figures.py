@@ -109,7 +109,7 @@ def test_draw_adaptation_signs_fractions_match_rows(store, study) -> None:
 
 
 def test_draw_signs_fractions_match_rows() -> None:
-    """Drawn one, without noise dashed, to be expected dotted; rho above C."""
+    """Fractions without noise are dashed, expected ones dotted; rho is drawn above C."""
     rows = probed("mnist", "a", [0.5, 0.5, -0.5] * 20)
     rows["direction"] = -rows["gradient"]
     rows = rows.assign(gradient_z=2.0, direction_z=-1.0, true_direction=[-0.5, 0.5] * 30)
@@ -139,7 +139,7 @@ def test_draw_signs_shows_last_signs() -> None:
 
 
 def test_draw_adaptation_signs_chance_band_width(store, study) -> None:
-    """Wider where fewer signs lie between two evaluations."""
+    """The chance band is wider where fewer signs lie between two evaluations."""
     store.add(method_options=RATES, values=(0.9,) * 4, every=30)
     rows = select_runs(study(store))
     below = draw_adaptation_signs(rows).axes[1]

@@ -80,7 +80,7 @@ def test_claim_data_all_diverged_included(diverged) -> None:
 
 
 def test_make_sections_all_diverged_length_known(diverged) -> None:
-    """Which epochs were run is known of runs that diverged, too."""
+    """A section of diverged runs alone knows their number of epochs."""
     tables = {"table_08": paper_table(diverged, find_table("mnist", 9))}
     (section,) = make_sections(diverged, tables, [])
     assert section.is_complete == has_paper_length("mnist", 600)

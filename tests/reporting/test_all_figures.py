@@ -13,7 +13,7 @@ def test_figures_all_kinds_drawn(drawn) -> None:
 
 
 def test_figures_content_within_axes(drawn) -> None:
-    """But what is far below the best, where the caption says that it is cut off."""
+    """Nothing lies outside the axes, except values that the caption says are cut off."""
     for plan, figure in drawn:
         for axes in figure.axes:
             cut = "values far below are cut off" in plan.caption
@@ -27,7 +27,7 @@ def test_figures_line_x_nondecreasing(drawn) -> None:
 
 
 def test_figures_tick_numbers_increase(drawn) -> None:
-    """Wherever a tick is called by a number."""
+    """Numeric tick labels increase along each axis."""
     for plan, figure in drawn:
         for axes in figure.axes:
             for side, axis in enumerate((axes.xaxis, axes.yaxis)):
@@ -58,7 +58,7 @@ def test_figures_row_panels_share_scale(drawn) -> None:
 
 
 def test_figures_mse_axis_names_unit(drawn) -> None:
-    """And none that of an accuracy."""
+    """Axes of errors name the mean squared error, and never the accuracy."""
     kinds = {"metric", "other_methods", "grid", "noise", "untuned_runs", "budget_strategies"}
     seen = set()
     for plan, figure in drawn:
@@ -74,7 +74,7 @@ def test_figures_mse_axis_names_unit(drawn) -> None:
 
 
 def test_figures_numeric_axes_have_labels(drawn) -> None:
-    """At one of a figure's panels at least; methods and strategies say what they are."""
+    """An axis with numeric ticks has a label in at least one panel of the figure."""
     for plan, figure in drawn:
         for side in ("xaxis", "yaxis"):
             every = [getattr(axes, side) for axes in figure.axes if axes.get_visible()]

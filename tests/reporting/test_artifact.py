@@ -63,7 +63,7 @@ def test_artifact_page_lists_report_files(page, request, report, heading, files)
 
 
 def test_artifact_page_tables_exist(page, paper_report, glyphs_report):
-    """But for those that need other runs than these two reports have."""
+    """Each table that the page names exists, unless it needs runs that both reports lack."""
     elsewhere = {"other_methods", "untuned_runs", "budget_strategies", "linear_scaling"}
     elsewhere |= {"pate_students", "pate_epsilons", "pate_published", "pate_claims"}
     made = {p.stem for r in (paper_report, glyphs_report) for p in r.glob("tables/*.csv")}

@@ -17,7 +17,7 @@ from oso_dp.reporting.figures.noise import metric_over_noise_figure
 @pytest.mark.parametrize("low", [0.004, 0.15, 0.7, 1.0, 30.0, 2500.0])
 @pytest.mark.parametrize("factor", [4.5, 14.0, 60.0, 900.0, 3e4])
 def test_log_axis_tick_labels_match_positions(low: float, factor: float) -> None:
-    """Read as a number it stands where the axis has it, so that no two are named alike."""
+    """Each tick label, read as a number, equals the position of its tick."""
     axes = Figure().subplots()
     axes.set_xscale("log")
     axes.set_xlim(low, low * factor)
@@ -45,7 +45,7 @@ def test_log_axis_flat_line_widens_limits(value: float) -> None:
 
 @pytest.mark.parametrize("search_accounting", ["random_stopping", "single"])
 def test_metric_over_noise_figure_composition_only(search_accounting: str, store, study) -> None:
-    """By another rule a grid has less noise and another best: a line would join both."""
+    """The figure omits searches by random stopping and single runs."""
     for place, nu in enumerate((2.0, 4.0, 8.0)):
         known = {"dataset": "glyphs", "epsilon": 3.0 + place, "k": 3}
         store.add(**known, noise_multiplier=nu, values=(0.8,))
@@ -59,7 +59,7 @@ def test_metric_over_noise_figure_composition_only(search_accounting: str, store
 
 
 def test_noise_figures_shared_budget_omitted(store, study, monkeypatch) -> None:
-    """All of their runs have one noise; what the rows say of them counts before a plan."""
+    """Data sets whose runs share one budget have no noise figure; rows override the plan."""
     for dataset, rate in itertools.product(("glyphs", "mnist"), (0.1, 1.0)):
         store.add(dataset=dataset, k=2, learning_rate=rate, values=(0.8,))
     monkeypatch.setattr("oso_dp.analysis.result_set.shared_budgets", lambda runs: {"glyphs": 12})
@@ -76,7 +76,7 @@ QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 @pytest.mark.parametrize("ran", [1, 2, 3, 4])
 def test_grid_figure_half_grid_drawn(ran: int, store, study) -> None:
-    """Of FixedThreshold's four points at k = 2."""
+    """A heat map needs at least two of FixedThreshold's four points at k = 2."""
     for rate, threshold in [*itertools.product((0.1, 1.0), (0.5, 5.0))][:ran]:
         point = {"learning_rate": rate, "threshold": threshold}
         store.add(dataset="glyphs", method="fixed_threshold", k=2, **point, values=(0.5,))
@@ -88,7 +88,7 @@ def test_grid_figure_half_grid_drawn(ran: int, store, study) -> None:
 
 
 def test_grid_figure_incomplete_panel_drawn(store, study) -> None:
-    """FixedQuantile at epsilon = 9 has a panel for the others' sake: its one point did run."""
+    """A panel shows the single point of an incomplete grid beside complete panels."""
     ran = {"fixed_threshold": ("threshold", (0.5, 5.0)), "fixed_quantile": ("quantile", QUANTILES)}
     for (method, (upward, values)), epsilon in itertools.product(ran.items(), (3.0, 9.0)):
         few = method == "fixed_quantile" and epsilon == 9.0

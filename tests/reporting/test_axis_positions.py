@@ -26,7 +26,7 @@ from oso_dp.reporting.tables.search_cost import noise_table
 
 @pytest.mark.parametrize("at", [(2, 0), (1, 2)])
 def test_draw_grid_diverged_cell_grey(at, store, study) -> None:
-    """Its learning rate to the right, C upward."""
+    """A diverged point is grey, at its learning rate (horizontal) and C (vertical)."""
     rates, thresholds = (0.1, 1.0, 10.0), (0.01, 1.0, 100.0)
     for i, rate in enumerate(rates):
         for j, threshold in enumerate(thresholds):
@@ -41,7 +41,7 @@ def test_draw_grid_diverged_cell_grey(at, store, study) -> None:
 
 
 def test_draw_grid_tied_ring_matches_table(store, study) -> None:
-    """The first in the order of the learning rates, then of C."""
+    """Of tied points, the ring marks the one that the table shows."""
     for rate, threshold, value in ((0.1, 1.0, 0.5), (0.1, 0.01, 0.2), (1.0, 0.01, 0.5)):
         point = {"learning_rate": rate, "threshold": threshold, "values": (value,)}
         store.add(k=2, method="fixed_threshold", **point)
@@ -149,7 +149,7 @@ def test_dot_chart_legend_matches_fill() -> None:
 
 
 def test_draw_adaptation_signs_legend_matches_values() -> None:
-    """C goes up while rho goes down: each in the colour and under the name that is its own."""
+    """The lines of C and rho have the colours that the legend gives to their names."""
     rows = [
         {"dataset": "mnist", "run_id": "a", "value": value, "step": step, "moves": 50.0,
          "rate": 0.0025, "factor": factor ** (step / 100), "up": up}
@@ -166,7 +166,7 @@ def test_draw_adaptation_signs_legend_matches_values() -> None:
 
 
 def test_judge_cells_diverged_value_counted(store, study) -> None:
-    """Where the paper prints one; nothing else was run."""
+    """A diverged run counts as a verdict on the value that the paper prints."""
     store.add(values=(), diverged_at=2)
     one = study(store)
     cells = judge_cells(one, "mnist", 9)

@@ -38,7 +38,7 @@ def test_curves_chart_no_dp_per_panel(budgets: int) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 3])
 def test_untuned_runs_undrawn_methods_named(more: int, store, study) -> None:
-    """Eight fit beside each other."""
+    """The figure draws eight methods, and its caption names the others."""
     names = [f"method {place:02d}" for place in range(8 + more)]
     for method in names:
         for rho in RHO[:2]:

@@ -44,7 +44,7 @@ def test_rules_table_grids_without_value_omitted(store, study):
 
 
 def test_rules_sentence_mse_lowest_wins(store, study):
-    """Of three methods, of which the worst stays the worst while the best is another."""
+    """The method with the lowest error wins, so that the best of three methods changes."""
     for method, best, other in (
         ("online", 0.010, 0.014),
         ("adam_wosm", 0.012, 0.012),
@@ -58,7 +58,7 @@ def test_rules_sentence_mse_lowest_wins(store, study):
 
 
 def test_rules_sentence_incomplete_grid_excluded(store, study):
-    """Here one point of two: its second one might be the best by either rule."""
+    """A comparison at k = 2 counts only after both methods have run two points."""
     for k in (1, 2):
         store.add(k=k, values=(0.95,), halves=((0.8, 0.8),))
         store.add(k=k, method="adam_wosm", values=(0.9,), halves=((0.9, 0.9),))
@@ -96,7 +96,7 @@ def test_rules_sentence_differing_runs_excluded(other, store, study):
 @pytest.mark.parametrize(("epochs", "contests"), [(1, 0), (9, 0), (10, 1), (11, 1)])
 @pytest.mark.parametrize("dataset", ["mnist", "glyphs"])
 def test_rules_sentence_shorter_runs_excluded(epochs, contests, dataset, store, study):
-    """On the paper's data sets; others have no length of their own."""
+    """On the paper's data sets, comparisons of runs under ten epochs do not count."""
     contest(store, {}, {}, dataset=dataset, epochs=epochs)
     told = rules_sentence(study(store))
     counted = 1 if dataset == "glyphs" else contests

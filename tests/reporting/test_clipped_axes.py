@@ -16,7 +16,7 @@ RATES = "learning_rate_rate=0.0025, threshold_rate=0.0025"
 
 @pytest.mark.parametrize("steps", [(600, 1200, 2400), (2400, 600, 1200)])
 def test_step_axis_covers_longest_run(steps, store, study) -> None:
-    """Panels share the axis of the steps: once the first one's length was all that was shown."""
+    """The step axis of every panel covers the longest run."""
     datasets = ("mnist", "fashion_mnist", "glyphs")
     for dataset, length, epsilon in zip(datasets, steps, (3.0, 5.0, 9.0), strict=True):
         known = {"steps": length, "method_options": RATES, "values": (0.7, 0.8, 0.9)}

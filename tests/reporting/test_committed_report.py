@@ -46,7 +46,7 @@ def test_reports_table_names_match(repo: Path, made: Made) -> None:
 
 
 def test_reports_table_numbers_match(repo: Path, made: Made, tmp_path: Path) -> None:
-    """A change of code may not change one; new rows come with `make report`."""
+    """The numbers of the committed tables match a new report; `make report` updates them."""
     for name, table in made.tables.items():
         path = tmp_path / f"{name}.csv"
         path.write_text(to_csv(table))
@@ -62,14 +62,14 @@ def test_reports_table_numbers_match(repo: Path, made: Made, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("write", [to_markdown, to_latex])
 def test_reports_table_text_matches(write, repo: Path, made: Made) -> None:
-    """What somebody reads is a table's text, and not the numbers behind it."""
+    """The committed Markdown and LaTeX tables match those of a new report."""
     ending = {to_markdown: "md", to_latex: "tex"}[write]
     for name, table in made.tables.items():
         assert write(table) == (repo / f"reports/tables/{name}.{ending}").read_text(), name
 
 
 def test_reports_page_text_matches(repo: Path, made: Made) -> None:
-    """Findings, captions, details and what stands above a value; all but the figures themselves."""
+    """The text of the committed page matches a new page, apart from the figures."""
     pictures = [_as_drawn(plan, repo / "reports/figures") for plan in made.plans]
     fresh = render(made.sources, made.tables, pictures, None)
     stored = (repo / "reports/index.html").read_text()
@@ -93,7 +93,7 @@ def test_reports_figure_data_match(repo: Path, made: Made) -> None:
 
 @pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_reports_figure_images_match(repo: Path, made: Made, all_of_them: bool) -> None:
-    """To the last dot: what is drawn where, in which colour, and what legends and axes say."""
+    """The committed figures match new ones byte by byte: one per kind, nightly all of them."""
     wanted = re.search(r"^matplotlib==(\S+)", (repo / "requirements.lock").read_text(), re.M)
     if version("matplotlib") != wanted[1]:
         pytest.skip(f"matplotlib {version('matplotlib')} draws otherwise than {wanted[1]} does")

@@ -74,7 +74,7 @@ def test_cosine_chart_bands_equal_std():
 
 @pytest.mark.parametrize("at", [0.01, 0.03, 0.1, 2.0, 100.0])
 def test_cosine_chart_run_threshold_interpolated(at: float) -> None:
-    """Which is straight between two thresholds where their axis is logarithmic."""
+    """The run's own threshold lies on the curve, which is linear in log C."""
     rows = cosines()
     rows = rows[rows["step"] == 100].assign(run_threshold=at)
     for panel, truth in zip(cosine_chart(rows, "").draw().axes, ("batch", "data"), strict=True):

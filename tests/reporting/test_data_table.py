@@ -42,7 +42,7 @@ def test_data_table_shows_used_batch_size(store, study):
 
 @pytest.mark.parametrize("sizes", [(256, 256, 512), (256, 64, 256), (32, 256, 256)])
 def test_data_table_most_frequent_batch_size(sizes, store, study):
-    """Of a data set that nobody knows its number of examples, too."""
+    """Of several batch sizes and data set sizes, the table shows the most frequent."""
     for seed, size in enumerate(sizes):
         store.add(seed=seed, batch_size=size)
         store.add(dataset="mine", seed=seed, batch_size=size, examples=1000 + size)

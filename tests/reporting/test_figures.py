@@ -37,7 +37,7 @@ def lines_in(axes, colour):
     ("epsilons", "axis"), [((9.0,), 0), ((3.0, 9.0), 1)], ids=["dots", "lines"]
 )
 def test_metric_chart_one_seed_without_bars(make_store, study, epsilons, axis):
-    """And are deviations, not errors of the mean."""
+    """One seed has no error bar; the bar of two seeds is their std, not a standard error."""
 
     def bars(seeds):
         store = make_store()
@@ -119,7 +119,7 @@ def test_build_report_paper_figures_numbered(paper_report):
 
 
 def test_noise_figure_paper_grids_only(store, study):
-    """Other methods and k would leave no room for the bars that the paper is about."""
+    """The noise figure shows only the paper's methods and k."""
     store.add(values=(0.9,))
     store.add(method="auto_s", values=(0.9,))
     store.add(k=1, values=(0.9,))
@@ -157,7 +157,7 @@ def bars_in(axes, axis=1):
 
 @pytest.mark.parametrize(("epsilons", "axis"), [((9.0,), 0), ((7.0, 9.0), 1)])
 def test_metric_chart_paper_bars_equal_std(store, study, epsilons, axis):
-    """And ours are ours: 93.62 ± 0.91 and 92.94 ± 0.5 are Table 8's."""
+    """The paper's bars are its printed stds, and ours are the stds over our seeds."""
     for epsilon, seed in itertools.product(epsilons, range(3)):
         store.add(epsilon=epsilon, seed=seed, values=(0.90 + 0.02 * seed,))
     cells = judge_cells(study(store), "mnist", 9)
@@ -187,7 +187,7 @@ def test_dot_chart_dots_match_method_labels():
 
 @pytest.mark.parametrize("make_chart", [curves_chart, adapted_chart], ids=["metric", "threshold"])
 def test_training_curves_panel_mean_and_span(make_chart):
-    """Of three seeds, of which one is far from the others."""
+    """A panel shows the mean and the range of three seeds at its own epsilon."""
     rows = [
         {"run_id": f"{epsilon} {seed}", "method": "online", "epsilon": epsilon, "seed": seed}
         | {"status": "finished", "step": step, "value": value, "threshold": value}

@@ -208,7 +208,7 @@ def test_metric_against_noise_subset_excludes_paper(store, study):
 
 
 def test_to_png_keeps_method_colours():
-    """Thin lines beside a heat map: the palette must not give them another method's colour."""
+    """The palette of a small PNG keeps the colour of thin lines beside a heat map."""
     with chart.theme():
         figure = Figure(figsize=(6.4, 3.8), layout="constrained")
         axes = figure.subplots()
@@ -227,7 +227,7 @@ def test_to_png_keeps_method_colours():
 @pytest.mark.parametrize("method", ["fixed_threshold", "fixed_threshold_per_layer"])
 @pytest.mark.parametrize("dataset", ["mnist", "ag_news_partial"])
 def test_grid_figure_complete_without_plan_drawn(store, study, dataset, method):
-    """Also of a method that the paper does not have."""
+    """A complete grid is drawn without a plan, also for a method outside the paper."""
     for rate in (0.1, 1.0, 10.0):
         for threshold in (0.1, 1.0, 10.0):
             more = {"learning_rate": rate, "threshold": threshold, "values": (0.5,)}
@@ -238,7 +238,7 @@ def test_grid_figure_complete_without_plan_drawn(store, study, dataset, method):
 
 
 def test_metric_over_noise_chart_draws_std():
-    """Ours filled, the paper's hollow, as the legend says."""
+    """Bars are mean ± std, with filled markers for ours and hollow ones for the paper's."""
     cells = pd.DataFrame(
         {
             "method": "online",
@@ -262,7 +262,7 @@ def test_metric_over_noise_chart_draws_std():
 
 
 def test_draw_grid_paper_square_per_budget():
-    """One square for each, at its rho and C."""
+    """Each panel has one square, at the paper's rho and C for its epsilon."""
     axes = {"learning_rate": (0.1, 1.0, 10.0), "threshold": (0.01, 1.0, 100.0)}
     known = {"method": "fixed_threshold", "quantile": np.nan}
     points = pd.DataFrame(
@@ -288,7 +288,7 @@ def test_draw_grid_paper_square_per_budget():
 
 @pytest.mark.parametrize("momentum", [0.99])
 def test_grid_figure_other_momentum_excluded(momentum, grid_store, study):
-    """It stands at the place of one that is, and is better."""
+    """A point of another momentum is not drawn, although it has a better value."""
 
     def drawn():
         plan = grid_figure(study(grid_store), "mnist", 3)

@@ -18,7 +18,7 @@ from oso_dp import labels
     ],
 )
 def test_format_epochs_note_other_length_named(epochs, said: str) -> None:
-    """Longer ones, too: they are no fairer a comparison."""
+    """The note names each length other than the paper's, whether shorter or longer."""
     assert labels.format_epochs_note(epochs) == said
 
 
@@ -50,7 +50,7 @@ def test_format_budget_missing_prints_none(epsilon: float | None) -> None:
 def test_format_duration_monotone_within_unit(
     around: float,
 ) -> None:
-    """And each is what it is printed as, but for the rounding."""
+    """Within a unit a longer duration has no smaller number, correct up to rounding."""
     units = {"s": 1.0, "min": 60.0, "h": 3600.0}
     known: dict[str, float] = {}
     for tenths in range(-20, 21):

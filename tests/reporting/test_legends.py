@@ -59,7 +59,7 @@ def test_metric_chart_legend_matches_sources(epsilons, made) -> None:
 
 
 def test_figures_legend_matches_method_style(made, drawn) -> None:
-    """In each figure whose legend names methods: colour and, where it has one, marker."""
+    """Legends that name methods show the methods' colours and markers."""
     titles = {labels.method_label(method): method for method in made.methods}
     seen = set()
     for plan, figure in drawn:
@@ -157,7 +157,7 @@ def test_draw_grid_legend_matches_marks(holed) -> None:
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 def test_training_curves_legend_matches_line_styles(metric: str) -> None:
-    """Of what is private and what is not, and of what a method adapts and what it does not."""
+    """Line styles in the legend match the curves: private or not, adapted or constant."""
     rows = pd.DataFrame(
         [
             {"run_id": method, "method": method, "epsilon": epsilon, "seed": 0, "step": step}

@@ -57,7 +57,7 @@ def test_legend_explains_present_glyphs_only(some):
 
 
 def test_glyphs_distinct_with_agreement_colours():
-    """Of a value and of a point alike: what agrees with the paper is green, and nothing else."""
+    """Each verdict has its own glyph; only verdicts that agree with the paper are green."""
     agrees = {verdicts.CONSISTENT, verdicts.SAME, verdicts.AS_GOOD}
     open_ = {
         verdicts.UNDECIDED: "open",

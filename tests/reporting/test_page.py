@@ -140,8 +140,7 @@ def test_make_sections_shorter_runs_unranked(store, study):
 
 
 def test_make_sections_shorter_method_left_out(store, study):
-    """Neither in its section, nor in the findings, of a k that the paper does not have: the others
-    are ranked without it."""
+    """Methods with shorter runs are left out of the ranking, in sections and in findings."""
     for k in (1, 9):
         store.add(method="online", k=k, epochs=10, values=(0.8,))
         store.add(method="adam_wosm", k=k, epochs=1, values=(0.9,))
@@ -215,7 +214,7 @@ def test_build_report_writes_three_table_formats(paper_report):
 
 
 def test_build_report_same_results_identical(glyphs_store, study, tmp_path, monkeypatch):
-    """Of one kind of figure; that all are drawn alike, those of reports/ show."""
+    """Two reports of the same results have identical files, here with one kind of figure."""
     curves = [plan for plan in every_figure(study(glyphs_store)) if plan.kind == "training"]
     monkeypatch.setattr(build, "every_figure", lambda _: curves)
     results = glyphs_store.write(tmp_path / "results")

@@ -14,7 +14,7 @@ def test_paper_table_precision_note_lists_cells(store, study) -> None:
 
 
 def test_points_rng_versions_share_mean(store, study) -> None:
-    """They follow the same law."""
+    """Runs of different `rng_version` share a mean: their noise has the same distribution."""
     for seed, rng_version in ((0, 1), (1, 2), (2, None)):
         store.add(seed=seed, values=(0.9 + seed / 100,), rng_version=rng_version)
     points = study(store).points

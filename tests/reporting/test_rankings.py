@@ -24,7 +24,7 @@ def test_best_method_text_lead_matches_welch(one, other, lead, seeds, others):
 
 @pytest.mark.parametrize(("dataset", "said"), [("fashion_mnist", "undecided"), ("glyphs", "best")])
 def test_best_method_text_mse_uses_ratio(dataset, said):
-    """The interval of 0.3 - 0.1 excludes 0, that of 0.3 / 0.1 contains 1."""
+    """On Fashion-MNIST the ratio's interval contains 1; on Glyphs the difference excludes 0."""
     made = cells(("online", 4, 0.1, 0.08, 3), ("adam_wosm", 4, 0.3, 0.05, 3), dataset=dataset)
     made = made.assign(metric="mse", unit="mse", grid_points=9, grid_size=9, **ALL)
     assert said in best_method_text(made)
@@ -43,7 +43,7 @@ def test_best_method_text_mse_uses_ratio(dataset, said):
     ],
 )
 def test_best_method_text_ranks_paper_points(parts, at_paper, said):
-    """The best of more points is larger by their number alone."""
+    """Beside an incomplete grid, methods are ranked at the paper's points if all were run."""
     methods = ("online", "adam_wosm", "fixed_threshold")
     made = cells(*zip(methods, (9, 9, 9), (95.0, 93.0, 92.0), (0.1,) * 3, (3,) * 3, strict=True))
     paper = {"at_paper_mean": at_paper, "at_paper_std": 0.1, "at_paper_seeds": 3}
@@ -62,7 +62,7 @@ def test_best_method_text_names_missing_methods():
 
 @pytest.mark.parametrize(("online", "other"), [(1, 10), (10, 1), (10, 10)])
 def test_other_methods_table_shorter_runs_unranked(online, other, store, study):
-    """Shorter ones are shown, whichever of the two they are."""
+    """Runs of one epoch are shown without a verdict, on either side."""
     for seed in range(3):
         more = {"k": 1, "seed": seed}
         store.add(**more, epochs=online, values=(0.8 + 0.001 * seed,))
@@ -77,7 +77,7 @@ def test_other_methods_table_shorter_runs_unranked(online, other, store, study):
 @pytest.mark.parametrize("online", [2, 1])
 @pytest.mark.parametrize("other", [2, 1])
 def test_other_methods_table_reversible_verdict_omitted(online, other, lead, verdict, store, study):
-    """A part that is worse may have a better point, and one that is beaten, too; of two each."""
+    """A verdict is omitted where a missing point of a grid could reverse it."""
     for seed in range(3):
         for method, points, value in (("online", online, 0.8), ("auto_s", other, 0.8 + lead)):
             for rho in (0.1, 1.0)[:points]:
@@ -95,7 +95,7 @@ def test_other_methods_table_reversible_verdict_omitted(online, other, lead, ver
     [("float32", "bfloat16"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")],
 )
 def test_other_methods_table_mixed_precision_unranked(online, other, store, study):
-    """It moves what an autoencoder ends with by as much as methods differ."""
+    """Methods of different precision get no verdict."""
     for seed in range(3):
         more = {"dataset": "fashion_mnist", "metric": "mse", "k": 1, "seed": seed}
         store.add(**more, precision=online, values=(0.02 + 0.001 * seed,))

@@ -121,7 +121,7 @@ def test_report_folder_moved_with_store_accepted(report, tmp_path) -> None:
 
 
 def test_report_folder_interrupted_report_accepted(report, tmp_path, monkeypatch) -> None:
-    """A kill at each of its writes: then neither the old nor the new files are somebody else's."""
+    """A report that is interrupted at any of its writes can be written again."""
     real = os.replace
     for moment in range(6):
         left = iter(range(moment))
@@ -174,5 +174,5 @@ def test_default_folder_dot_path_resolved(tmp_path, monkeypatch) -> None:
 
 
 def test_check_place_repository_report_accepted(repo) -> None:
-    """So that `make report` replaces it."""
+    """`reports/` is a valid place for the report of `results/`."""
     check_place(repo / "reports", repo / "results")

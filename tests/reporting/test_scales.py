@@ -42,7 +42,7 @@ NOBODYS = pd.DataFrame(columns=["method", "epsilon", "learning_rate", "threshold
 @pytest.mark.parametrize(("metric", "logarithmic"), [("accuracy", False), ("mse", True)])
 @pytest.mark.parametrize("order", [1, -1])
 def test_draw_grid_colours_span_all_panels(metric: str, logarithmic: bool, order: int) -> None:
-    """Wherever they stand; the errors by their logarithm."""
+    """The colours span the values of all panels, for errors on a logarithmic scale."""
     values = np.geomspace(0.5, 80.0, 18)[::order]
     *panels, bar = draw_grid(whole_grids(values), NOBODYS, metric, "").axes
     for panel in panels:
@@ -70,7 +70,7 @@ def test_metric_chart_no_dp_at_best(values, epsilons, store, study) -> None:
 
 @pytest.mark.parametrize("rates", [(0.0025, 0.01), (0.01, 0.0025)])
 def test_draw_adaptation_signs_band_larger_rate(rates) -> None:
-    """Inside of it nothing can be told from chance: that must be so of either."""
+    """The chance band uses the larger of the two rates."""
     rows = [
         {"dataset": "mnist", "run_id": "a", "value": value, "step": step, "moves": 50.0}
         | {"rate": rate, "factor": 1.0, "up": 0.5}
@@ -85,7 +85,7 @@ def test_draw_adaptation_signs_band_larger_rate(rates) -> None:
 
 @pytest.mark.parametrize("steps", [(50.0, 100.0), (1.0, 2.0, 600.0)])
 def test_draw_adaptation_signs_at_evaluated_steps(steps) -> None:
-    """From none on: the factors at them, the shares between them."""
+    """Factors are drawn at step 0 and each evaluated step, fractions between them."""
     rows = [
         {"dataset": "mnist", "run_id": "a", "value": value, "step": step, "moves": 1.0}
         | {"rate": 0.0025, "factor": 1.0 + step / 100, "up": 0.5}
@@ -104,7 +104,7 @@ def test_draw_adaptation_signs_at_evaluated_steps(steps) -> None:
 
 @pytest.mark.parametrize("largest", [5, 9])
 def test_cost_chart_covers_costs_and_grids(largest, store, study) -> None:
-    """Also where a smaller k has the larger grid."""
+    """The axis covers all costs and grid sizes, also where a smaller k has the larger grid."""
     store.add(k=9, method="online")
     store.add(k=largest, method="fixed_threshold")
     store.add(k=largest, method="fixed_quantile", quantile=0.5)
@@ -146,7 +146,7 @@ GUESS = {"strategy": "default", "method": "auto_s"}
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", 1), ("mse", -1)])
 @pytest.mark.parametrize("far", [-1, 1])
 def test_strategies_chart_far_worse_value_labelled(metric, direction, far) -> None:
-    """What is far worse than the searches is cut off; what is far better is drawn."""
+    """A value far worse than the searches is cut off and labelled; a far better one is drawn."""
     value = 50.0 + far * 40.0
     rows = [{**WAY, "mean": mean, "method": m} for mean, m in ((50.0, "online"), (51.0, "psac"))]
     rows = pd.DataFrame([*rows, {**WAY, **GUESS, "mean": value}]).assign(metric=metric)
@@ -214,7 +214,7 @@ def test_cosine_chart_row_order_ignored(seed: int) -> None:
 @pytest.mark.parametrize("noise", [(1.0, 1.0), (1.0, 2.0)])
 @pytest.mark.parametrize("lacking", [None, ("adam_wosm", 3.0), ("online", 5.0)])
 def test_noise_chart_bars_labelled_grid_size(noise, lacking) -> None:
-    """Also where two budgets buy the same noise, or a method lacks one of them."""
+    """Each bar has its grid size, also at equal noise or where a method lacks a budget."""
     sizes = {("online", 3.0): 5, ("online", 5.0): 9, ("adam_wosm", 3.0): 7, ("adam_wosm", 5.0): 11}
     sizes.pop(lacking, None)
     rows = [

@@ -61,7 +61,7 @@ def test_cost_figure_caption_states_ratio(paper_store, study):
 
 
 def test_split_chart_points_compose_to_nu(store, study):
-    """Proposition 1, by the composition that it inverts; the ratio comes from the rows."""
+    """Both noise multipliers of each drawn point compose to nu (Proposition 1)."""
     for epsilon, nu in ((3.0, 2.0), (9.0, 1.0)):
         store.add(epsilon=epsilon, noise_multiplier=nu, query_noise_multiplier=5 * nu)
     axes = split_chart(online_grids(study(store)), "").draw().axes[0]
@@ -140,7 +140,7 @@ def test_accountants_pld_below_rdp_below_advanced():
 
 
 def test_cost_chart_many_methods_abbreviated(store, study):
-    """Eight grids of one size: their names side by side would be wider than the figure."""
+    """The names of many methods with one grid size are abbreviated."""
     alike = ["online", "adam_wosm", "auto_s", "psac", "online_additive", "online_scale_invariant"]
     for method in alike:
         store.add(method=method, k=5)

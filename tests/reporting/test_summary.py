@@ -94,7 +94,7 @@ def test_summary_table_missing_results_raises(tmp_path):
 
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_summary_table_seeds_of_best_point(store, tmp_path, seeds):
-    """Not the runs of its grid, nor those that diverged before any value."""
+    """The table counts the seeds of the best point that have a value."""
     for seed in range(seeds):
         for rate, value in ((0.1, 0.7), (1.0, 0.8), (10.0, 0.5)):
             store.add(dataset="glyphs", seed=seed, learning_rate=rate, values=(value,))
@@ -107,7 +107,7 @@ def test_summary_table_seeds_of_best_point(store, tmp_path, seeds):
 
 @pytest.mark.parametrize(("metric", "said"), [("accuracy", "82.00 ± 2.00"), ("mse", "8.20 ± 0.20")])
 def test_summary_table_shows_best_evaluation_mean(store, tmp_path, metric, said):
-    """Not its last: that is another rule."""
+    """The value is the mean of each run's best evaluation, not of its last one."""
     for seed, off in enumerate((-1, 0, 1)):
         values = {
             "accuracy": (0.5, 0.82 + 0.02 * off, 0.7),
@@ -120,7 +120,7 @@ def test_summary_table_shows_best_evaluation_mean(store, tmp_path, metric, said)
 
 
 def test_summary_table_noise_of_best_point(store, tmp_path):
-    """The best over all evaluations; another point is better at the last one, with other noise."""
+    """Noise and hyperparameters are those of the point with the best evaluation."""
     for rate, values in ((0.1, (0.9, 0.5)), (1.0, (0.6, 0.8))):
         store.add(dataset="glyphs", learning_rate=rate, values=values, noise_multiplier=400.0)
     store.add(dataset="glyphs", epsilon=3.0, learning_rate=10.0, noise_multiplier=900.0)
@@ -132,7 +132,7 @@ def test_summary_table_noise_of_best_point(store, tmp_path):
 
 @pytest.mark.parametrize("epsilons", [(9.0,), (3.0, 9.0)])
 def test_summary_table_no_dp_own_line(store, tmp_path, epsilons):
-    """Which no budget stands in, and which is the best of nothing."""
+    """NoDP has one line without a budget, whatever the number of budgets."""
     for epsilon in epsilons:
         for method in ("online", "adam_wosm"):
             store.add(dataset="glyphs", k=1, epsilon=epsilon, method=method, values=(0.8,))
@@ -166,7 +166,7 @@ def test_summary_table_differing_runs_not_bold(other, store, tmp_path):
     "other", [{"precision": "bfloat16"}, {"epochs": 20, "steps": 20}, {"delta": 1e-6}, {}]
 )
 def test_summary_table_diverged_keeps_best_bold(other, store, tmp_path):
-    """However its runs differ from the others': it is compared with nothing."""
+    """A method that diverged without a value leaves the best of the others bold."""
     for method, value in (("online", 0.9), ("adam_wosm", 0.8)):
         store.add(dataset="glyphs", k=1, method=method, values=(value,))
     lost = {"method": "auto_s", "values": (), "diverged_at": 3}

@@ -23,7 +23,7 @@ from oso_dp.reporting.page.summary_text import (
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_best_method_text_one_seed_undecided(store, study, seeds):
-    """Of one seed of either method."""
+    """A lead is undecided if one of the two methods has a single seed."""
     for rate in (0.1, 1.0):
         for seed in range(seeds):
             store.add(k=2, seed=seed, learning_rate=rate, values=(0.92,))
@@ -75,7 +75,7 @@ def test_agreement_text_counts_and_largest_difference(store, study):
 
 @pytest.mark.parametrize("word", ["consistent", "better", "worse"])
 def test_verdict_text_counts_by_dataset(word, store, study):
-    """A count over both would hide that all of one data set's errors are far off."""
+    """Verdicts are counted for each data set separately."""
     error = {"consistent": 0.0076, "better": 0.002, "worse": 0.05}[word]  # the paper has 0.76
     for seed, more in ((0, -0.001), (1, 0.0), (2, 0.001)):
         store.add(seed=seed, values=(0.9362 + more,))
@@ -122,7 +122,7 @@ def test_agreement_text_states_fewest_seeds(seeds, store, study):
 
 
 def test_best_method_text_incomplete_grid_undecided(store, study) -> None:
-    """The best of more points is larger by their number alone."""
+    """A lead over an incomplete grid is undecided without the paper's point."""
     for place in range(9):
         store.add(learning_rate=10.0 ** (place / 2 - 2.5), values=(0.9,))
     store.add(method="adam_wosm", threshold=0.1, values=(0.8,))  # not the paper's point
@@ -144,7 +144,7 @@ def test_run_summary_text_counts_untuned_seeds(store, study) -> None:
 
 
 def test_judge_cells_shorter_runs_undecided(store, study) -> None:
-    """They stand there, and nobody says that they are worse."""
+    """Runs of five epochs are undecided, although their value is far below the paper's."""
     for seed in range(3):
         for place in range(9):
             rho = 10.0 ** (place / 2 - 2.5)
@@ -159,7 +159,7 @@ OTHER_RUNS = [{"precision": "bfloat16"}, {"epochs": 20}, {"delta": 1e-6}]
 @pytest.mark.parametrize("other", OTHER_RUNS, ids=lambda other: next(iter(other)))
 @pytest.mark.parametrize("value", [0.99, 0.5])
 def test_best_method_text_differing_runs_unranked(value, other, store, study) -> None:
-    """Of three methods two are; the third is named, however well it did."""
+    """Two of three methods are ranked; the one with differing runs is not comparable."""
     store.add(dataset="glyphs", values=(0.9,))
     store.add(dataset="glyphs", method="adam_wosm", threshold=1.0, values=(0.8,))
     store.add(dataset="glyphs", method="auto_s", values=(value,), **other)
@@ -188,7 +188,7 @@ def test_best_method_text_fractional_budget_exact(epsilon, store, study) -> None
 
 @pytest.mark.parametrize("dear", [3.0, 9.0])
 def test_noise_cost_text_largest_noise_ratio(dear, store, study):
-    """Not where there is most noise."""
+    """The text has the budget with the largest noise ratio, not with the largest noise."""
     for epsilon, online in ((3.0, 500.0), (9.0, 200.0)):
         times = 3.5 if epsilon == dear else 1.5
         known = {"dataset": "glyphs", "k": 5, "epsilon": epsilon}

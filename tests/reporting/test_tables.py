@@ -56,7 +56,7 @@ def test_judge_cells_paper_point_within_rounding(store, study):
     ],
 )
 def test_judge_cells_incomplete_grid_not_worse(store, study, at_papers_point, value, said) -> None:
-    """Without the paper's own point, rho = 1: what was not run may be as good as printed, 93.62."""
+    """An incomplete grid without the paper's point (rho = 1) is undecided, not worse."""
     for seed in range(4):
         store.add(seed=seed, learning_rate=0.01, values=(value + 0.001 * seed,))
         if at_papers_point:
@@ -218,7 +218,7 @@ def test_other_methods_table_paper_methods_excluded(store, study):
 
 @pytest.mark.parametrize(("lead", "verdict"), [(0.05, verdicts.BETTER), (0.0, verdicts.UNDECIDED)])
 def test_other_methods_table_no_equivalence_margin(lead, verdict, store, study):
-    """They have no margin of equivalence: what is clearly better is said to be, and no more."""
+    """Data sets outside the paper have no margin: without a clear lead, methods are undecided."""
     for seed in range(3):
         more = {"dataset": "patients", "k": 1, "seed": seed}
         store.add(**more, values=(0.8 + 0.001 * seed,))
@@ -228,7 +228,7 @@ def test_other_methods_table_no_equivalence_margin(lead, verdict, store, study):
 
 
 def test_judge_cells_random_stopping_excluded(store, study):
-    """Their best point is not what such a search gives, and their noise is not composition's."""
+    """Runs of random stopping do not count as runs of the paper's cells."""
     for seed in range(2):
         store.add(seed=seed, values=(0.9 + 0.001 * seed,))
         for rate in (0.1, 1.0):
@@ -242,7 +242,7 @@ def test_judge_cells_random_stopping_excluded(store, study):
 
 
 def test_paper_table_differing_budgets_noted(paper_store, study):
-    """Fashion-MNIST: Table 12 prints others than Tables 3 and 9."""
+    """Only Table 12 has a note that its budgets differ from those of Tables 3 and 9."""
     tables = {t.name: " ".join(t.notes) for t in comparison_tables(study(paper_store))}
     for name, notes in tables.items():
         assert ("The paper prints ε" in notes) == (name == "table_12")

@@ -9,7 +9,7 @@ from oso_dp.reporting.figures.training_curves import adapted_chart, curves_chart
 @pytest.mark.parametrize("seen", [1, 2, 4])
 @pytest.mark.parametrize("turned", [False, True])
 def test_curves_chart_cross_at_last_evaluation(seen, turned, make_store, study) -> None:
-    """At its own value, not at the mean over seeds; of each run that diverged one."""
+    """Each diverged run has a cross at its last evaluation, not at the mean over seeds."""
     store = make_store()
     store.add(seed=0, values=(0.9,) * 12)
     ends = []
@@ -31,7 +31,7 @@ def test_curves_chart_cross_at_last_evaluation(seen, turned, make_store, study) 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])
 @pytest.mark.parametrize("falls", [False, True])
 def test_curves_chart_panels_cover_all_curves(metric, falls, make_store, study) -> None:
-    """All panels have one scale; once it was set by the first alone, and cut the others' curves."""
+    """Each panel covers all its curves, whichever panel has the largest values."""
     store = make_store()
     for place, epsilon in enumerate((3.0, 5.0, 7.0, 9.0)):
         height = 0.02 * 3.0 ** (-place if falls else place)

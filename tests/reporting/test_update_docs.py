@@ -100,7 +100,7 @@ def test_counts_sums_runs(store, study):
 
 
 def test_budgets_keeps_incomplete_reference_only(stored):
-    """Unless others are compared with it."""
+    """The table has an incomplete grid only as the reference of other strategies."""
     parts = [line for line in budgets(stored).splitlines() if line.startswith("| incomplete grid")]
     assert parts
     assert all("itself" in line for line in parts)

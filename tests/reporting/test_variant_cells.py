@@ -75,7 +75,7 @@ def test_variant_not_compared_with_paper(variant, store, study) -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_variant_excluded_from_claim_evidence(side: int, make_store, study) -> None:
-    """Of one of the two methods, all else alike."""
+    """A claim is undecided if the runs of one of its two methods have a schedule."""
     judged_of = {}
     for name, variant in (("plain", None), ("variant", LAID["rate falling"])):
         store = make_store()
@@ -99,7 +99,7 @@ def test_variant_excluded_from_claim_evidence(side: int, make_store, study) -> N
 
 @pytest.mark.parametrize("variant", [None, *LAID.values()])
 def test_variant_search_excluded_from_win_ranges(variant, store, study) -> None:
-    """Its plain runs were not searched."""
+    """Guesses are not compared with a search that has a schedule or averaging."""
     fill(store, variant)
     fill(store, search_accounting="single", noise_multiplier=500.0)
     (row,) = win_ranges(study(store)).to_dict("records")
@@ -128,7 +128,7 @@ def test_variant_online_leaves_others_unranked(variant, store, study) -> None:
 def test_hidden_variants_note_names_difference(
     dataset, other, said, store, study, tmp_path
 ) -> None:
-    """Two studies in one store, each with its own options."""
+    """The notes name the settings in which hidden variants differ."""
     both = {"dataset": dataset, "seed": 0}
     store.add(**both)
     store.add(**both | (other or {"seed": 1}))

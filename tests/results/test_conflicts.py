@@ -179,7 +179,7 @@ def test_collect_conflicting_trainings_raise(differ, public, tmp_path) -> None:
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("where", ["device", "commit", "code_hash"])
 def test_collect_retrained_private_run_raises(where, public, tmp_path) -> None:
-    """Of a run that diverged in its first step, say. A shard that is collected again is one."""
+    """A private run that was trained twice raises; equal rows that are collected twice do not."""
     declared = {"data_version": "1", "randomness": "system"}
     declared |= {"budget_runs": None if public else 4}
     row = run_row(

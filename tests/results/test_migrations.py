@@ -116,7 +116,7 @@ def test_migrate_runs_invalid_options_raise(version, text) -> None:
 
 @pytest.mark.parametrize("text", [None, "{}", '{"schedule": "linear", "grid_runs": 3}'])
 def test_migrate_runs_incomplete_options_dropped(text) -> None:
-    """Texts of the first checkouts of version 2 lack some of them."""
+    """Options are dropped where the stored text lacks some of them."""
     runs = migrate_runs(pd.DataFrame({"run_id": ["one"], "settings": [text]}), "2")
     assert runs[[*OPTIONS]].isna().all(axis=None)
 

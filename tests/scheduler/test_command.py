@@ -77,7 +77,7 @@ def truth(folder, tmp_path_factory) -> pd.DataFrame:
 
 
 def test_scheduler_killed_command_resumes(folder, tmp_path, truth, call) -> None:
-    """With four packages only: killed at step 5 of 10, then terminated, then to its end."""
+    """With four packages only, the command resumes after SIGKILL and after SIGTERM."""
     out = tmp_path / "out"
     wanted = ["--results", out, "--filter", "online/*"]
     killed = run_bare(folder, *wanted, "--parallel-runs", 3, step=KILL)

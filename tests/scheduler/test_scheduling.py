@@ -62,7 +62,7 @@ def test_scheduler_overloaded_end_keeps_checkpoint(make, machine, out, said) -> 
 
 
 def test_scheduler_short_time_shrinks_groups(make, machine) -> None:
-    """40 s for a group of four: in the 31 s left, a group of two and one run."""
+    """A group of four takes 40 s; the 31 s left suffice for a group of two and one run."""
     machine.per_step = lambda size: size
     make(71.0, "fixed_threshold", 4).run()
     assert machine.sizes == [4, 2, 1]
@@ -123,7 +123,7 @@ def test_scheduler_uses_fastest_stored_time(plan, tmp_path) -> None:
 
 
 def test_scheduler_runs_without_time_ignored(plan, tmp_path) -> None:
-    """Of protected data no time is stored: it depends on the batches' sizes."""
+    """Rows of protected data have no time, because it depends on the batch sizes."""
     cohort, store = plan.cohorts[0], ShardStore(tmp_path)
     made = Scheduler(rank_runs(list_jobs([plan])), {task_of(cohort): 7.0}, {}, store, str, 0.0)
     for run, seconds in zip(cohort.runs[:3], (None, None, 20.0), strict=True):

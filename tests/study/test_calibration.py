@@ -35,7 +35,7 @@ def test_calibrate_grids_random_stopping_k1_raises(base) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_calibrate_grids_datasets_priced_separately(order) -> None:
-    """Whichever stands first: of 6,000 examples all are in each batch, of 60,000 a tenth."""
+    """Each data set is priced at its own sampling rate (1 and 0.1) and number of steps."""
     sets = {
         "glyphs": {"model": "small_cnn", "epsilons": [3], "seconds_per_step": 1},
         "mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1},
@@ -177,7 +177,7 @@ for cohort in make_plan(study).cohorts:
 
 
 def test_search_accounting_new_module_discovered(repo: Path, tmp_path: Path) -> None:
-    """In a process of its own, which alone knows it."""
+    """A plan uses the search accounting of the new module `twice.py`, in a process of its own."""
     (tmp_path / "twice.py").write_text(TWICE)
     smoke = (repo / "config/ci/smoke.yaml").read_text()
     (tmp_path / "study.yaml").write_text(f"{smoke}search_accounting: twice\n")

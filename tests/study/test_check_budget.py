@@ -54,7 +54,7 @@ def test_check_budget_insufficient_noise_raises(way, short) -> None:
 
 
 def test_check_budget_other_stopping_distribution_raises() -> None:
-    """Whatever it calls itself: of the distributions Poisson's costs most here."""
+    """The noise for a logarithmic distribution is too little for a geometric or Poisson one."""
     cheap = planned("logarithmic", 1.0)
     for shape in ("geometric", "poisson"):
         with pytest.raises(OsoError, match="would cost epsilon"):

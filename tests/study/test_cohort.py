@@ -106,7 +106,7 @@ def test_run_id_ignores_execution_options(base) -> None:
 
 
 def test_run_id_differs_between_grid_sizes(base) -> None:
-    """rho = 1 is on several grids: each pays for its own noise."""
+    """A point of several grid sizes has another run_id in each of them."""
     ids = {}
     for cohort in make_cohorts(parse_config(base, "x")):
         for run in cohort.runs:
@@ -129,7 +129,7 @@ def test_shards_partition_runs(base) -> None:
     ("batch_size", "steps"), [(512, 1172), (530, 1133), (599, 1002), (600, 1000), (601, 999)]
 )
 def test_make_cohorts_steps_rounded_up(base, batch_size, steps) -> None:
-    """Of 10 x 60000 / B, however little is over: 1171.9, 1132.1, 1001.7, 1000.0, 998.3."""
+    """The number of steps is 10 * 60,000 / batch_size, rounded up."""
     assert make_cohorts(parse_config({**base, "batch_size": batch_size}, "x"))[0].steps == steps
 
 
@@ -178,7 +178,7 @@ def test_make_cohorts_indistinct_values_raise(base) -> None:
 
 @pytest.mark.parametrize("k", [1, 9, 12, 40])
 def test_make_cohorts_grid_runs_match_size(base, k: int) -> None:
-    """Also where they are more than the paper's: the accounts go by that."""
+    """`grid_runs` is the size of the grid, also where it exceeds the paper's."""
     base["methods"].pop("no_dp")
     for cohort in make_cohorts(parse_config({**base, "values_per_axis": [k]}, "x")):
         size = k if cohort.method == "online" else k * k

@@ -244,7 +244,7 @@ def test_default_config_equals_paper_config(repo) -> None:
 
 
 def test_shipped_configs_share_paper_values(shipped) -> None:
-    """Rows of another delta, batch size or length would stand beside the paper's unnoticed."""
+    """Shipped studies have the paper's delta, batch size, length and budgets."""
     paper = shipped["paper"]
     for name, config in shipped.items():
         if name not in USERS:

@@ -57,7 +57,7 @@ RANGES = [(-2.5, 1.5), (-3.0, -1.0), (0.25, 3.0)]
 @pytest.mark.parametrize("rates", RANGES)
 @pytest.mark.parametrize("k", [2, 3, 7])
 def test_make_candidates_axes_span_ranges(k, rates, thresholds) -> None:
-    """Of a study's ranges, not of the paper's."""
+    """Each axis spans the range that the study configures."""
     grid = GridSection(log10_learning_rate=rates, log10_threshold=thresholds)
     points = make_candidates(("learning_rate", "threshold"), grid, k)
     assert len(points) == k * k

@@ -82,7 +82,7 @@ def test_make_plan_more_runs_increase_noise(offer, change, runs) -> None:
 
 
 def test_make_plan_public_grids_priced_separately(offer) -> None:
-    """As in the paper's study: seeds are free, and every epsilon is a grid's own."""
+    """On public data each grid has its own budget, and seeds cost nothing."""
     offer(public="True")
     section = {"model": "own", "epsilons": [3, 2], "seconds_per_step": 0.01}
     plan = planned(

@@ -28,7 +28,7 @@ def hours(config, runs: int, dataset: str) -> float:
 
 
 def test_estimate_workload_new_study_counts_all(study) -> None:
-    """Of k = 5 and two seeds: 10 runs of Online, 50 of FixedThreshold, 10 of NoDP."""
+    """At k = 5 and two seeds, Online has 10 runs, FixedThreshold 50 and NoDP 10."""
     found = ahead(study)
     assert (found.private.runs, found.plain.runs, found.stored) == (3 * 60, 2 * 10, 0)
     assert (found.private.cohorts, found.plain.cohorts) == (6, 2)
@@ -62,7 +62,7 @@ def paper(repo):
 
 
 def test_estimate_minutes_scales_with_runs(paper) -> None:
-    """1,172 steps of 0.4 s are 7.8 minutes on 2 cores; on one twice that, and a margin of two.
+    """The estimate is 10 minutes plus twice the runs' time, which doubles on one core.
 
     The stored runs took up to 28 minutes on one core.
     """

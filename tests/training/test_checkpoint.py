@@ -169,7 +169,7 @@ def test_restore_invalid_content_leaves_training_unchanged(
 def test_train_interrupted_every_step_matches_uninterrupted(
     name, arrays, make_task, make_run, tmp_path
 ) -> None:
-    """Whatever a step leaves to the next one is kept, and no step is taken twice."""
+    """A checkpoint keeps the whole state between two steps, and no step is repeated."""
     task, starts = make_task(name), [make_run("a"), make_run("b", 1)]
     whole = train(task, starts, arrays)
     steps: list[int] = []
@@ -193,7 +193,7 @@ def test_train_interrupted_every_step_matches_uninterrupted(
 def test_train_wall_seconds_exclude_interruptions(
     interrupted, arrays, make_task, make_run, tmp_path
 ) -> None:
-    """A second for each step, shared by the two runs; nothing for the time between."""
+    """Two runs share one second per step; the time between calls does not count."""
     now = [0.0]
     task, starts = (
         make_task("online", steps=12, evaluate_every=4),
@@ -219,7 +219,7 @@ def test_train_wall_seconds_exclude_interruptions(
 def test_train_checkpoint_time_fraction_respected(
     arrays, make_task, make_run, tmp_path, monkeypatch
 ) -> None:
-    """A save takes a second here, a step ten; it would be kept at every fourth step."""
+    """After a save of 1 s, the next one waits for 100 s, except at an interruption."""
     now = [0.0]
     steps: list[int] = []
 

@@ -289,7 +289,7 @@ def test_advance_interrupt_at_divergence_records_diverged(
 def test_train_private_diverged_checkpoint_stays_diverged(
     device, asynchronous, steps, tmp_path
 ) -> None:
-    """The file was written before it was known."""
+    """The checkpoint is written before the divergence is detected."""
     told = []
 
     def again() -> PrivateModel:

@@ -57,7 +57,7 @@ def test_evaluator_dropout_disabled_then_restored() -> None:
 
 
 def test_evaluator_class_accuracy_computed_per_class() -> None:
-    """A half without a class has no accuracy of it; every row is of its split."""
+    """A split without examples of a class has no accuracy for that class."""
     model = torch.nn.Identity()
     targets = torch.tensor([0, 1, 0, 3, 0, 1, 2, 1])
     found = torch.tensor([0, 1, 1, 3, 0, 0, 2, 1])
@@ -91,7 +91,7 @@ def convolutional() -> torch.nn.Module:
 @pytest.mark.parametrize("elsewhere", [None, 7, 40])
 @pytest.mark.parametrize("size", [2, 124, 125, 126, 251, 501])
 def test_evaluator_convolutions_count_examples_once(size: int, elsewhere: int | None) -> None:
-    """It has batches of its own, and so has an accelerator, whatever that is."""
+    """Convolutions and accelerators are evaluated in batches of other sizes."""
     torch.manual_seed(size)
     model = convolutional()
     engine = GradientEngine(model, cross_entropy)

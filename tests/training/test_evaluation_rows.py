@@ -15,7 +15,7 @@ QUIET = {"noise_multiplier": 1e-6, "steps": 12, "evaluate_every": 1}
 
 @pytest.mark.parametrize("name", ["fixed_quantile", "fixed_quantile_linear"])
 def test_evaluate_fraction_clipped_matches_batch(name, arrays, make_task, make_run) -> None:
-    """Of the batch of that step, by the threshold of before it; not of the first step or run."""
+    """The fraction clipped is that of the step's and run's own batch, at the C before the step."""
     task = make_task(name, {"count_noise": 1e-6, "quantile_rate": 0.5}, **QUIET)
     starts = [make_run("a", 0, 0.1, 0.5), make_run("b", 1, 0.1, 2.0), make_run("c", 2)]
     training = study_training(task, starts, arrays)
@@ -47,7 +47,7 @@ def test_evaluate_fraction_clipped_matches_batch(name, arrays, make_task, make_r
 
 @pytest.mark.parametrize("rate", [0.1, 0.03])
 def test_evaluate_learning_rate_excludes_schedule(rate, arrays, make_task, make_run) -> None:
-    """As the column says; to its end the factor falls to a twelfth."""
+    """The row omits the schedule's factor, which falls to a twelfth."""
     task = make_task("fixed_threshold", schedule="linear", **QUIET)
     (outcome,) = train(task, [make_run("a", 0, rate, 0.5)], arrays)
     rows = [row for row in outcome.evaluations if row["split"] == "test"]

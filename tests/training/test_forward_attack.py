@@ -123,7 +123,7 @@ def test_attack_on_accepted_model_fails() -> None:
 
 
 def test_attack_on_copied_weights_fails(unchecked) -> None:
-    """What no check sees does not reach the released weights in this way."""
+    """Without the check, a forward pass can change only a copy of the released weights."""
     found, claimed = attacked(in_place=True)
     assert found < claimed
 

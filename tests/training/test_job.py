@@ -97,7 +97,7 @@ def test_run_job_resumed_matches_uninterrupted(killed_at, whole, glyphs, tmp_pat
 
 
 def test_run_job_resumes_with_other_parallelism(whole, glyphs, tmp_path) -> None:
-    """What was half done is done again, with the same noise; nothing is mixed up."""
+    """Unfinished runs start again with the same noise, so all rows stay the same."""
     with pytest.raises(KilledError):
         run(glyphs, tmp_path, parallel_runs=1, on_progress=kill_at(1, 6))
     resumed = run(glyphs, tmp_path)
@@ -116,7 +116,7 @@ def test_run_job_other_code_restarts(glyphs, tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("more", [1, 200])
 def test_run_job_extra_examples_raise(more, glyphs, tmp_path) -> None:
-    """They would train at another rate than the row says."""
+    """Extra examples would be trained at another sampling rate than the row states."""
     larger = Arrays(
         np.concatenate([glyphs.train_inputs, glyphs.train_inputs[:more]]),
         np.concatenate([glyphs.train_targets, glyphs.train_targets[:more]]),
@@ -221,7 +221,7 @@ def test_make_task_matches_cohort_options(name: str) -> None:
 
 @pytest.mark.parametrize("local", ["", "+cpu", "+cu130"])
 def test_run_job_torch_version_omits_build(made, monkeypatch, local: str) -> None:
-    """`oso verify` compares it with others' rows."""
+    """`oso verify` compares the version with rows from other builds of torch."""
     monkeypatch.setattr("torch.__version__", f"9.8.7{local}")
     _, rows = made()
     assert {row["torch_version"] for row in rows} == {"9.8.7"}

@@ -59,7 +59,7 @@ def test_run_job_repeated_call_trains_nothing(begun, tmp_path, glyphs) -> None:
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 @pytest.mark.parametrize("part", PARTS)
 def test_run_job_changed_value_restarts(part, place, begun, tmp_path, glyphs) -> None:
-    """Labels and the test set, too: half of a run would be of one and half of the other."""
+    """A changed value, also in labels or test data, must not continue a run on other data."""
     changed = getattr(glyphs, part).copy()
     values = changed.reshape(-1)  # a view
     at = {"first": 0, "middle": values.size // 2, "last": values.size - 1}[place]
@@ -72,7 +72,7 @@ def test_run_job_changed_value_restarts(part, place, begun, tmp_path, glyphs) ->
 
 
 def test_run_job_reordered_examples_restart(begun, tmp_path, glyphs) -> None:
-    """An index means an example: in another order, half of the batches would be of others."""
+    """Batches are indices, so other examples would be drawn after a reordering."""
     turned = {part: getattr(glyphs, part)[::-1].copy() for part in PARTS[:2]}
     assert first_step(begun, tmp_path, replace(glyphs, **turned)) == 1
 
@@ -84,14 +84,14 @@ def test_run_job_longer_test_set_restarts(begun, tmp_path, glyphs) -> None:
 
 @pytest.mark.parametrize("noise", [1.50001, 3.0])
 def test_run_job_other_noise_restarts(noise, begun, tmp_path, glyphs) -> None:
-    """And leaves the other's checkpoint alone: it is not damaged, but not this run's."""
+    """The checkpoint of the run with other noise is kept, not marked as damaged."""
     assert first_step(begun, tmp_path, glyphs, study(noise=noise)) == 1
     assert not list(tmp_path.glob("*damaged*"))
 
 
 @pytest.mark.parametrize(("kind", "left"), [("cpu", 0), ("meta", 1)])
 def test_run_job_other_device_restarts(kind, left, begun, tmp_path, glyphs, monkeypatch) -> None:
-    """An accelerator's noise is not the host's: a run must not have half of each."""
+    """An accelerator's noise differs from the host's, and a run must not mix both."""
     for path in begun.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     asked = []
@@ -121,7 +121,7 @@ def test_make_task_loss_matches_config(loss: str) -> None:
 
 
 def test_run_job_divergence_recorded_in_row(glyphs, tmp_path) -> None:
-    """When it did, and a ledger of so many steps; its neighbour's row does not change."""
+    """The row has the step of divergence and a ledger up to it; other rows stay the same."""
     cohort = study()
     wild = replace(cohort.runs[0], learning_rate=1e38)
     rows = run_job(cohort, [wild, cohort.runs[1]], glyphs, tmp_path, parallel_runs=2).runs
@@ -152,7 +152,7 @@ def released(glyphs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("change", ["code", "runs", "device"])
 def test_run_job_protected_runs_retraining_raises(change, released, tmp_path, monkeypatch) -> None:
-    """Their rows would be lost, and with them that their epsilon is spent."""
+    """Retraining would discard the rows of finished runs, and with them their spent epsilon."""
     cohort, job_of = released
     path = tmp_path / "shard0/progress/rows.pt"
     before = path.read_bytes()

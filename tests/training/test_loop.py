@@ -69,7 +69,7 @@ def test_take_step_padding_has_no_effect(arrays, make_task, make_run) -> None:
 
 @pytest.mark.parametrize("name", ["fixed_quantile", "online", "fixed_threshold"])
 def test_take_step_clips_with_previous_threshold(name, arrays, make_task, make_run) -> None:
-    """FixedQuantile's known fault: to move C by a batch, then to clip the same batch with it."""
+    """A batch must not be clipped with the C that the same batch has moved."""
     task = make_task(name, momentum=0.0, noise_multiplier=1e-7)
     training = study_training(task, [make_run(rho=1.0, c=0.05)], arrays)
     examples = training.problem.examples
@@ -122,7 +122,7 @@ def test_train_resumed_matches_uninterrupted(name, arrays, make_task, make_run, 
 
 
 def test_train_resumed_diverged_run_stays_diverged(arrays, make_task, make_run, tmp_path) -> None:
-    """The books and streams of the run that goes on must still be its own."""
+    """The run that continues keeps its own ledger and random stream."""
     task = make_task("fixed_threshold", momentum=0.0)
     starts = [make_run("diverges", rho=1e38), make_run("goes on", 1)]
     whole = train(task, starts, arrays)
@@ -147,7 +147,7 @@ def test_train_resumed_diverged_run_stays_diverged(arrays, make_task, make_run, 
 def test_restore_after_divergence_matches_uninterrupted(
     name, at, arrays, make_task, make_run
 ) -> None:
-    """With all that its method remembers: begun anew, its first steps would be released twice."""
+    """The method's state is restored, since a restart would release its first steps twice."""
     task = make_task(name, averaging=0.9)
     starts = [make_run(f"r{i}", i, 0.05, 1.0 + i) for i in range(3)]
     training, resumed = (study_training(task, starts, arrays) for _ in range(2))
@@ -180,7 +180,7 @@ def test_train_ledger_records_all_releases(arrays, make_task, make_run) -> None:
 
 
 def test_train_watch_receives_sanitized_answers(arrays, make_task, make_run) -> None:
-    """All of them, before the step that they lead to; and looking changes nothing."""
+    """The watch gets all answers before each update, and does not change the training."""
     task = make_task("fixed_threshold", momentum=0.0)
     starts = [make_run("a"), make_run("b", 1, 0.05)]
     seen = []
@@ -257,7 +257,7 @@ def test_train_wall_seconds_stop_at_divergence(arrays, make_task, make_run, othe
 
 @pytest.mark.parametrize("poison", [1e38, 3e38])  # gradients that overflow; the loss, too
 def test_train_divergence_ignores_training_examples(poison, arrays, make_task, make_run) -> None:
-    """A single poisoned example must not stop a run: that would tell of it."""
+    """A run that stops at poisoned training examples would reveal them."""
     poisoned = arrays.train_inputs.copy()
     poisoned[:150] = poison
     broken = Arrays(poisoned, arrays.train_targets, arrays.test_inputs, arrays.test_targets)
@@ -326,7 +326,7 @@ def test_study_training_missing_threshold_raises(lacks, arrays, make_task, make_
 
 @pytest.mark.parametrize("name", method_names())
 def test_train_joint_runs_equal_separate(name, make_task, make_run) -> None:
-    """Of runs whose batches need different widths: what a shared job stores comes out alone."""
+    """Runs whose batches need different widths store the same rows together as alone."""
     random = np.random.default_rng(0)
     words = (random.random((640, 750)) < 0.05).astype(np.float32)
     classes = random.integers(4, size=640)
@@ -372,7 +372,7 @@ def dropping(arrays, make_task, make_run, monkeypatch):
 
 
 def test_take_step_dropout_seeds_differ(dropping, monkeypatch) -> None:
-    """Of each run, step and microbatch; the same training draws the same again."""
+    """Each run, step and microbatch has its own seed; an equal training repeats the seeds."""
     seeds: list[int | None] = []
     call = GradientEngine.__call__
 

@@ -126,7 +126,7 @@ with limit_parallel_runs(Path(sys.argv[2]), 8) as runs:
 
 
 def test_limit_parallel_runs_cgroup_kill_halves(tmp_path, limited) -> None:
-    """Eight runs of 50 MB each below a limit of 300 MB: a real kill, then four."""
+    """The kernel kills eight runs of 50 MB under a limit of 300 MB; the next start has four."""
     command = [sys.executable, "-c", GREEDY, str(limited), str(tmp_path)]
     first = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (first.returncode, first.stdout) == (-9, "")

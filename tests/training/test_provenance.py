@@ -44,7 +44,7 @@ def test_code_hash_changes_with_hashed_packages(monkeypatch, tmp_path) -> None:
 
 @pytest.mark.parametrize(("threads", "said"), [(1, "(1 thread)"), (2, "(2 threads)")])
 def test_device_name_cpu_includes_threads(threads: int, said: str) -> None:
-    """Rows are compared, and trained again, by that name."""
+    """Rows are compared and retrained by the device name, and threads change the bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -99,7 +99,7 @@ def test_commit_repository_overrides_environment(head, monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["__init__.py", "methods/online.py", "methods/more.py"])
 def test_commit_modified_code_marked_dirty(head, package, name: str) -> None:
-    """Nobody else could train again what it trained."""
+    """Results of modified code cannot be reproduced from the commit."""
     (package / name).write_text("one = 2\n")
     assert named() == f"{head}-dirty"
 
@@ -118,7 +118,7 @@ def test_commit_without_repository_uses_environment(package, monkeypatch, said, 
 
 
 def test_commit_enclosing_repository_ignored(package, tmp_path) -> None:
-    """As where an environment lies in somebody's project."""
+    """An environment may lie inside the repository of another project."""
     git(tmp_path, "init", "-q")
     (tmp_path / "notes").touch()
     git(tmp_path, "add", "notes")

@@ -42,7 +42,7 @@ def test_take_step_scaled_by_rate_factor(name, arrays, make_task, make_run) -> N
 
 
 def test_update_average_warmup_forgets_initial_weights() -> None:
-    """Of a constant it is the constant; an early iterate counts less than its share."""
+    """The average of constant weights converges to them, whatever the initial weights are."""
     average = torch.zeros(2, 3, dtype=torch.float64)
     ones = torch.ones(2, 3, dtype=torch.float64)
     weight = 1.0

@@ -62,7 +62,7 @@ def test_study_training_uses_configured_precision(precision, arrays, make_task, 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_study_training_layers_match_parameter_order(name, make_task, make_run) -> None:
-    """A method that treats each by itself cuts the vector so; "10" is not before "2"."""
+    """Layers are in the order of the parameter vector; "10" does not come before "2"."""
     shape = {"bag_of_words": (750,), "bag_of_words_25": (1250,), "small_cnn": (1, 14, 14)}
     shape |= {"linear": (4096,)}
     inputs = np.zeros((40, *shape.get(name, (1, 28, 28))), np.float32)
@@ -166,7 +166,7 @@ SEEDS = [*range(300), 1000, 1001, 2**16, 2**16 + 1, 2**31 - 1, 2**32, 2**32 + 1,
 
 
 def test_initial_parameters_differ_between_seeds(make_task) -> None:
-    """Else a deviation over seeds would be that of fewer trainings than it says."""
+    """Equal initial parameters would reduce the deviation over seeds."""
     first = torch.stack([initial_parameters(make_task("online"), seed) for seed in SEEDS])
     assert len(first[:, :8].unique(dim=0)) == len(SEEDS)
     spread = first - first.mean(dim=0)

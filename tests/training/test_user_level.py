@@ -120,7 +120,7 @@ def test_training_one_row_microbatches_equal_examples(model, microbatch_size) ->
 
 
 def test_training_one_row_users_approximate_examples() -> None:
-    """That they have no more is private: it does not choose another path."""
+    """The number of rows per user is private, so it must not select another code path."""
     examples, users = trained(problem()), trained(problem(Users(np.arange(ROWS))))
     assert not torch.equal(users.state.parameters, examples.state.parameters)
     torch.testing.assert_close(
@@ -158,7 +158,7 @@ def test_training_noiseless_fedsgd_step_equals_sgd() -> None:
 
 @pytest.mark.parametrize("local", [LocalTraining(), FEDAVG], ids=["FedSGD", "FedAvg"])
 def test_training_sum_divided_by_batch_size(local) -> None:
-    """Not by the realised one, nor by a number of rows: both are private."""
+    """The sum is not divided by the realised number of users or of rows, which are private."""
     ids, seen = np.arange(ROWS) // 9, {}
     started = training(problem(Users(ids), local), batch_size=4, noise_multiplier=0.0)
     started.watch = lambda state, answers: seen.update(answers)
@@ -193,7 +193,7 @@ values = st.floats(-1e6, 1e6, width=32) | st.sampled_from([1e20, -3e38, float("n
     local=st.sampled_from([LocalTraining(), FEDAVG, LocalTraining(3, None, 5.0)]),
 )
 def test_unnoised_sums_user_change_within_sensitivity(rows, threshold, local) -> None:
-    """Whatever their rows are, and however many."""
+    """The bound holds for any number of rows of a user and any values in them."""
     others = data(20)
     inputs = torch.cat([others.inputs, torch.tensor(rows, dtype=torch.float32)])
     targets = torch.cat([others.targets, torch.zeros(len(rows), dtype=torch.int64)])
@@ -255,7 +255,7 @@ def test_make_updates_fedsgd_equals_mean_gradient(model, is_public) -> None:
 
 @pytest.mark.parametrize("model", [mlp, lambda: build_model("small_cnn")], ids=["mlp", "cnn"])
 def test_make_updates_ignore_other_private_users(model) -> None:
-    """However unstable the local training is, and whoever else is there or drawn."""
+    """Updates are bitwise equal with any other users, even if local training is unstable."""
     local = CHAOTIC if model is mlp else replace(CHAOTIC, epochs=4)
     examples = data(sum(SIZES), (5,) if model is mlp else (1, 14, 14))
     ids = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -289,7 +289,7 @@ def test_make_updates_ignore_other_private_users(model) -> None:
 @pytest.mark.parametrize("local", [FEDAVG, LocalTraining()], ids=["FedAvg", "FedSGD"])
 @pytest.mark.parametrize("is_public", [True, False])
 def test_make_updates_private_users_train_singly(is_public, local, monkeypatch) -> None:
-    """Whether or not this processor's products would show who trains beside them."""
+    """In a group, rounding in a product could reveal the other users."""
     sizes = []
 
     def train(engine, flat, group_size, *rest):
@@ -331,7 +331,7 @@ def test_training_joint_run_equals_separate(name) -> None:
 
 
 def test_training_noise_matches_clipping_threshold() -> None:
-    """C moves after its round: noise of the next C would not be what the ledger says."""
+    """C moves after its round, and noise of the next C would not match the ledger."""
     users, seen = Users(np.arange(ROWS) // 6), []
     started = training(problem(users, FEDAVG), "fixed_quantile", batch_size=8, noise_multiplier=0.5)
     add_noise = started.mechanism.random_numbers.add_noise

@@ -130,7 +130,7 @@ def test_make_engine_multidimensional_loss_averaged(shape: tuple[int, ...]) -> N
 
 
 def test_make_engine_broadcast_loss_raises() -> None:
-    """Columns [n, 1] with rows [n] are [n, n]: every example would have all targets in its loss."""
+    """Outputs [n, 1] and targets [n] broadcast to [n, n], so each loss would mix all targets."""
     examples = TensorExamples(torch.randn(6, 4), torch.randn(6))
     own = UserModel(nn.Linear(4, 1))
     with pytest.raises(OsoError, match="each with each; give targets the shape"):

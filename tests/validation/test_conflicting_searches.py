@@ -59,7 +59,7 @@ def test_check_same_search_any_accounting_rejected(way: str, place) -> None:
 
 
 def test_check_same_search_overlapping_grid_rejected(place) -> None:
-    """Three points of a search of two are one too many."""
+    """Two grids of two points that share one point are different searches."""
     with pytest.raises(OsoError, match="2 points of another search"):
         check_same_search(
             place / "store", make_cohorts(study(STUDY + "grid: {log10_learning_rate: [-2.5, 1]}\n"))

@@ -130,7 +130,7 @@ PATHS = [(c, o) for c, o, k in options() if k is Path]
 @pytest.mark.parametrize("text", ["1_000", "١", "1" * 400, "1" * 5000, "", "0x10", "1e999"])
 @pytest.mark.parametrize(("command", "option", "kind"), NUMBERS)
 def test_options_odd_numbers_rejected(command, option, kind, text, oso) -> None:
-    """A float of 400 digits is infinite, which its command refuses in its own words."""
+    """A float of 400 digits is infinite; the command rejects it with a message of its own."""
     infinite = kind is float and text in ("1" * 400, "1" * 5000, "1e999")
     refused(
         oso(command, *["glyphs"] * (command == "data"), option, text), *[option] * (not infinite)

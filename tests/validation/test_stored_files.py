@@ -62,7 +62,7 @@ def test_train_insufficient_noise_rejected(share, place, oso) -> None:
 
 
 def test_train_later_cohort_above_budget_rejected(place, oso) -> None:
-    """Not the first: here the one at epsilon = 9 alone has too little noise."""
+    """Only the later cohort, at epsilon = 9, has too little noise."""
     text = STUDY.replace("epsilons: [3]", "epsilons: [3, 9]")
     plan = make_plan(parse_config(read_yaml(text, "x"), "x"))
     cohorts = [
