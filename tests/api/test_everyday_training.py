@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from tests.gradients.everyday_models import MODELS, Net, head, rows
+from tests.gradients.everyday_models import MODELS, WIDTH, Net, head, rows
 from torch import Tensor, nn
 
 import oso_dp
@@ -210,6 +210,16 @@ def test_check_lists_layer_outcomes() -> None:
     assert outcomes(drops, torch.zeros(1, 4, 2, 2)) == {"0": "slow", "3": "frozen"}
     assert "each example has its own" in text
     assert text.endswith("can be trained")
+
+
+def test_check_dropout_beside_layer_of_two_tensors_rejected() -> None:
+    net = Net(
+        lambda n, x: n.last(n.drop(n.a(x[:, 0], x[:, 1]))),
+        a=nn.Bilinear(WIDTH, WIDTH, WIDTH),
+        drop=nn.Dropout(),
+        last=head(),
+    )
+    assert "a layer takes several tensors" in oso_dp.check(net, rows(2)).refused
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -280,7 +280,30 @@ def masked(count: int) -> dict[str, Tensor]:
     return {"ids": words(count), "mask": mask}
 
 
+def cells(net: Net, ids: Tensor) -> Tensor:
+    embedded = net.words(ids)
+    state = embedded.new_zeros(len(ids), WIDTH)
+    for place in range(ids.shape[1]):
+        state = net.cell(embedded[:, place], state)
+    return net.last(state)
+
+
 MODELS = {
+    "a layer of two tensors": Everyday(
+        lambda: Net(
+            lambda n, x: n.last(n.a(x.mean(1).tanh(), x[:, 0])),
+            a=nn.Bilinear(WIDTH, WIDTH, WIDTH),
+            last=head(),
+        ),
+        is_whole_model=True,
+    ),
+    "a recurrent cell": Everyday(
+        lambda: Net(
+            cells, words=nn.Embedding(WORDS, WIDTH), cell=nn.GRUCell(WIDTH, WIDTH), last=head()
+        ),
+        words,
+        is_whole_model=True,
+    ),
     "a layer called twice": Everyday(
         lambda: Net(
             lambda n, x: n.last(n.a(n.a(x).tanh()).mean(1)), a=nn.Linear(WIDTH, WIDTH), last=head()

@@ -309,6 +309,27 @@ def test_check_independence_equal_parameters_mixing_rejected(value: float) -> No
         check_independence(engine, flat, torch.zeros(0, 6), torch.zeros(0, 3))
 
 
+class TextGRU(nn.Module):
+    """An embedding of scale 1 before a recurrent layer of scale 0.05."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.Embedding(5000, 64), nn.Linear(128, 3)
+        self.states = nn.GRU(64, 128, batch_first=True)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.last(self.states(self.words(words))[0][:, -1])
+
+
+def test_check_model_recurrent_layer_accepted() -> None:
+    torch.manual_seed(0)
+    model = TextGRU()
+    made = GradientEngine(model, cross_entropy)
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+    words = torch.zeros(0, 40, dtype=torch.int64)
+    check_model(made, flat, words, torch.zeros(0, dtype=torch.int64), classes=3)
+
+
 SIX = 6
 INPUTS = torch.zeros(0, 4)
 

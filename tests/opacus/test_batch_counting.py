@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import torch
 from tests.opacus.helpers import (
+    BATCH,
+    CLASSES,
+    INPUTS,
     NOT_TRIED,
     QUIET,
     Made,
@@ -112,6 +115,7 @@ def pieces_again(loader: DataLoader) -> Batches:
     return ((inputs[1:], targets[1:]) for inputs, targets in again(loader))
 
 
+@pytest.mark.filterwarnings("ignore:optimizer.step. 119 rows")
 @pytest.mark.parametrize("replayed", [again, views_again, pieces_again])
 def test_optimizer_reused_input_rejected(replayed, mode) -> None:
     made = make(mode=mode)
@@ -119,6 +123,39 @@ def test_optimizer_reused_input_rejected(replayed, mode) -> None:
         1.0  # both are as large
     )
     refused(lambda: train(made, replayed(made.loader)), AGAIN, made, 1)
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 2, 4])
+def test_optimizer_skipped_physical_batch_rejected(skipped: int) -> None:
+    """Later signals would be one batch late, and a step would be of parts of two batches."""
+    made = make()
+    with in_pieces(made, 3) as loader:
+
+        def run() -> None:
+            for number, batch in enumerate(loader):
+                if number != skipped:
+                    made.step(*batch)
+
+        refused(run, "no step was taken for an earlier physical batch")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_optimizer_loader_ahead_accepted(workers: int) -> None:
+    data = TensorDataset(*examples())
+    made = make(loader=DataLoader(data, BATCH, num_workers=workers))
+    with in_pieces(made, 3) as loader:
+        for batch in loader:
+            made.step(*batch)
+    assert made.optimizer.ledger.step_count == 10
+
+
+def test_optimizer_fewer_rows_warns() -> None:
+    made = make(model=nn.Linear(INPUTS, CLASSES))
+    inputs, targets = next(iter(made.loader))
+    with pytest.warns(
+        UserWarning, match=f"optimizer.step: {len(inputs) - 1} rows; no unused batch"
+    ):
+        made.step(inputs[1:].clone(), targets[1:])
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

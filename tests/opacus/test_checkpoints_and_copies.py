@@ -4,18 +4,29 @@ import copy
 import io
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tests.opacus.helpers import QUIET, Made, examples, make, network, parameters_of, refused
+from tests.opacus.helpers import (
+    QUIET,
+    Made,
+    examples,
+    loader_of,
+    make,
+    network,
+    parameters_of,
+    refused,
+)
 
 FORKS = "ignore:This process"  # has threads, which the forked one does not use
 pytestmark = [pytest.mark.filterwarnings(text) for text in (*QUIET, FORKS)]
 
 TOLD = "this optimizer has released 3 steps, the state 2; released steps count towards epsilon"
+FORGOTTEN = "accountant: this engine has released 3 steps since it was made or resumed, and the"
 
 
 def trained(steps: int, mode: str = "hooks") -> Made:
@@ -47,7 +58,7 @@ def test_optimizer_earlier_state_rejected(by: str, mode: str) -> None:
         "optimizer": lambda: made.optimizer.load_state_dict(state),
         "engine": lambda: load(made, file),
     }
-    refused(lambda: run[by](), TOLD)
+    refused(lambda: run[by](), TOLD if by == "optimizer" else FORGOTTEN)
     assert torch.equal(before, parameters_of(made.optimizer))
     assert kept == (made.optimizer.max_grad_norm, made.optimizer.learning_rate_factor)
     assert made.optimizer.ledger.step_count == 3
@@ -60,11 +71,17 @@ def test_load_checkpoint_foreign_run_rejected(there: int) -> None:
     before = parameters_of(second.optimizer)
     refused(
         lambda: load(second, saved(first)),
-        f"has released {there} steps, the state of another run 3; re",
+        "has released 1 steps" if there == 1 else "the state of another run 3; re",
     )
     assert torch.equal(before, parameters_of(second.optimizer))
     assert second.optimizer.ledger.step_count == there
     assert second.engine.accountant.history == [(1.0, 0.1, there)]
+
+
+def test_load_checkpoint_other_rate_rejected() -> None:
+    other = make(loader=loader_of(*examples(), batch_size=20))
+    refused(lambda: load(other, saved(trained(2))), "state_dict: sampling rate 0.1; must be 0.16")
+    assert other.engine.accountant.history == []
 
 
 def test_load_checkpoint_later_steps_counted() -> None:
@@ -92,11 +109,34 @@ def test_get_epsilon_noisier_accountant_rejected(then) -> None:
     made, other = trained(3), make(noise_multiplier=20.0)
     for _ in range(9):
         other.step(*examples(count=7))
-    made.engine.accountant.load_state_dict(other.engine.accountant.state_dict())
+    made.engine.accountant.history = other.engine.accountant.history
     for _ in range(then):
         made.step(*examples(count=7))
     steps = f"ledgers have {3 + then} steps, the accountant has {then} "
     refused(lambda: made.engine.get_epsilon(1e-5), steps)
+
+
+@pytest.mark.parametrize("by_engine", [True, False])
+def test_accountant_foreign_history_rejected(by_engine) -> None:
+    """A state with more steps than this engine's would hide that it has released its own."""
+    first, second = trained(5), trained(3)
+    file, state = saved(first), first.engine.accountant.state_dict()
+
+    def load_other() -> None:
+        if by_engine:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that no optimizer is given
+                second.engine.load_checkpoint(path=file, module=second.model)
+        else:
+            second.engine.accountant.load_state_dict(state)
+
+    refused(load_other, FORGOTTEN)
+    assert second.engine.accountant.history == [(1.0, 0.1, 3)]
+    second.engine.accountant.load_state_dict(second.engine.accountant.state_dict())  # its own
+    fresh = trained(0)
+    fresh.engine.accountant.load_state_dict(state)
+    fresh.step(*examples(count=7))
+    assert fresh.engine.accountant.history == [(1.0, 0.1, 6)]
 
 
 def test_get_epsilon_changing_noise_steps_compared() -> None:

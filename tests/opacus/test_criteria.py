@@ -331,18 +331,16 @@ def test_model_hooks_trained_inputs_rejected(body, wrapped, mode) -> None:
     with torch.no_grad():
         features = body(inputs)
     made.step(features, targets)
-    for _ in range(2):
-        made.step(features + torch.zeros(6, requires_grad=True), targets)  # of this step alone
-    assert made.optimizer.ledger.step_count == 3
+    assert made.optimizer.ledger.step_count == 1
 
 
-def test_model_hooks_reused_input_leaf_rejected(mode) -> None:
-    """Its own optimizer learns from gradients without noise; it need not be a parameter."""
+def test_model_hooks_inputs_of_leaf_rejected(mode) -> None:
+    """A script could move the next batch's perturbation by this gradient, which has no noise."""
     made, shift = make(mode=mode), torch.zeros(6, requires_grad=True)
     inputs, targets = examples(count=5)
-    made.step(inputs + shift, targets)
     made.backward(inputs + shift, targets)
     refused(lambda: made.optimizer.step(), "model: inputs are computed from a tensor")
+    made.step(inputs + shift.detach(), targets)
 
 
 FORMS: dict[str, Callable[[Tensor], Any]] = {
@@ -398,7 +396,67 @@ def test_make_private_probability_criterion_accepted(mode) -> None:
     assert made.optimizer.ledger.step_count == 1
 
 
-def test_ghost_criterion_column_losses_rejected() -> None:
-    made = make(mode="ghost", model=nn.Linear(INPUTS, 1), criterion=nn.MSELoss())
+def test_ghost_criterion_column_losses_flattened() -> None:
     inputs, labels = examples(count=BATCH)
-    refused(lambda: made.step(inputs, labels[:, None].float()), "flatten outputs and targets", made)
+    found = []
+    for targets, outputs in ((labels[:, None], nn.Identity()), (labels, nn.Flatten(0))):
+        made = make(
+            mode="ghost", model=nn.Linear(INPUTS, 1), criterion=nn.MSELoss(), noise=Recorded()
+        )
+        with torch.no_grad():
+            for parameter in made.optimizer.trained:
+                parameter.fill_(0.1)
+        made.criterion(outputs(made.model(inputs)), targets.float()).backward()
+        made.optimizer.pre_step()
+        found.append(torch.cat([p.grad.flatten() for p in made.optimizer.trained]))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    "scale", [lambda loss: loss / loss.item(), lambda loss: loss.item() * loss]
+)
+def test_ghost_loss_factor_of_batch_rejected(scale) -> None:
+    """The factor depends on all examples and multiplies the gradient of each."""
+    made = make(mode="ghost")
+
+    def backward(count: int) -> None:
+        inputs, targets = examples(count=count, seed=count)
+        made.optimizer.zero_grad()
+        scale(made.criterion(made.model(inputs), targets)).backward()
+
+    backward(5)
+    made.optimizer.step()
+    refused(lambda: backward(6), "loss: is multiplied by ", made, 1)
+
+
+def standardised(outputs: Tensor) -> Tensor:
+    return (outputs - outputs.mean(0)) / outputs.std(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (standardised, "criterion: its inputs mix the examples"),
+        (nn.BatchNorm1d(2, affine=False), "criterion: its inputs mix the examples"),
+        (lambda outputs: outputs + outputs[-1:], "criterion: its inputs mix the examples"),
+        (nn.Linear(2, 2), "criterion: its inputs are computed from a tensor that requires"),
+    ],
+)
+def test_ghost_criterion_unsafe_inputs_rejected(change, message) -> None:
+    made = make(mode="ghost", model=nn.Linear(INPUTS, 2))
+    inputs, targets = examples(count=5)
+    refused(lambda: made.criterion(change(made.model(inputs)), targets % 2), message, made)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda o: o.log_softmax(1), lambda o: 3 * o[:, :2], lambda o: o.flip(1).clamp(min=-1)],
+)
+def test_ghost_criterion_inputs_by_example_accepted(change) -> None:
+    made = make(mode="ghost", model=nn.Sequential(nn.Linear(INPUTS, 3), nn.Tanh()))
+    inputs, targets = examples(count=5)
+    for _ in range(2):
+        made.optimizer.zero_grad()
+        made.criterion(change(made.model(inputs.clone())), targets % 2).backward()
+        made.optimizer.step()
+    assert made.optimizer.ledger.step_count == 2

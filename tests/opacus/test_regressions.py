@@ -229,6 +229,12 @@ def test_make_private_given_generators_repeat() -> None:
     assert first[1] != other[1]
 
 
+def test_make_private_loader_generator_alone_not_repeated() -> None:
+    """Epsilon is that of independent batches, and the noise does not repeat either."""
+    (_, one), (_, other) = (drawn_by(make(loader=loader_of(*examples(), seed=5))) for _ in "ab")
+    assert one != other
+
+
 def test_derived_generator_same_seed_differs() -> None:
     """Normals of a generator that is seeded as the loader's are made of the batch's numbers."""
     for seed in range(5):

@@ -135,3 +135,20 @@ def test_make_engine_broadcast_loss_raises() -> None:
     own = UserModel(nn.Linear(4, 1))
     with pytest.raises(OsoError, match="each with each; give targets the shape"):
         own.make_engine(lambda x, y: (x - y) ** 2, examples, PRECISIONS["float32"], CPU)
+
+
+def each_threshold(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss for each of three levels, of one output and one target."""
+    levels = torch.arange(3)
+    above = (targets[:, None] > levels).float()
+    return nn.functional.binary_cross_entropy_with_logits(outputs - levels, above, reduction="none")
+
+
+def test_make_engine_loss_as_wide_as_trial_accepted() -> None:
+    """Three losses for each of the three examples that are tried are not each with each."""
+    examples = TensorExamples(torch.randn(6, 4), torch.randint(4, (6,)))
+    own = UserModel(nn.Linear(4, 1))
+    engine = own.make_engine(each_threshold, examples, PRECISIONS["float32"], CPU)
+    outputs = torch.randn(6, 1)
+    right = each_threshold(outputs, examples.targets).mean(dim=1)
+    torch.testing.assert_close(engine.loss(outputs, examples.targets), right)

@@ -138,6 +138,10 @@ def _check_model(
     """Check copies of the engine, first by the rules of the layers, then as a whole model."""
     try:
         engine.traits = find_traits(engine, case.flat, case.inputs)
+        if engine.is_whole_model and engine.traits.draws_random:
+            raise OsoError(
+                f"model: a layer takes several tensors, or computes its weights; {MSG_RANDOM}"
+            )
         _check_in_float64(copy_engine, *case)
     except torch.OutOfMemoryError:
         raise
@@ -171,6 +175,11 @@ def _try_whole_model(
     except Exception:  # what the layers' rules are refused for says more
         raise refused from None
     engine.take_whole_model()
+    warn_of_whole_model(refused)
+
+
+def warn_of_whole_model(refused: Exception) -> None:
+    """Log once that the rules of layers do not apply, and why."""
     reason = " ".join(str(refused).split()).removeprefix("model: ")[:200]
     text = f"model: trained by torch.func, which takes more time and memory: {reason}"
     warn_once(_log, text)
@@ -249,7 +258,7 @@ def check_independence(
 
     Args:
         engine: the model and loss.
-        flat: [P]; determines the scale of the made-up parameters, and the dtype.
+        flat: [P]; determines the scale of each made-up parameter, and the dtype.
         inputs: tensors [*, ...]; only shapes and dtypes are used, so they may be empty. Made-up
             integers are 0 and 1.
         targets: as `inputs`; made-up integers are in [0, classes).
@@ -266,8 +275,7 @@ def check_independence(
         return made.to(given.device, flat.dtype)
 
     # Off the starting point, where a layer of zeros would hide what stands before it.
-    spread = float(flat.std()) if flat.numel() > 1 else 0.0
-    flat = flat.detach() + (spread or 0.05) * like(flat, flat.shape)
+    flat = flat.detach() + _spreads(engine, flat) * like(flat, flat.shape)
     inputs = map_tensors(lambda one: like(one, (MANY, *one.shape[1:])), inputs)
     targets = like(targets, (MANY, *targets.shape[1:]), classes)
     within = TOLERANCES[flat.dtype] if tolerance is None else tolerance
@@ -283,6 +291,20 @@ def check_independence(
         check_loss(engine.loss, outputs, targets, classes, within.outputs, random)
         for rows in BATCHES:
             _check_gradients(engine, flat, inputs, targets, rows, alone, within.gradients)
+
+
+def _spreads(engine: GradientEngine, flat: Tensor) -> Tensor:
+    """Each number's scale, [P]: its parameter's standard deviation, 0.05 where that is zero.
+
+    By parameter: the scale of an embedding would make a recurrent layer chaotic, so that rounding
+    passes for mixing.
+    """
+    parts = engine.parameters(flat.detach()).values()
+    spreads = [float(part.std()) if part.numel() > 1 else 0.0 for part in parts]
+    sizes = torch.tensor([part.numel() for part in parts], device=flat.device)
+    return torch.tensor(
+        [spread or 0.05 for spread in spreads], dtype=flat.dtype, device=flat.device
+    ).repeat_interleave(sizes)
 
 
 def _fixed_random(engine: GradientEngine) -> AbstractContextManager[Any]:

@@ -17,6 +17,10 @@ MSG_MIXES_EXAMPLES = (
 )
 
 
+class UnsupportedCallError(OsoError):
+    """A layer takes or returns something else than one tensor: the rules of layers do not apply."""
+
+
 def only_tensor(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
     """The one tensor [N, ...] that a layer is called with; OsoError for any other call."""
     values = [*args, *kwargs.values()]
@@ -50,7 +54,10 @@ def check_layer(name: str, layer: nn.Module) -> None:
     keeps_statistics = getattr(layer, "track_running_stats", False)
     # In eval mode it reads its statistics, and changes none.
     if (batch_norm or keeps_statistics) and (layer.training or not keeps_statistics):
-        raise OsoError(f"model: layer {name!r} is a {kind}, which {MSG_MIXES_EXAMPLES}")
+        raise OsoError(
+            f"model: layer {name!r} is a {kind}, which {MSG_MIXES_EXAMPLES}, as fix=True does, or "
+            "freeze it in eval mode"
+        )
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         # max_norm changes parameters in the forward pass; scale_grad_by_freq mixes examples.
         for option in ("max_norm", "scale_grad_by_freq", "sparse"):
@@ -65,5 +72,5 @@ def check_layer(name: str, layer: nn.Module) -> None:
         )
 
 
-def _unsupported(layer: nn.Module, why: str) -> OsoError:
-    return OsoError(f"model: a {type(layer).__name__} {why}")
+def _unsupported(layer: nn.Module, why: str) -> UnsupportedCallError:
+    return UnsupportedCallError(f"model: a {type(layer).__name__} {why}")

@@ -6,6 +6,7 @@ stores the factors from which the weighted sums are computed (`per_sample_gradie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.pure_forward import check_unchanged
+from oso_dp.opacus.gradient_origins import find_leaves
 from oso_dp.opacus.model_hooks import per_sample_gradient
 
 _BATCHES_CHECKED = 3  # of random outputs; of each, the first and the last loss, and
@@ -27,7 +29,12 @@ _CHECKED_BETWEEN = 30  # of those between them
 
 
 class GhostLoss(DPTensorFastGradientClipping):
-    """Per-sample losses of a batch, [B]. Sums and multiples of them are `GhostLoss` again."""
+    """Per-sample losses of a batch, [B]. Sums and multiples of them are `GhostLoss` again.
+
+    `factors`: what multiplies each of the losses that were added.
+    """
+
+    factors: tuple[float, ...] = (1.0,)
 
     def backward(self) -> None:
         """Store each example's gradient, dense or factored, at the parameters.
@@ -36,6 +43,13 @@ class GhostLoss(DPTensorFastGradientClipping):
         more example would change all others' gradients alike.
         """
         losses = self.loss_per_sample
+        first = self.module.loss_factors = self.module.loss_factors or self.factors
+        if self.factors != first:
+            raise OsoError(
+                f"loss: is multiplied by {_format(self.factors)}, in the first step by "
+                f"{_format(first)}; must be constant, since a factor of a batch's own, such as "
+                "1 / loss, changes the gradients of all its examples"
+            )
         self.module.are_losses_summed = True
         try:
             losses.sum().backward()
@@ -50,27 +64,46 @@ class GhostLoss(DPTensorFastGradientClipping):
                     "examples; must return one loss per example"
                 )
 
-    def _like(self, result: DPTensorFastGradientClipping) -> GhostLoss:
+    def _like(
+        self, result: DPTensorFastGradientClipping, factors: tuple[float, ...] = ()
+    ) -> GhostLoss:
         losses, reduction = result.loss_per_sample, result.loss_reduction
-        return GhostLoss(self.module, self.optimizer, losses, reduction)
+        made = GhostLoss(self.module, self.optimizer, losses, reduction)
+        made.factors = factors or self.factors
+        return made
+
+    def _scaled(self, result: DPTensorFastGradientClipping, factor: float) -> GhostLoss:
+        return self._like(result, tuple(factor * one for one in self.factors))
+
+    def _added(self, result: DPTensorFastGradientClipping, other: Any) -> GhostLoss:
+        return self._like(result, self.factors + getattr(other, "factors", ()))
 
     def __truediv__(self, other: Any) -> GhostLoss:
-        return self._like(super().__truediv__(other))
+        return self._scaled(super().__truediv__(other), 1 / _scalar(other))
 
     def __mul__(self, other: Any) -> GhostLoss:
-        return self._like(super().__mul__(other))
+        return self._scaled(super().__mul__(other), _scalar(other))
 
     def __add__(self, other: Any) -> GhostLoss:
-        return self._like(super().__add__(other))
+        return self._added(super().__add__(other), other)
 
     def __sub__(self, other: Any) -> GhostLoss:
-        return self._like(super().__sub__(other))
+        return self._added(super().__sub__(other), other)
 
     def __rsub__(self, other: Any) -> GhostLoss:
-        return self._like(super().__rsub__(other))
+        return self._scaled(super().__rsub__(other), -1)
 
     def __neg__(self) -> GhostLoss:
-        return self._like(super().__neg__())
+        return self._scaled(super().__neg__(), -1)
+
+
+def _scalar(factor: Any) -> float:
+    """The factor of all examples; 1 where each example has its own."""
+    return float(factor) if not torch.is_tensor(factor) or factor.numel() == 1 else 1.0
+
+
+def _format(factors: tuple[float, ...]) -> str:
+    return ", ".join(f"{factor:g}" for factor in factors)
 
 
 class GhostCriterion(DPLossFastGradientClipping):
@@ -78,20 +111,54 @@ class GhostCriterion(DPLossFastGradientClipping):
 
     checked = False  # that it does not mix examples, on a batch of two or more
 
+    def __init__(self, module: Any, *arguments: Any) -> None:
+        super().__init__(module, *arguments)
+        module.keeps_outputs = True
+
     def __call__(self, *args: Any, shape: Any = None, **kwargs: Any) -> GhostLoss:
         loss = super().__call__(*args, shape=shape, **kwargs)
         losses: torch.Tensor = loss.loss_per_sample
+        if losses.dim() == 2 and losses.shape[1] == 1:
+            losses = losses[:, 0]
         if losses.dim() != 1:
             raise OsoError(
                 f"criterion: returned losses of shape {tuple(losses.shape)} with reduction='none'; "
-                "must return one loss per example, [B]: flatten outputs and targets of one column, "
+                "must return one loss per example, [B]: give outputs and targets one shape, "
                 "average the losses of an example"
             )
         has_all = self.module.example_count in (None, len(losses))  # else `backward` raises
         if has_all and not self.checked and len(losses) > 1:
+            self._check_inputs((args, kwargs), len(losses))
             self._check_mixing(args, shape, kwargs, len(losses))
             self.checked = True  # a rejected criterion is checked, and rejected, again
+            self.module.keeps_outputs, self.module.outputs = False, ()
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
+
+    def _check_inputs(self, arguments: Any, size: int) -> None:
+        """OsoError if what the script computes of the model's outputs mixes examples or is trained.
+
+        Of the first and the last example, in the outputs whose first dimension is the examples'.
+        """
+        outputs = [value for value in self.module.outputs if value.dim() and not len(value) % size]
+        inputs = [value for value in tree_leaves(arguments) if _is_output(value)]
+        if not outputs:
+            return
+        if find_leaves(inputs, self.module.outputs):
+            raise OsoError(
+                "criterion: its inputs are computed from a tensor that requires a gradient, beside "
+                "the model's outputs, whose gradient has no noise; make it a parameter of the model"
+            )
+        computed = [one for one in inputs if all(one is not output for output in outputs)]
+        self.module.disable_hooks()  # they fire for gradients of a model's outputs, too
+        try:
+            is_mixed = any(_mixes(one, outputs, size) for one in computed if one.dim())
+        finally:
+            self.module.enable_hooks()
+        if is_mixed:
+            raise OsoError(
+                "criterion: its inputs mix the examples of the model's outputs (a batch's mean, "
+                "BatchNorm); compute them of each example alone"
+            )
 
     def _check_mixing(self, args: Any, shape: Any, kwargs: Any, size: int) -> None:
         """OsoError if, on random outputs, a loss depends on another example.
@@ -155,6 +222,19 @@ class GhostCriterion(DPLossFastGradientClipping):
 
 def _is_output(value: Any) -> bool:
     return torch.is_tensor(value) and value.requires_grad
+
+
+def _mixes(value: torch.Tensor, outputs: Sequence[torch.Tensor], size: int) -> bool:
+    """Whether an example's rows depend on the outputs of other examples; False if it has none."""
+    for index in (0, size - 1) if not len(value) % size else ():
+        rows = value[_rows(value, index, size)]
+        direction = torch.linspace(1, 2, rows.numel(), dtype=rows.dtype, device=rows.device)
+        gradients = torch.autograd.grad(
+            rows, outputs, direction.view_as(rows), retain_graph=True, allow_unused=True
+        )
+        if any(_others(g, index, size).any() for g in gradients if g is not None):
+            return True
+    return False
 
 
 def _rows(values: torch.Tensor, index: int, size: int) -> slice:

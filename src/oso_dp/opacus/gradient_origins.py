@@ -71,11 +71,14 @@ class GradientOrigins:
             self.foreign = parameter
 
 
-def find_leaves(values: Sequence[Any]) -> list[Tensor]:
-    """The tensors that require a gradient from which these values were computed."""
+def find_leaves(values: Sequence[Any], known: Sequence[Tensor] = ()) -> list[Tensor]:
+    """The tensors that require a gradient from which these values were computed.
+
+    Not those of which only `known` tensors were computed.
+    """
     tensors = [value.data if isinstance(value, PackedSequence) else value for value in values]
     nodes: list[Any] = [tensor.grad_fn for tensor in tensors if torch.is_tensor(tensor)]
-    seen: set[Any] = set()
+    seen: set[Any] = {tensor.grad_fn for tensor in known}
     leaves = []
     while nodes:
         node = nodes.pop()

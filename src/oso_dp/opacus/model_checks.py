@@ -51,65 +51,72 @@ MSG_MIXES = (
 
 def check_independence(
     module: nn.Module, loader: DataLoader, mode: str, batch_first: bool, trained: set[int]
-) -> bool:
-    """OsoError if an example's gradient differs between a batch and alone; False if not checked.
+) -> str:
+    """OsoError if an example's gradient differs between a batch and alone.
 
-    `trained`: `id`s of the parameters that the optimizer updates.
+    Returns why the model is not checked, or "" if it is. `trained`: `id`s of the parameters that
+    the optimizer updates.
     """
     if isinstance(module, WRAPPERS):
         module = module.module
     if sum(p.numel() for p in module.parameters()) > MAX_PARAMETERS:
-        return False
+        return f"it has more than {MAX_PARAMETERS:,} parameters"
+    if not batch_first:
+        return "batch_first=False"
     names = {name for name, p in module.named_parameters() if id(p) in trained}
     devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on hooks of a model without inputs that need gradients
         torch.manual_seed(0)
-        attempt = _reference_gradients(module, loader, batch_first, names)
-        if attempt is None:
-            return False
-        model, inputs, directions, alone = attempt
+        try:
+            model, inputs, directions, alone = _reference_gradients(module, loader, names)
+        except OsoError:
+            raise
+        except Exception as error:  # a user's model may raise anything on random inputs
+            return " ".join(str(error).split())[:200] or type(error).__name__
         _compare(model, inputs, directions, alone, mode, batch_first, names)
         _check_mixing(model, inputs)
-    return True
+    return ""
+
+
+class _NotCheckedError(Exception):
+    """Why random inputs cannot tell whether the model mixes examples."""
 
 
 def _reference_gradients(
-    module: nn.Module, loader: DataLoader, batch_first: bool, names: set[str]
-) -> tuple[nn.Module, Structure, list[Tensor], Tensor] | None:
-    """A copy of the model, a batch, output weights, and gradients computed alone [B, P]."""
-    try:
-        example = _example(module, loader) if batch_first else None
-        if example is None:
-            return None
-        first = next(p for p in module.parameters() if p.is_floating_point())
-        example = map_tensors(
-            lambda one: one.to(first if one.is_floating_point() else first.device), example
-        )
-        check_forward_is_pure(module, example, argument="module")
-        inputs = map_tensors(_random_batch, example)
-        model = copy.deepcopy(module).double()
-        _perturb(model)
-        if _outputs(model, inputs) is None:
-            return None
+    module: nn.Module, loader: DataLoader, names: set[str]
+) -> tuple[nn.Module, Structure, list[Tensor], Tensor]:
+    """A copy of the model, a batch, output weights, and gradients computed alone [B, P].
+
+    Raises `_NotCheckedError`, or what the model raises on random inputs, in float64.
+    """
+    example = _example(module, loader)
+    if example is None:
+        raise _NotCheckedError("the data set's first example does not say how it is called")
+    first = next(p for p in module.parameters() if p.is_floating_point())
+    example = map_tensors(
+        lambda one: one.to(first if one.is_floating_point() else first.device), example
+    )
+    check_forward_is_pure(module, example, argument="module")
+    inputs = map_tensors(_random_batch, example)
+    model = copy.deepcopy(module).double()
+    _perturb(model)
+    if _outputs(model, inputs) is None:
+        raise _NotCheckedError("its outputs have not one row for each example")
+    if _draws_random(model, inputs):
+        _check_random_draws(model, inputs)
+        _disable_dropout(model)
         if _draws_random(model, inputs):
-            _check_random_draws(model, inputs)
-            _disable_dropout(model)
-            if _draws_random(model, inputs):
-                return None
-        directions = [torch.randn_like(one) for one in _outputs(model, inputs) or []]
-        rows = []
-        for index in range(EXAMPLES):
-            one = slice(index, index + 1)
-            model.zero_grad()
-            _product(model, select(inputs, one), [part[one] for part in directions]).backward()
-            rows.append(_flat(model, names))
+            raise _NotCheckedError("it draws random numbers outside of layers for dropout")
+    directions = [torch.randn_like(one) for one in _outputs(model, inputs) or []]
+    rows = []
+    for index in range(EXAMPLES):
+        one = slice(index, index + 1)
         model.zero_grad()
-        return model, inputs, directions, torch.stack(rows)
-    except OsoError:
-        raise
-    except Exception:  # a user's model may raise anything on random inputs
-        return None
+        _product(model, select(inputs, one), [part[one] for part in directions]).backward()
+        rows.append(_flat(model, names))
+    model.zero_grad()
+    return model, inputs, directions, torch.stack(rows)
 
 
 def _outputs(model: nn.Module, inputs: Structure) -> list[Tensor] | None:

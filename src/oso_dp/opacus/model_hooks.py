@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.weak import WeakIdKeyDictionary
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves
@@ -58,6 +57,9 @@ class PerExampleHooks:
     batch_inputs: Tensor | None = None  # its input, or the base of which it is a view
     calls = 0  # in training mode, so far
     are_losses_summed = False  # in this backward pass, whatever the reduction
+    loss_factors: tuple[float, ...] = ()  # of the first ghost loss
+    keeps_outputs = False  # until the criterion is checked
+    outputs: Sequence[Tensor] = ()  # of that call, those that require a gradient
     origins: GradientOrigins | None = None  # watches that call's backward pass, in some calls
     learning: Sequence[Tensor] = ()  # the parameters that required a gradient in that call
     trained_inputs = False  # the inputs of that call were computed from what may be trained
@@ -70,7 +72,6 @@ class PerExampleHooks:
     learning_before: Sequence[tuple[Tensor, Tensor]] = ()  # each, and its values before the call
 
     def watch_calls(self) -> None:
-        self.past_leaves: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.eval_layers = [
             layer
             for layer in self._module.modules()
@@ -127,7 +128,7 @@ class PerExampleHooks:
             first, count = _first(leaves, dim)
             self.example_count = 0 if self.empty else count
             self.batch_inputs = first if first is None or first._base is None else first._base
-            self.trained_inputs = self._have_trained_inputs(leaves)
+            self.trained_inputs = bool(find_leaves(leaves))
             self.learning = learning
             self.learning_before = [(p, p.detach().clone()) for p in self.learning]
             self._watch_origins()
@@ -144,6 +145,8 @@ class PerExampleHooks:
         if self.is_in_call:
             learning = {id(parameter) for parameter in self.learning}
             self.writes_after = [one for one in writes if id(one[1]) not in learning]
+            tensors = tree_leaves(outputs) if self.keeps_outputs else []
+            self.outputs = [v for v in tensors if torch.is_tensor(v) and v.requires_grad]
         self.is_in_call = False
         if not self.is_placeholder:
             return None
@@ -156,8 +159,8 @@ class PerExampleHooks:
             raise OsoError("model: was not called; call the model itself, not only its layers")
         if self.example_count not in (None, size):
             raise OsoError(
-                f"model: layers see {size} examples in a batch of {self.example_count}; row i of "
-                "each layer's input must belong to example i"
+                f"model: layers see {size} examples in a batch of {self.example_count}, the rows "
+                "of the call's first tensor; row i of each layer's input must belong to example i"
             )
 
     def check_unchanged(self) -> None:
@@ -180,7 +183,7 @@ class PerExampleHooks:
         """Drop the batch's gradients and records."""
         clear_gradients(self._module)
         self.was_called, self.example_count, self.batch_inputs = False, None, None
-        self.learning_before, self.writes_after = (), ()
+        self.learning_before, self.writes_after, self.outputs = (), (), ()
         self.called_layers = frozenset()
         self._close_origins()
 
@@ -242,17 +245,6 @@ class PerExampleHooks:
             if hasattr(parameter, "held"):
                 del parameter.held
         super().cleanup()  # type: ignore[misc]
-
-    def _have_trained_inputs(self, inputs: Sequence[Any]) -> bool:
-        """Whether they were computed from a parameter, or from a leaf of an earlier batch, too.
-
-        A leaf of one batch alone is trained by nobody: it perturbs the batch's examples.
-        """
-        leaves = find_leaves(inputs)
-        trained = any(isinstance(leaf, nn.Parameter) or leaf in self.past_leaves for leaf in leaves)
-        for leaf in leaves:
-            self.past_leaves[leaf] = None
-        return trained
 
     def _watch_origins(self) -> None:
         """Watch calls 1, 2, 4, 8, ...: most losses have the same terms in every call."""
@@ -363,8 +355,8 @@ MSG_FOREIGN_GRADIENT = (
     "for a penalty"
 )
 MSG_INPUTS = (
-    "model: inputs are computed from a tensor that requires a gradient and would be trained "
-    "without noise; make it a parameter of the module, or freeze it with requires_grad_(False)"
+    "model: inputs are computed from a tensor that requires a gradient, whose gradient has no "
+    "noise; make it a parameter of the module, or detach the inputs"
 )
 MSG_IN_PLACE = (
     "module: the {} pass changes {}, bypassing clipping and noise; compute with a changed copy"
@@ -387,7 +379,8 @@ MSG_OTHER_OPTIMIZER = (
 )
 MSG_PENDING = (
     "model: an earlier forward pass in training mode has no backward pass; call the model once per "
-    "batch; evaluate with model.eval() or under torch.no_grad()"
+    "batch (one forward method for real and generated examples); evaluate with model.eval() or "
+    "under torch.no_grad()"
 )
 MSG_STATISTICS = (
     "model: layer {!r} ({}) is in training mode, in which it mixes the examples of a batch; call "

@@ -14,12 +14,13 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 from torch.utils.weak import WeakIdKeyDictionary
 
 from oso_dp.errors import OsoError
@@ -50,6 +51,11 @@ _USED: WeakIdKeyDictionary = WeakIdKeyDictionary()
 MSG_OTHER_BATCHES = (
     "optimizer.step: the loader that make_private returned has not been iterated over; epsilon is "
     "valid for its Poisson batches only"
+)
+MSG_FEWER_ROWS = (
+    "optimizer.step: {} rows; no unused batch has so many examples, the largest has {}; epsilon is "
+    "valid only if row i of the model's input is an example (see batch_first) or if examples are "
+    "left out by themselves alone"
 )
 MSG_SCALED = (
     "GradScaler: not supported, since scaled gradients exceed the clipping threshold; use bfloat16 "
@@ -110,11 +116,15 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self.batches: TrackedSampler | None = None
         self.account: Callable[[DPOptimizer], None] | None = None
         self.process = os.getpid()
+        # Physical batches that have no step yet, with the present one: how many the loader may have
+        # fetched, and how many there were in the step before, None in a loop's first.
+        self._ahead, self._pending = 1, cast("int | None", None)
         self._totals: list[Tensor] | None = None
+        self._has_warned = False
         self._rows = 0  # of the logical batch, so far
         self._inputs: list[Tensor] = []  # of the logical batch, so far
         self._run = secrets.token_hex()  # distinguishes its states from other optimizers'
-        self._released = 0  # steps since construction, or since a state was loaded
+        self.released = 0  # steps since construction, or since a state was loaded
         self._answers: Answers = {}
         self.driver = MethodAdapter(
             method,
@@ -126,15 +136,17 @@ class AdaptiveDPOptimizer(DPOptimizer):
             self.device,
         )
 
-    def watch(self, hooks: PerExampleHooks, batches: TrackedSampler) -> None:
-        """Set the model's hooks and the sampler of its batches."""
-        self.hooks, self.batches = hooks, batches
-        batches.begin = self.start_over
+    def watch(self, hooks: PerExampleHooks, loader: DataLoader) -> None:
+        """Set the model's hooks and the loader of its batches."""
+        self.hooks, self.batches = hooks, cast("TrackedSampler", loader.batch_sampler)
+        self.batches.begin = self.start_over
+        self._ahead = 1 + loader.num_workers * (loader.prefetch_factor or 0)
 
     def start_over(self) -> None:
         """Drop an unfinished logical batch: with the next one, examples could count twice."""
         self._clear_logical_batch()
         self._step_skip_queue.clear()
+        self._pending = None
         self._is_last_step_skipped = False
         if self.hooks is not None:
             self.hooks.check_unchanged()
@@ -222,6 +234,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
         check_process(self.process, "optimizer.step")
         check_number("noise_multiplier", self.noise_multiplier, **NOISE_LIMITS)
         self.clip_and_accumulate()
+        self._check_pending()
         self._is_last_step_skipped = self._check_skip_next_step()
         if self._is_last_step_skipped:
             for parameter in self.trained:  # not sanitized, and no other optimizer's
@@ -230,6 +243,11 @@ class AdaptiveDPOptimizer(DPOptimizer):
         totals = self._totals
         assert totals is not None
         if self.batches is not None and self.batches.begun:
+            if self._rows not in self.batches.sizes and not self._has_warned:
+                warnings.warn(
+                    MSG_FEWER_ROWS.format(self._rows, self.batches.sizes[-1]), stacklevel=2
+                )
+                self._has_warned = True
             self.batches.use(self._rows)
         for inputs in self._inputs:
             begun = self.batches is not None and self.batches.begun
@@ -287,15 +305,18 @@ class AdaptiveDPOptimizer(DPOptimizer):
     def ledger_of(self, state_dict: Mapping[str, Any]) -> Ledger:
         """A state's ledger; OsoError if this optimizer must not resume from it."""
         if not isinstance(state_dict, Mapping) or not isinstance(state_dict.get(KEY), Mapping):
-            raise OsoError(f"state_dict: has no key {KEY!r}; it belongs to another optimizer")
+            raise OsoError(
+                f"state_dict: has no key {KEY!r}; it belongs to another optimizer, whose state is "
+                "loaded before make_private"
+            )
         ledger = Ledger.from_json(str(state_dict[KEY].get("ledger")))
         if ledger.sampling != self.ledger.sampling:
             raise OsoError(
                 f"state_dict: sampling rate {ledger.sampling.rate:g}; must be "
-                f"{self.ledger.sampling.rate:g}, as of the loader"
+                f"{self.ledger.sampling.rate:g}, as of the loader; resume with the same batch size"
             )
         is_same_run = state_dict[KEY].get("run") == self._run
-        if self.ledger.step_count > ledger.step_count or (self._released and not is_same_run):
+        if self.ledger.step_count > ledger.step_count or (self.released and not is_same_run):
             owner = "the state" if is_same_run else "the state of another run"
             raise OsoError(
                 f"state_dict: this optimizer has released {self.ledger.step_count} steps, {owner} "
@@ -326,7 +347,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
             raise
         self.ledger = ledger
         if content.get("run") != self._run:
-            self._released = 0
+            self.released = 0
         self._clear_logical_batch()
         self.noise.reseed(self.device)
         if self.batches is not None and not self.secure_mode:
@@ -337,6 +358,19 @@ class AdaptiveDPOptimizer(DPOptimizer):
             "optimizer: cannot be copied or pickled, since the copy would draw the same noise; use "
             "state_dict, or call make_private for each training"
         )
+
+    def _check_pending(self) -> None:
+        """OsoError if a physical batch had no step: the next would count towards another batch.
+
+        Their number then increases, also where the script has fetched all of them before.
+        """
+        now, before = len(self._step_skip_queue), self._pending
+        if before is not None and now > max(self._ahead, before - 1):
+            raise OsoError(
+                "optimizer.step: no step was taken for an earlier physical batch; take a step for "
+                "each physical batch, or leave the loop"
+            )
+        self._pending = now
 
     def _check_rows(self, rows: int) -> None:
         """OsoError if no unused batch can have this number of rows."""
@@ -374,7 +408,7 @@ class AdaptiveDPOptimizer(DPOptimizer):
         self._totals, self._rows, self._inputs = None, 0, []
 
     def _record(self) -> None:
-        self._released += 1
+        self.released += 1
         if self.account is not None:
             self.account(self)
 

@@ -46,8 +46,7 @@ from oso_dp.value_checks import as_plain, check_number
 
 NO_QUANTILE = float("nan")
 MSG_NOT_CHECKED = (
-    "module: not checked whether it mixes the examples of a batch, which would void the guarantee; "
-    "docs/user/opacus.md lists the models and loaders that cannot be checked"
+    "module: not checked whether it mixes the examples of a batch, which would void the guarantee: "
 )
 # Opacus's further arguments of `make_private`, with its defaults.
 DEFAULTS: dict[str, Any] = {
@@ -83,6 +82,7 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         check_engine(accountant, secure_mode)
         super().__init__(accountant=accountant, secure_mode=secure_mode)
         self.optimizers: list[AdaptiveDPOptimizer] = []
+        self.accountant.load_state_dict = self._load_history
 
     def make_private(
         self,
@@ -136,9 +136,9 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         # OsoError if the method's second query alone costs more than the whole step.
         method.split_noise(noise_multiplier, expected_size(data_loader))
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        checked = check_independence(module, data_loader, mode, shared["batch_first"], trained)
-        if not checked:
-            warnings.warn(MSG_NOT_CHECKED, stacklevel=2)
+        reason = check_independence(module, data_loader, mode, shared["batch_first"], trained)
+        if reason:
+            warnings.warn(MSG_NOT_CHECKED + reason, stacklevel=2)
         result = super().make_private(
             module=module,
             optimizer=optimizer,
@@ -151,10 +151,12 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             sample_rate=1 / len(data_loader),
             expected_batch=expected_size(data_loader),
         )
-        model, private_optimizer = result[0], result[1]
-        if checked:
+        model, private_optimizer, loader = result[0], result[1], result[-1]
+        if not reason:
             model.expand_position_ids()
-        private_optimizer.watch(model, result[-1].batch_sampler)
+        if shared["noise_generator"] is None and not self.secure_mode:
+            loader.batch_sampler.reseed()  # epsilon is that of independent batches
+        private_optimizer.watch(model, loader)
         self.optimizers.append(private_optimizer)
         model.allow_grad_accumulation()  # the optimizer rejects it, in all modes by one message
         return result
@@ -300,6 +302,20 @@ class AdaptivePrivacyEngine(PrivacyEngine):
             module.load_state_dict(before[0])
             self.accountant.load_state_dict(before[1])
             raise
+
+    def _load_history(self, state_dict: Any) -> None:
+        """As Opacus's accountant; OsoError if steps that were released would be forgotten."""
+        before = self.accountant.state_dict()
+        type(self.accountant).load_state_dict(self.accountant, state_dict)
+        released = sum(optimizer.released for optimizer in self.optimizers)
+        if released and self.accountant.history != before["history"]:
+            steps = sum(count for _, _, count in self.accountant.history)
+            type(self.accountant).load_state_dict(self.accountant, before)
+            raise OsoError(
+                f"accountant: this engine has released {released} steps since it was made or "
+                f"resumed, and the state of other training has {steps}; released steps count "
+                "towards epsilon: load the state into a new engine, and add both epsilons"
+            )
 
     def _method(
         self, explicit_options: dict[str, Any], optimizer: torch.optim.Optimizer

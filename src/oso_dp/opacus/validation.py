@@ -80,7 +80,7 @@ def check_modes(arguments: Mapping[str, Any], secure_mode: bool) -> None:
 
 def check_module(module: Any, mode: str) -> None:
     if isinstance(module, AbstractGradSampleModule | GradSampleHooks):
-        raise OsoError("module: already wrapped by Opacus; pass the model itself")
+        raise OsoError("module: already wrapped by Opacus; pass module.to_standard_module()")
     if not isinstance(module, nn.Module):
         raise OsoError(f"module: {type(module).__name__}; must be a torch.nn.Module")
     if isinstance(module, FSDPModule | FullyShardedDataParallel):
@@ -91,7 +91,10 @@ def check_module(module: Any, mode: str) -> None:
     if type(module).__name__ == "OptimizedModule":  # its class is not imported before it is used
         raise OsoError("module: compiled; call torch.compile on what make_private returns")
     if hasattr(module, "autograd_grad_sample_hooks"):
-        raise OsoError("module: already has Opacus's hooks; call cleanup() on them first")
+        raise OsoError(
+            "module: already has Opacus's hooks; pass to_standard_module() of the wrapped model, "
+            "or after wrap_model=False call cleanup() of what make_private returned"
+        )
     for name, layer in module.named_modules():
         if problem := _problem(layer, mode):
             raise OsoError(f"module: layer {name!r} ({type(layer).__name__}): {problem}")

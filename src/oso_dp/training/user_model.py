@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_map
 
 from oso_dp.errors import OsoError, failing_as
 from oso_dp.gradients import GradientEngine, Precision, check_forward_is_pure
+from oso_dp.gradients.independence_checks import warn_of_whole_model
+from oso_dp.gradients.layer_calls import UnsupportedCallError
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
 from oso_dp.training.task import Examples, split_rows
 
@@ -242,7 +244,7 @@ class UserModel:
         check_forward_is_pure(pure, *(empty if isinstance(empty, tuple) else (empty,)))
         with torch.no_grad():
             with failing_as(f"model: fails on three examples {_kind_of(inputs)}"):
-                outputs: Any = engine.outputs(weights, inputs)
+                outputs: Any = _first_outputs(engine, weights, inputs)
             with failing_as(f"loss: fails on three targets {_kind_of(targets)}"):
                 losses = engine.loss(outputs, targets)
         if not any(one.is_floating_point() for one in tensors_of(outputs)):
@@ -257,7 +259,7 @@ class UserModel:
                 "(reduction='none')"
             )
         if losses.dim() > 1:
-            if torch.is_tensor(outputs) and outputs.shape != targets.shape == losses.shape[1:]:
+            if losses.shape[1:] == targets.shape and _compares_all(engine.loss, outputs, targets):
                 raise OsoError(
                     f"loss: compares outputs of shape {list(outputs.shape)} with targets "
                     f"{list(targets.shape)}, each with each; give targets the shape [n, 1]"
@@ -265,6 +267,24 @@ class UserModel:
             engine.loss = MeanOfElements(engine.loss)
         check_loss(engine.loss, self.model, outputs, targets)
         return engine
+
+
+def _first_outputs(engine: GradientEngine, weights: Tensor, inputs: Structure) -> Structure:
+    """The model's outputs; the engine takes the whole model where its layers have no rules."""
+    try:
+        return engine.outputs(weights, inputs)
+    except UnsupportedCallError as error:
+        engine.take_whole_model()
+        outputs = engine.outputs(weights, inputs)
+        warn_of_whole_model(error)
+        return outputs
+
+
+def _compares_all(loss: Loss, outputs: Any, targets: Tensor) -> bool:
+    """Whether the loss has an element for each pair of an output and a target of the batch."""
+    if not torch.is_tensor(outputs) or outputs.shape == targets.shape:
+        return False
+    return loss(outputs[:2], targets[:2]).shape[1:] == targets[:2].shape
 
 
 class MeanOfElements(nn.Module):
