@@ -67,13 +67,6 @@ def test_account_grids_diverged_run_charged_whole(at) -> None:
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_account_grids_rows_stay_within_budget() -> None:
-    """Nine single runs, each with the noise of one run, stay within the budget."""
-    (found,) = account_grids(guesses())
-    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
-    assert found.budget_status == "within"
-
-
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 @pytest.mark.parametrize("search_accounting", ["single", "composition", "random_stopping"])
 def test_account_grids_prices_at_row_delta(search_accounting, delta) -> None:

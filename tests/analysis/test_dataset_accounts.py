@@ -112,13 +112,6 @@ def test_account_grids_lower_noise_detected(plan) -> None:
         check_budgets(account_grids(runs))
 
 
-def test_account_grids_unknown_options_charged(plan) -> None:
-    more = table(planned(epochs=3)).assign(**dict.fromkeys(OPTIONS))
-    (total,) = account_grids(pd.concat([table(plan), more], ignore_index=True))
-    assert total.runs == 2 * RUNS
-    assert not total.is_within_budget
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

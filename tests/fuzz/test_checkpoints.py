@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.mutations import spoiled
 
-from oso_dp.errors import InterruptedByUser
-from oso_dp.methods import method_names
 from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
-from oso_dp.training.loop import train
 
 from .rounds import inputs, read_or_refused
 
@@ -64,23 +61,3 @@ def test_load_checkpoint_pickled_code_not_run(tmp_path, monkeypatch):
     assert taken(path) is None
     assert not (tmp_path / "was-run").exists()
     assert (tmp_path / "a.pt.damaged").exists()
-
-
-@pytest.mark.parametrize("name", method_names())
-def test_train_method_checkpoints_resumed(
-    name, arrays, make_task, make_run, tmp_path, caplog
-) -> None:
-    job = make_task(name, steps=2, evaluate_every=2), [make_run(c=0.1)], arrays
-    kept = {"checkpoint": tmp_path / "state.pt", "fingerprint": "f"}
-    steps: list[int] = []
-
-    def leave(step: int) -> None:
-        steps.append(step)
-        raise InterruptedByUser
-
-    for _ in range(2):
-        with pytest.raises(InterruptedByUser):
-            train(*job, **kept, on_progress=leave)
-    train(*job, **kept, on_progress=steps.append)
-    assert steps == [1, 2]
-    assert not [m for m in caplog.messages if "damaged" in m]

@@ -10,7 +10,6 @@ from matplotlib.colors import to_hex
 from tests.analysis.test_budget_strategies import SEARCH, default, searched
 
 from oso_dp.analysis.budget_strategies import budget_strategies
-from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.random_stopping import outcomes
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.figures import budget_strategies as budget_strategies_figure
@@ -20,7 +19,6 @@ from oso_dp.reporting.figures.files import write_figures
 from oso_dp.reporting.figures.heatmap import draw_grid
 from oso_dp.reporting.figures.metric_over_epsilon import dot_chart, metric_chart, outcome_chart
 from oso_dp.reporting.figures.noise import metric_over_noise_chart, noise_chart
-from oso_dp.reporting.page.summary_text import agreement_text, verdict_text
 from oso_dp.reporting.tables.search_cost import noise_table
 
 
@@ -163,17 +161,6 @@ def test_draw_adaptation_signs_legend_matches_values() -> None:
         said = to_hex(handles[NAMES[value]].get_color())
         (line,) = [one for one in top.lines if to_hex(one.get_color()) == said]
         assert line.get_ydata()[-1] == pytest.approx(end)
-
-
-def test_judge_cells_diverged_value_counted(store, study) -> None:
-    """A diverged run counts as a verdict on the value that the paper prints."""
-    store.add(values=(), diverged_at=2)
-    one = study(store)
-    cells = judge_cells(one, "mnist", 9)
-    assert (cells["verdict"] == "diverged").sum() == 1
-    (line,) = agreement_text(one)
-    assert "1 was run: 1 diverged (by" in line
-    assert not verdict_text(one, judge_claims(one)).startswith("Neither confirmed nor refuted")
 
 
 def test_write_figures_csv_six_digits(tmp_path) -> None:

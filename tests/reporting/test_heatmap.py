@@ -286,8 +286,7 @@ def test_draw_grid_paper_square_per_budget():
         ]
 
 
-@pytest.mark.parametrize("momentum", [0.99])
-def test_grid_figure_other_momentum_excluded(momentum, grid_store, study):
+def test_grid_figure_other_momentum_excluded(grid_store, study):
     """A point of another momentum is not drawn, although it has a better value."""
 
     def drawn():
@@ -297,5 +296,5 @@ def test_grid_figure_other_momentum_excluded(momentum, grid_store, study):
 
     before = drawn()
     point = {"method": "fixed_threshold", "learning_rate": 1.0, "threshold": 1.0, "k": 3}
-    grid_store.add(**point, momentum=momentum, values=(0.99,))
+    grid_store.add(**point, momentum=0.99, values=(0.99,))
     assert repr(drawn()) == repr(before)

@@ -16,7 +16,7 @@ from tests.privacy.helpers import batch_of
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine
-from oso_dp.methods import method_names
+from oso_dp.methods import find_method, method_names
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.queries import ClippedGradient
 from oso_dp.training.loop import are_finite, study_training, train
@@ -148,7 +148,8 @@ def test_restore_after_divergence_matches_uninterrupted(
     name, at, arrays, make_task, make_run
 ) -> None:
     """The method's state is restored, since a restart would release its first steps twice."""
-    task = make_task(name, averaging=0.9)
+    schedule = "linear" if find_method(name).supports_schedule else None
+    task = make_task(name, averaging=0.9, schedule=schedule)
     starts = [make_run(f"r{i}", i, 0.05, 1.0 + i) for i in range(3)]
     training, resumed = (study_training(task, starts, arrays) for _ in range(2))
     for step in range(1, 6):

@@ -1,14 +1,12 @@
 """A learning rate that falls, and an average of the iterates: laid over any method's steps."""
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 
-from oso_dp.errors import InterruptedByUser
 from oso_dp.methods import method_names
-from oso_dp.training.loop import study_training, train
+from oso_dp.training.loop import study_training
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
 
 STEPS = 12
@@ -94,21 +92,3 @@ def test_take_step_uses_late_step_number(late, arrays, make_task, make_run) -> N
     torch.testing.assert_close(training.state.parameters, moved, rtol=1e-6, atol=1e-7)
     expected = update_average(first, training.state.parameters, 0.9995, late)
     assert torch.equal(training.state.eval_parameters, expected)
-
-
-def test_train_resumed_matches_uninterrupted(arrays, make_task, make_run, tmp_path) -> None:
-    task = make_task("online", schedule="linear", averaging=0.9)
-    runs = [make_run(), make_run("b", 1)]
-    whole = train(task, runs, arrays)
-    at = {"checkpoint": tmp_path / "state.pt", "fingerprint": "x"}
-
-    def stop(step: int) -> None:
-        if step == 7:
-            raise InterruptedByUser
-
-    with pytest.raises(InterruptedByUser):
-        train(task, runs, arrays, on_progress=stop, **at)
-    parts = train(task, runs, arrays, **at)
-    for one, other in zip(whole, parts, strict=True):
-        assert one.evaluations == other.evaluations
-        assert json.loads(one.ledger) == json.loads(other.ledger)

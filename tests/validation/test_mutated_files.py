@@ -126,7 +126,7 @@ def test_collect_mutated_rows_accepted_or_rejected(
     write(folder / "bad", kind, rows)
     before = content(folder)
     outcome = oso("collect", "bad", "--store", "new")
-    answers_well(outcome, "bad/", "new, with these parts: ")
+    answers_well(outcome, "bad/", "new, with these shards: ")
     if outcome[0] == 2:
         assert content(folder) == before
     else:
