@@ -448,6 +448,18 @@ def test_ghost_criterion_unsafe_inputs_rejected(change, message) -> None:
     refused(lambda: made.criterion(change(made.model(inputs)), targets % 2), message, made)
 
 
+def test_ghost_criterion_checked_after_evaluation() -> None:
+    made = make(mode="ghost", model=nn.Linear(INPUTS, 2))
+    inputs, targets = examples(count=5)
+    with torch.no_grad():
+        made.criterion(made.model(inputs), targets % 2)
+    made.model.eval()
+    made.criterion(made.model(inputs), targets % 2)
+    made.model.train()
+    message = "criterion: its inputs mix the examples"
+    refused(lambda: made.criterion(standardised(made.model(inputs)), targets % 2), message, made)
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda o: o.log_softmax(1), lambda o: 3 * o[:, :2], lambda o: o.flip(1).clamp(min=-1)],

@@ -127,7 +127,8 @@ class GhostCriterion(DPLossFastGradientClipping):
                 "average the losses of an example"
             )
         has_all = self.module.example_count in (None, len(losses))  # else `backward` raises
-        if has_all and not self.checked and len(losses) > 1:
+        trains = self.module.was_called and not self.checked and len(losses) > 1
+        if has_all and trains:
             self._check_inputs((args, kwargs), len(losses))
             self._check_mixing(args, shape, kwargs, len(losses))
             self.checked = True  # a rejected criterion is checked, and rejected, again
