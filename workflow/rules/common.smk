@@ -21,7 +21,7 @@ from oso_dp.results.conflicts import check_budget_unspent, shards_elsewhere, stu
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.workload import count_gpus, estimate_memory_mb, estimate_minutes
-from oso_dp.study.plan import load_plans
+from oso_dp.study.plan import find_plans
 from oso_dp.study.workload import estimate_seconds, estimate_workload
 from oso_dp.snakemake_support.preflight import (
     check_before_start,
@@ -169,7 +169,7 @@ def training_jobs():
 
 def plans(wildcards, input):
     """Options --plan for the store's plan, if it has one, and for this study's."""
-    return [f"--plan={path}" for path in (*load_plans(STORE), input.plan)]
+    return [f"--plan={path}" for path in (*find_plans(STORE), input.plan)]
 
 
 def all_parts():

@@ -44,10 +44,10 @@ def account(
     from oso_dp.output_paths import check_output, is_table
     from oso_dp.results.read import read_results
     from oso_dp.results.write import writing
-    from oso_dp.study.plan import load_plans, read_plan
+    from oso_dp.study.plan import find_plans, read_plan
 
     results = results_folder(folder, results_option)
-    paths = load_plans(results, plan)
+    paths = find_plans(results, plan)
     if output is not None:
         is_ours = is_table(["grid", "budget", "delta"])
         check_output(output, "a table of accounts", is_ours, paths)

@@ -26,11 +26,11 @@ def collect(
     from oso_dp.analysis.accounts import account_grids, check_budgets
     from oso_dp.results.collect import collect as collect_parts
     from oso_dp.results.vocabulary_coverage import store_coverage
-    from oso_dp.study.plan import load_plans, read_plan
+    from oso_dp.study.plan import find_plans, read_plan
 
     plans = [] if plan is None else [read_plan(plan)]
     expected = [run_id for one in plans for run_id in one.run_ids()]
-    known = [*plans, *map(read_plan, load_plans(store))]
+    known = [*plans, *map(read_plan, find_plans(store))]
 
     def check(runs: pd.DataFrame) -> None:
         check_budgets(account_grids(runs, *known))

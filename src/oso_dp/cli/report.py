@@ -28,7 +28,7 @@ def report(
     """Make tables, figures and index.html from a results folder."""
     from oso_dp.reporting.page.build import build_report
     from oso_dp.reporting.report_folder import default_folder
-    from oso_dp.study.plan import load_plans
+    from oso_dp.study.plan import find_plans
 
     results = results_folder(folder, results_option)
-    print(build_report(results, output or default_folder(results), load_plans(results, plan)))
+    print(build_report(results, output or default_folder(results), find_plans(results, plan)))

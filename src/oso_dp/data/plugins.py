@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUP: Final = "oso_dp.data"  # entry point group
 USER_MODEL: Final = "own"  # the configuration's `model` of a plug-in
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # data set names are used in file names
-_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,39}")  # versions also are
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,39}")  # so are versions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 `Flatten` gives rows in the order of nn.Flatten(), channels first. Convolutions are faster with
 channels last, so the two orders meet here. In the backward pass nn.Flatten() leaves the gradient in
-the rows' order, and whatever comes next reads it in leaps.
+the rows' order, which the next layer reads with large strides.
 
 `StrideOneMaxPool` is the maximum over 2 x 2 windows that move by single pixels, MaxPool2d(2,
 stride=1). PyTorch's pool keeps an index of eight bytes per output and, for windows that overlap,

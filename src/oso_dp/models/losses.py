@@ -30,7 +30,7 @@ def summed_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.square(outputs - targets).flatten(1).sum(dim=1)
 
 
-# By the metric's name: what is trained with, and what is evaluated.
+# By the metric's name: the loss of a training, and the value that is evaluated.
 LOSSES: dict[str, PerExample] = {"accuracy": cross_entropy, "mse": squared_error}
 METRICS: dict[str, PerExample] = {"accuracy": correct, "mse": squared_error}
 

@@ -15,7 +15,7 @@ from oso_dp.analysis.values import COMPARABLE_ON
 from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
 from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.tables.cells import hidden_variants_note
-from oso_dp.study.plan import load_plans, read_plan
+from oso_dp.study.plan import find_plans, read_plan
 
 _PART = "*"  # behind the name of a method
 _NOTES = {
@@ -31,7 +31,7 @@ def summary_table(results: Path) -> Table:
     better by their number alone. Nor is one bold where runs are not comparable. Raises OsoError for
     results that are missing, empty, of another schema, or above a budget.
     """
-    plans = load_plans(results)
+    plans = find_plans(results)
     study = read_result_set(results, plans)
     check_budgets(account_store(results, study.runs, *map(read_plan, plans)))
     ran = list_panels(study)

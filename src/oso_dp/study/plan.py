@@ -176,7 +176,7 @@ def is_plan(path: Path) -> bool:
     return isinstance(content, dict) and isinstance(content.get("cohorts"), list)
 
 
-def load_plans(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
+def find_plans(store: Path, named: Sequence[Path] | None = None) -> list[Path]:
     """The given plan files; by default the plan in the results store, if it has one."""
     stored_plan = store / STORED_PLAN
     return [*named] if named else [stored_plan] * stored_plan.exists()

@@ -96,7 +96,7 @@ RATE, NOISE_MULTIPLIER, DELTA = 0.01, 4.0, 1e-5
 EPOCHS = (1, 2, 5, 10, 20, 35, 60, 100, 150, 200, 300, 400)
 _ACCOUNTANTS = {
     "advanced": {"label": "advanced composition", "color": "#D55E00"},
-    "rdp": {"label": "RDP (the moments accountant's heir)", "color": "#0072B2"},
+    "rdp": {"label": "RDP (successor of the moments accountant)", "color": "#0072B2"},
     "pld": {"label": "PLD", "color": "#000000", "linestyle": "--"},
 }
 
