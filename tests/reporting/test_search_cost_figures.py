@@ -130,7 +130,7 @@ def test_accountants_pld_below_rdp_below_advanced():
     assert {text.get_text() for text in axes.texts} == {
         f"{data[name].iloc[-1]:.3g}" for name in ("advanced", "rdp", "pld")
     }
-    names = {"advanced composition": "advanced", "RDP (the mome": "rdp", "PLD": "pld"}
+    names = {"advanced composition": "advanced", "RDP (successor": "rdp", "PLD": "pld"}
     lines = {line.get_label(): line for line in axes.lines}
     assert len(lines) == 3
     for start, column in names.items():
