@@ -64,12 +64,10 @@ class GhostLoss(DPTensorFastGradientClipping):
                     "examples; must return one loss per example"
                 )
 
-    def _like(
-        self, result: DPTensorFastGradientClipping, factors: tuple[float, ...] = ()
-    ) -> GhostLoss:
+    def _like(self, result: DPTensorFastGradientClipping, factors: tuple[float, ...]) -> GhostLoss:
         losses, reduction = result.loss_per_sample, result.loss_reduction
         made = GhostLoss(self.module, self.optimizer, losses, reduction)
-        made.factors = factors or self.factors
+        made.factors = factors
         return made
 
     def _scaled(self, result: DPTensorFastGradientClipping, factor: float) -> GhostLoss:
