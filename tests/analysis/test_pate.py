@@ -15,7 +15,7 @@ from oso_dp.analysis.pate import (
     summarize_epsilons,
 )
 from oso_dp.analysis.side_measurements import read_pate_published
-from oso_dp.data.idx import parse_idx
+from oso_dp.data.mnist import parse_idx
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures.pate import figures
 from oso_dp.reporting.table import ReportContext

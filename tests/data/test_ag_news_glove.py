@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oso_dp.data import DATASETS, ag_news, glove, prepare_dataset
-from oso_dp.data.ag_news_csv import parse_news, split_words
+from oso_dp.data.ag_news import parse_news, split_words
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.download import DatasetSource, SourceFile
 from oso_dp.data.glove import load_vectors, parse_vectors
@@ -46,7 +46,7 @@ def numbers(inputs: np.ndarray) -> list[list[int]]:
 
 def test_ag_news_text_becomes_word_vectors(tiny):
     folder, source = tiny
-    arrays, _ = ag_news.build(folder, folder, words=3, vocabulary="subset", source=source)
+    arrays, _ = ag_news.build(folder, folder, 3, "zeros", "subset", source)
     assert numbers(arrays.train_inputs) == [[1, 2, 3], [0, 0, 0]]
     assert numbers(arrays.test_inputs) == [[3, 1, 0]]
     assert arrays.train_targets.tolist() == [2, 0]
@@ -69,10 +69,10 @@ def test_ag_news_bad_line_precedes_checksum(tiny):
     folder, source = tiny
     (folder / "train.csv").write_bytes(TRAIN + b'"7","a","b"\n')
     with pytest.raises(OsoError, match=rf"^{folder}/train\.csv: line 3: class '7'"):
-        ag_news.build(folder, folder, source=source)
+        ag_news.build(folder, folder, 15, "zeros", "subset", source)
     (folder / "train.csv").write_bytes(TRAIN.replace(b"Oil", b"Gas"))
     with pytest.raises(OsoError, match=rf"^{folder}/train\.csv: wrong file .*it was not changed"):
-        ag_news.build(folder, folder, source=source)
+        ag_news.build(folder, folder, 15, "zeros", "subset", source)
 
 
 @pytest.fixture(scope="module")
@@ -263,10 +263,10 @@ def test_load_vectors_truncated_file_rejected(official, tmp_path):
         if path.suffix == ".txt":
             path.write_bytes(cut)
         with pytest.raises(OsoError, match=rf"^{path}: truncated file .*6B.50d.subset.txt$"):
-            load_vectors(tmp_path, tmp_path)
+            load_vectors(tmp_path, tmp_path, "complete")
         path.unlink()
 
 
 def test_load_vectors_empty_folder_rejected(tmp_path):
     with pytest.raises(OsoError, match=rf"^data_dir: {tmp_path}; no word vectors .*glove\.6B\.zip"):
-        load_vectors(tmp_path, tmp_path)
+        load_vectors(tmp_path, tmp_path, "complete")

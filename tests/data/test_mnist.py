@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from oso_dp.data import mnist, prepare_dataset
 from oso_dp.data.arrays import load_arrays
-from oso_dp.data.idx import parse_idx
+from oso_dp.data.mnist import parse_idx
 from oso_dp.errors import OsoError
 
 

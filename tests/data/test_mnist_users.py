@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from oso_dp.data import mnist, mnist_writers, prepare_dataset
+from oso_dp.data import mnist, prepare_dataset
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.data.download import DatasetSource, SourceFile
@@ -37,7 +37,7 @@ def write_table(folder, monkeypatch, labels, writers) -> None:
     content = encode_idx(table)
     (folder / "writers.gz").write_bytes(gzip.compress(content))
     file = SourceFile("writers", len(content), hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(mnist_writers, "QMNIST", DatasetSource("qmnist", (file,), ()))
+    monkeypatch.setattr(mnist, "QMNIST", DatasetSource("qmnist", (file,), ()))
 
 
 def labels_of(folder, tmp_path) -> list[int]:

@@ -17,7 +17,8 @@ from .conftest import contents
 def test_datasets_entries_have_builders():
     for name, info in DATASETS.items():
         assert info.name == name
-        assert callable(import_module(f"oso_dp.data.{data.MODULES.get(name, name)}").build)
+        module, function = info.builder.split(".")
+        assert callable(getattr(import_module(f"oso_dp.data.{module}"), function))
 
 
 def test_prepare_dataset_unknown_name_rejected(tmp_path):

@@ -12,8 +12,7 @@ from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.side_measurements import read_writer_series
 from oso_dp.cli.diagnose import series as command
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.idx import parse_idx
-from oso_dp.data.mnist_writers import TEST_SERIES
+from oso_dp.data.mnist import TEST_SERIES, parse_idx
 from oso_dp.diagnostics.writer_series import measure_series
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures.users import figures, series_chart, series_of_best

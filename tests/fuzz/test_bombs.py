@@ -114,9 +114,9 @@ BOMBS = {
     "a billion laughs": lambda: yaml_file(laughs(9)),
     "merged mappings": lambda: yaml_file(merges(9)),
     "endless": lambda: yaml_file("a: &a [*a, *a]\nname: *a\n"),
-    "2^31 images": lambda: (PARSE.format("idx", "idx"), "a", idx(2**31, 28, 28)),
+    "2^31 images": lambda: (PARSE.format("mnist", "idx"), "a", idx(2**31, 28, 28)),
     "2^64 images of nothing": lambda: (
-        PARSE.format("idx", "idx"),
+        PARSE.format("mnist", "idx"),
         "a",
         idx(2**32 - 1, 2**32 - 1, 0),
     ),
@@ -216,7 +216,7 @@ def test_load_vectors_archive_members_not_extracted(place) -> None:
         for name in (*filter(None, LEADING_OUT), "../glove.6B.50d.txt"):
             archive.writestr(name, TEXT)
     with pytest.raises(OsoError, match=r"does not contain glove\.6B\.50d\.txt"):
-        load_vectors(place, place)
+        load_vectors(place, place, "complete")
     with zipfile.ZipFile(place / "a.npz", "w") as archive:
         for name in ("train_inputs", "../outside"):
             archive.writestr(f"{name}.npy", TEXT)
@@ -234,4 +234,4 @@ def test_load_vectors_damaged_archive_rejected(method, place) -> None:
     for at in range(46, len(whole) - 120, max(7, len(whole) // 60)):
         path.write_bytes(whole[:at] + b"\xa5" * 4 + whole[at + 4 :])
         with pytest.raises(OsoError, match=r"glove\.6B\.zip: "):
-            load_vectors(place, place)
+            load_vectors(place, place, "complete")

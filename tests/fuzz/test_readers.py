@@ -22,10 +22,10 @@ from oso_dp.analysis.side_measurements import (
     read_step_times,
     read_vocabulary_coverage,
 )
-from oso_dp.data.ag_news_csv import parse_news
+from oso_dp.data.ag_news import parse_news
 from oso_dp.data.arrays import Arrays, is_arrays_file, load_arrays, read_provenance, save_arrays
 from oso_dp.data.glove import parse_vectors
-from oso_dp.data.idx import parse_idx
+from oso_dp.data.mnist import parse_idx
 from oso_dp.data.validation import check_provenance
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling

@@ -175,7 +175,7 @@ def series(
     from oso_dp.analysis.load import read_result_set
     from oso_dp.analysis.side_measurements import WRITER_SERIES_COLUMNS, read_writer_series
     from oso_dp.data.arrays import load_arrays
-    from oso_dp.data.mnist_writers import TEST_SERIES_DATASETS
+    from oso_dp.data.mnist import TEST_SERIES_DATASETS
     from oso_dp.data.validation import load_prepared
     from oso_dp.diagnostics.record import write_series
     from oso_dp.diagnostics.writer_series import measure_series

@@ -1,7 +1,7 @@
 """Data sets: `prepare_dataset` downloads, verifies and converts one into a file of arrays.
 
 Importing this package is cheap; numpy is imported when a data set is prepared. To add a data set,
-add a module of its name with a `Builder` called `build`, and an entry in `catalogue.py`.
+write a `Builder` in a module of this package, and add an entry that names it to `catalogue.py`.
 User-defined data sets are plug-ins instead (`oso_dp.data.plugins`).
 """
 
@@ -18,14 +18,11 @@ from oso_dp.output_paths import check_output
 if TYPE_CHECKING:
     from oso_dp.data.arrays import Arrays
 
-# Of data sets whose module has another name.
-MODULES = {"glyphs": "synthetic_digits", "fashion_mnist_labels": "fashion_mnist"}
-
 __all__ = ["DATASETS", "DatasetSpec", "dataset_info", "is_user_dataset", "prepare_dataset"]
 
 
 class Builder(Protocol):
-    """The type of a data set module's `build`."""
+    """The type of the function that `DatasetSpec.builder` names."""
 
     def __call__(
         self, data_dir: Path | None, cache: Path, **preparation: Any
@@ -85,10 +82,12 @@ def prepare_dataset(
         arrays = load_plugin(dataset)
         provenance: dict[str, Any] = {}
     else:
-        build: Builder = import_module(f"{__name__}.{MODULES.get(dataset, dataset)}").build
+        module, function = info.builder.split(".")
+        build: Builder = getattr(import_module(f"{__name__}.{module}"), function)
         cache = output.parent / "downloads" / dataset
         folder = None if data_dir is None else Path(data_dir)
-        arrays, provenance = build(folder, cache, **preparation)
+        options = {"vocabulary": info.vocabularies[0]} if info.words else {}
+        arrays, provenance = build(folder, cache, **options | preparation)
     provenance = {"dataset": dataset, "preparation": preparation, **provenance}
     check_arrays(arrays, info, preparation)
     save_arrays(output, arrays, provenance, only_owner=not info.public)

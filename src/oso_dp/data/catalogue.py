@@ -34,6 +34,7 @@ class DatasetSpec:
         version: User-defined data sets only (`oso_dp.data.plugins`).
         public: Whether the data need no protection.
         users: Number of users to whom the training examples belong; None if they are unknown.
+        builder: Module and function of `oso_dp.data` that prepares it; empty for user-defined ones.
     """
 
     name: str
@@ -52,6 +53,7 @@ class DatasetSpec:
     version: str | None = None
     public: bool = True
     users: int | None = None
+    builder: str = ""
 
     def records(self, unit: str) -> int:
         """The number of training records of a unit of privacy, example or user.
@@ -81,18 +83,21 @@ _DIGITS: dict[str, Any] = {  # MNIST, and what has its form
 _ALL = (
     DatasetSpec(
         name="mnist",
+        builder="mnist.build",
         title="MNIST",
         **_DIGITS,
         in_paper=True,
     ),
     DatasetSpec(
         name="mnist_writers",
+        builder="mnist.build_writers",
         title="MNIST by writer",
         **_DIGITS,
         users=539,
     ),
     DatasetSpec(
         name="mnist_dealt",
+        builder="mnist.build_dealt",
         title="MNIST, dealt to 6,000 users",
         **_DIGITS,
         users=6_000,
@@ -100,6 +105,7 @@ _ALL = (
     ),
     DatasetSpec(
         name="fashion_mnist",
+        builder="mnist.build_fashion",
         title="Fashion-MNIST",
         examples=60_000,
         test_examples=10_000,
@@ -112,11 +118,13 @@ _ALL = (
     ),
     DatasetSpec(
         name="fashion_mnist_labels",
+        builder="mnist.build_fashion",
         title="Fashion-MNIST labels",
         **_DIGITS,
     ),
     DatasetSpec(
         name="ag_news",
+        builder="ag_news.build",
         title="AG News",
         examples=120_000,
         test_examples=7_600,
@@ -130,6 +138,7 @@ _ALL = (
     ),
     DatasetSpec(
         name="ag_news_partial",
+        builder="ag_news.build_partial",
         title="AG News subset (n = 66,994)",
         examples=66_994,
         test_examples=7_600,
@@ -146,6 +155,7 @@ _ALL = (
     ),
     DatasetSpec(
         name="glyphs",
+        builder="synthetic_digits.build",
         title="Glyphs (rendered digits, not MNIST)",
         examples=6_000,
         test_examples=1_000,

@@ -42,9 +42,7 @@ class GloveVectors:
     index: dict[str, int]
 
 
-def load_vectors(
-    data_dir: Path | None, cache: Path, vocabulary: str = "complete"
-) -> tuple[GloveVectors, dict]:
+def load_vectors(data_dir: Path | None, cache: Path, vocabulary: str) -> tuple[GloveVectors, dict]:
     """Return the vectors of a vocabulary and their provenance.
 
     Args:

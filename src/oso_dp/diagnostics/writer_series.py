@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.data.mnist_writers import TEST_SERIES
+from oso_dp.data.mnist import TEST_SERIES
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Run
 from oso_dp.training.evaluate import Evaluator
