@@ -114,7 +114,7 @@ def paper_report(tmp_path_factory):
         results = fill_paper(Store()).write(folder / "results")
         budget = folder / "budget.json"
         budget.write_text(json.dumps(entries))
-        build_report(results, folder / "report", [budget], title="A <title> & more")
+        build_report(results, folder / "report", [budget])
 
     return built_once(tmp_path_factory, "paper", build)
 

@@ -200,9 +200,9 @@ def test_page_headlines_match_tables(paper_report, paper_store, study):
     assert "81 runs needs 2.68 times the noise of Online's grid of 9" in text
 
 
-def test_page_title_escaped(paper_report):
-    source = (paper_report / "index.html").read_text(encoding="utf-8")
-    assert "<title>A &lt;title&gt; &amp; more</title>" in source
+def test_page_template_text_escaped():
+    template = build._environment().from_string("{{ text }}")
+    assert template.render(text="A <b> & more") == "A &lt;b&gt; &amp; more"
 
 
 def test_build_report_writes_three_table_formats(paper_report):

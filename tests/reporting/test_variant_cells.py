@@ -70,7 +70,7 @@ def test_variant_not_compared_with_paper(variant, store, study) -> None:
     cell = judge_cells(made, "mnist", 9).query("method == 'online' and epsilon == 9").iloc[0]
     assert cell["verdict"] == (verdicts.UNDECIDED if variant else verdicts.CONSISTENT)
     assert (cell["point_verdict"] == verdicts.UNDECIDED) == bool(variant)
-    assert ("median absolute difference" in agreement_text(made)[0]) == (variant is None)
+    assert len(agreement_text(made)) == (variant is None)
 
 
 @pytest.mark.parametrize("side", [0, 1])

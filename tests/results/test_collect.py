@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from oso_dp.errors import OsoError
-from oso_dp.results.collect import collect, finished_runs
-from oso_dp.results.read import read_results
+from oso_dp.results.collect import collect
+from oso_dp.results.read import read_results, run_ids
 from oso_dp.results.schema import SCHEMA_VERSION, SCHEMAS, stored_schema
 from oso_dp.results.write import write_table
 
@@ -45,7 +45,7 @@ def test_collect_repeated_parts_stored_once(write, tmp_path) -> None:
     results = read_results(store)
     assert names(results) == ["r1", "r2", "r3", "r4"]
     assert len(results.evaluations) == 8
-    assert finished_runs(store) == {"r1", "r2", "r3", "r4"}
+    assert run_ids(store) == {"r1", "r2", "r3", "r4"}
 
 
 def test_collect_conflicting_outcomes_raise(write, tmp_path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.locks import only_writer
 from oso_dp.results import read
-from oso_dp.results.collect import collect, finished_runs
+from oso_dp.results.collect import collect
 from oso_dp.results.read import PENDING, read_results, run_ids
 from oso_dp.results.schema import SCHEMAS
 from oso_dp.results.write import write_table
@@ -46,7 +46,7 @@ def test_collect_writes_file_per_cohort(parts, tmp_path) -> None:
     assert sum(name.startswith("mnist.online.k9.eps9.") for name in names) == 5
     assert sum(name.startswith("mnist.online.k9.eps9.random_stopping.") for name in names) == 1
     assert sum(name.startswith("mnist.no_dp.k9.nonprivate.") for name in names) == 1
-    assert run_ids(store) == finished_runs(store) == set(COHORTS)
+    assert run_ids(store) == set(COHORTS)
 
 
 def test_collect_new_part_keeps_other_files(parts, tmp_path) -> None:
@@ -58,7 +58,7 @@ def test_collect_new_part_keeps_other_files(parts, tmp_path) -> None:
     changed = {name for name in after if after[name] != before.get(name)}
     assert len(changed) == 2
     assert all("mnist.online.k9.eps3." in name for name in changed)
-    assert finished_runs(store) == {*COHORTS, "r8"}
+    assert run_ids(store) == {*COHORTS, "r8"}
 
 
 def test_collect_part_order_has_no_effect(parts, tmp_path) -> None:
@@ -81,7 +81,7 @@ def test_collect_locked_store_waits(parts, tmp_path, capsys) -> None:
         assert waiting.is_alive()
         assert not content(store)
     waiting.join(60)
-    assert finished_runs(store) == set(COHORTS)
+    assert run_ids(store) == set(COHORTS)
 
 
 def test_collect_check_receives_changed_cohorts(tmp_path) -> None:
@@ -94,14 +94,14 @@ def test_collect_check_receives_changed_cohorts(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("scored", [0, 1])
-def test_finished_runs_include_diverged(scored: int, tmp_path) -> None:
+def test_run_ids_include_diverged(scored: int, tmp_path) -> None:
     one = tmp_path / "one"
     write_table(one / "runs.parquet", "runs", [run_row("r1", status="diverged", diverged_at=1)])
     rows = [evaluation_row("r1", 1)] * scored
     write_table(one / "evaluations.parquet", "evaluations", rows)
     collect([one, part(tmp_path / "two", "r2", seed=1)], tmp_path / "store")
     for folder, held in ((one, {"r1"}), (tmp_path / "store", {"r1", "r2"})):
-        assert finished_runs(folder) == run_ids(folder) == held
+        assert run_ids(folder) == held
         assert set(read_results(folder).runs["run_id"]) == held
 
 
@@ -184,12 +184,12 @@ def test_collect_concurrent_writers_keep_rows(tmp_path) -> None:
             writer.stdin.flush()
         outputs = [writer.stdout for writer in writers]
         while len(select.select(outputs, [], [], 0)[0]) < len(writers):
-            assert seen <= finished_runs(store) <= set(runs)
-            seen = finished_runs(store)
+            assert seen <= run_ids(store) <= set(runs)
+            seen = run_ids(store)
             if seen:
                 assert seen <= set(read_results(store).runs["run_id"])
         assert [output.readline() for output in outputs] == ["done\n"] * 2
-        assert set(read_results(store).runs["run_id"]) == finished_runs(store) == set(runs)
+        assert set(read_results(store).runs["run_id"]) == run_ids(store) == set(runs)
     for writer in writers:
         writer.communicate(timeout=60)
     assert [writer.returncode for writer in writers] == [0, 0]
@@ -207,4 +207,4 @@ def test_collect_after_waiting_rereads_store(parts, tmp_path, monkeypatch) -> No
 
     monkeypatch.setattr(module, "only_writer", late)
     collect(parts[:1], store)
-    assert finished_runs(store) == {"r1", "r2"}
+    assert run_ids(store) == {"r1", "r2"}

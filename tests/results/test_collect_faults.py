@@ -13,8 +13,8 @@ import pytest
 
 import oso_dp.files
 from oso_dp.errors import OsoError
-from oso_dp.results.collect import collect, finished_runs
-from oso_dp.results.read import read_results
+from oso_dp.results.collect import collect
+from oso_dp.results.read import read_results, run_ids
 
 from .conftest import evaluation_row, part, run_row, write_table
 
@@ -138,7 +138,7 @@ def test_collect_after_any_fault_repairs_store(parts, tmp_path, monkeypatch, beg
             collect(given, store)
         if not faults.met:
             break
-        held = finished_runs(store)
+        held = run_ids(store)
         assert held in (old, new)
         if held:
             assert set(read_results(store).runs["run_id"]) == held
@@ -174,7 +174,7 @@ def test_collect_missing_table_restored(parts, tmp_path, begun, whole) -> None:
     lost = "evaluations" if whole == "runs" else "runs"
     table = store / f"{lost}.parquet"
     shutil.rmtree(table) if table.is_dir() else table.unlink()
-    assert finished_runs(store) == set()  # so that a job trains it again
+    assert run_ids(store) == set()  # so that a job trains it again
     collect(parts[:1], store)
     assert set(read_results(store).runs["run_id"]) == FIRST
 

@@ -15,9 +15,9 @@ from oso_dp.errors import OsoError
 from oso_dp.exit_codes import error_line
 from oso_dp.files import make_folder
 from oso_dp.reporting.report_folder import check_place
-from oso_dp.results.collect import finished_runs
 from oso_dp.results.conflicts import check_same_search
 from oso_dp.results.conflicts import check_budget_unspent, shards_elsewhere, study_places
+from oso_dp.results.read import run_ids
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.workload import count_gpus, estimate_memory_mb, estimate_minutes
@@ -41,7 +41,7 @@ try:
     STUDY = parse_config(dict(config), ", ".join(map(str, files)) or "--config", overridden)
     COHORTS = {cohort.name: cohort for cohort in make_cohorts(STUDY)}
     PLANNED_RUNS = {run.run_id for cohort in COHORTS.values() for run in cohort.runs}
-    STORED_RUNS = finished_runs(Path(STUDY.results))
+    STORED_RUNS = run_ids(Path(STUDY.results))
 except OsoError as error:
     sys.exit(error_line(error))
 

@@ -60,25 +60,25 @@ def check_votes(votes: npt.NDArray) -> Array:
     return exact
 
 
-def laplace_moments(votes: npt.NDArray, scale: float, moments: Array = MOMENTS) -> Array:
+def laplace_moments(votes: npt.NDArray, scale: float) -> Array:
     """Log moments of LNMax with noise of this scale, of each query: [queries, moments]."""
     check_number("scale", scale, gt=0)
     gamma, gaps = 1 / scale, _gaps(check_votes(votes))
-    worst = 2 * gamma**2 * moments * (moments + 1)
+    worst = 2 * gamma**2 * MOMENTS * (MOMENTS + 1)
     log_q = logsumexp(-gamma * gaps + np.log(2 + gamma * gaps) - math.log(4), axis=1)[:, None]
     # Theorem 3 holds below this q.
     fits = log_q < -np.logaddexp(2 * gamma, 0)
     q = np.exp(np.where(fits, log_q, -math.inf))
-    stays = np.log1p(-q) + moments * (np.log1p(-q) - np.log1p(-np.exp(2 * gamma) * q))
-    moves = np.where(fits, log_q, -math.inf) + 2 * gamma * moments
+    stays = np.log1p(-q) + MOMENTS * (np.log1p(-q) - np.log1p(-np.exp(2 * gamma) * q))
+    moves = np.where(fits, log_q, -math.inf) + 2 * gamma * MOMENTS
     found = np.where(fits, np.logaddexp(stays, moves), math.inf)
     return np.asarray(np.minimum(found, worst))
 
 
-def laplace_epsilon(moments_sum: Array, delta: float, moments: Array = MOMENTS) -> float:
+def laplace_epsilon(moments_sum: Array, delta: float) -> float:
     """Epsilon at delta of queries whose log moments add up to these."""
     check_delta(delta)
-    return float(np.min((moments_sum + math.log(1 / delta)) / moments))
+    return float(np.min((moments_sum + math.log(1 / delta)) / MOMENTS))
 
 
 def argmax_rdp(votes: npt.NDArray, noise: float, orders: Array = ORDERS) -> Array:

@@ -27,13 +27,13 @@ def plan(
     """
     from oso_dp.analysis.study_statement import make_planned_statements
     from oso_dp.output_paths import check_folder, check_output, is_table
-    from oso_dp.results.collect import finished_runs
     from oso_dp.results.conflicts import (
         check_budget_unspent,
         check_same_search,
         shards_elsewhere,
         study_places,
     )
+    from oso_dp.results.read import run_ids
     from oso_dp.results.write import writing
     from oso_dp.study.config import load_config
     from oso_dp.study.expand import make_cohorts
@@ -70,4 +70,4 @@ def plan(
         from oso_dp.analysis.search_costs import write_costs
 
         write_costs(output, search_noise_csv)
-    print(estimate_workload(study, cohorts, finished_runs(Path(study.results))))
+    print(estimate_workload(study, cohorts, run_ids(Path(study.results))))

@@ -24,9 +24,8 @@ def train(
     """Train the runs of one cohort, or of one shard of it. A killed job resumes when restarted."""
     from oso_dp.cli.printing import Progress
     from oso_dp.locks import LOCK, only_one
-    from oso_dp.results.collect import finished_runs
     from oso_dp.results.conflicts import check_budget_unspent, check_same_search
-    from oso_dp.results.read import is_store
+    from oso_dp.results.read import is_store, run_ids
     from oso_dp.results.write import check_no_loss, write_table
     from oso_dp.study.calibration import check_budget
     from oso_dp.study.plan import read_plan
@@ -49,7 +48,7 @@ def train(
         check_budget_unspent(
             {store: instead}, [one for one in planned.cohorts if one.dataset == chosen.dataset]
         )
-    stored = finished_runs(store) if store is not None else set()
+    stored = run_ids(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
     # Runs that a job finished are taken from its checkpoint; others would be trained again.
     resumes = chosen.is_public or (output / "progress" / "rows.pt").exists()

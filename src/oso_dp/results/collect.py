@@ -21,10 +21,8 @@ from oso_dp.results.read import (
     PENDING,
     Results,
     check_clear,
-    is_store,
     read_files,
     read_results,
-    run_ids,
 )
 from oso_dp.results.schema import KEYS, SCHEMAS
 from oso_dp.results.write import write_table
@@ -82,11 +80,6 @@ def _part(folder: Path) -> Path:
             f"{folder}: not a shard but a folder of {len(below)}; name each, as {below[0]}"
         )
     return folder
-
-
-def finished_runs(store: Path) -> set[str]:
-    """Identities of the stored runs."""
-    return run_ids(store) if is_store(store) else set()
 
 
 def _tables(store: Path) -> list[Path]:

@@ -169,7 +169,7 @@ def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:
 
 
 def run_ids(folder: Path) -> set[str]:
-    """Identities of the runs that are complete; faster than reading all columns.
+    """Identities of the runs that are complete; none without a store. Reads few columns.
 
     A finished run without evaluations is not complete.
     """

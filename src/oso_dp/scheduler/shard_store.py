@@ -5,7 +5,6 @@
 .progress/<cohort>.<digest>/  of a group in training: its runs and its checkpoints
 """
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -19,6 +18,7 @@ import pandas as pd
 from oso_dp.data.download import read_up_to
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, format_os_error, make_folder, parse_json
+from oso_dp.locks import try_lock
 from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
@@ -87,18 +87,15 @@ class ShardStore:
     @contextmanager
     def claim(self, cohort: str) -> Iterator[bool]:
         """Whether this process holds the cohort's lock inside of the block; a kill releases it."""
-        with open(self.progress / f"{cohort}.lock", "ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            except OSError as error:
-                raise OsoError(
-                    f"{lock.name}: cannot be locked ({format_os_error(error)})"
-                ) from error
+        held = try_lock(self.progress / f"{cohort}.lock")
+        if held is None:
+            yield False
+            return
+        try:
             self.refresh(f"{cohort}.{DIGEST}")
             yield True
+        finally:
+            held.release()
 
     def list_started(self, cohort: Cohort) -> list[Group]:
         """The cohort's groups that were started and not finished; the cohort must be claimed."""

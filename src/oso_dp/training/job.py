@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +73,6 @@ def run_job(
     device: str = "cpu",
     parallel_runs: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, step: None,
-    clock: Callable[[], float] = time.perf_counter,
     stored: Collection[str] = (),
 ) -> ResultRows:
     """Train runs of a cohort and return their rows.
@@ -88,7 +86,6 @@ def run_job(
         device: torch device.
         parallel_runs: Number of runs to train at once; fewer after running out of memory.
         on_progress: Called with the number of finished runs and the step of the running ones.
-        clock: Measures the runs' time, in seconds.
         stored: Runs that are kept elsewhere.
 
     Raises:
@@ -129,7 +126,6 @@ def run_job(
                 checkpoint=folder / "state.pt",
                 fingerprint=_fingerprint(fingerprint, *(run.run_id for run in group)),
                 on_progress=lambda step, done=done: on_progress(done, step),  # type: ignore[misc]
-                clock=clock,
             )
             for run, outcome in zip(group, outcomes, strict=True):
                 rows.runs.append(make_row(task, cohort, run, outcome, code))

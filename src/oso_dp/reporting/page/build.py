@@ -53,9 +53,7 @@ _MAX_UNBROKEN = 14  # characters of a cell without line breaks
 _FOLDER = files("oso_dp.reporting.page")
 
 
-def build_report(
-    results: Path, output: Path, budgets: Sequence[Path] = (), title: str | None = None
-) -> Path:
+def build_report(results: Path, output: Path, budgets: Sequence[Path] = ()) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
     The privacy account of every grid is recomputed from its ledgers. Files are replaced atomically
@@ -66,7 +64,6 @@ def build_report(
         output: The report's folder.
         budgets: See `analysis.load.read_result_set`; with a plan, the noise of cohorts that were
             not run is shown as well.
-        title: Title of the page; a default if None.
 
     Raises:
         OsoError: Results are missing, empty or of another schema; a ledger is malformed,
@@ -87,7 +84,7 @@ def build_report(
     tables = {table.name: table for table in every_table(context)}
     for table in tables.values():
         write_table(table, folder)
-    written = folder.write(PAGE, render(context, tables, pictures, title))
+    written = folder.write(PAGE, render(context, tables, pictures))
     folder.finish()
     return written
 
@@ -169,12 +166,10 @@ def render(
     context: ReportContext,
     tables: Mapping[str, Table],
     pictures: Sequence[WrittenFigure],
-    title: str | None,
 ) -> str:
     """The page of a report.
 
-    tables: from `tables.every_table`, by name. pictures: the drawn figures. title: overrides the
-    default title.
+    tables: from `tables.every_table`, by name. pictures: the drawn figures.
     """
     study, claims = context.study, context.claims
     sections = make_sections(study, tables, pictures)
@@ -189,7 +184,7 @@ def render(
         _environment()
         .get_template("page.html.j2")
         .render(
-            title=title or f"Online Sensitivity Optimization: {_SUBTITLE[has_paper]}",
+            title=f"Online Sensitivity Optimization: {_SUBTITLE[has_paper]}",
             asset=_asset,
             paper_url=PAPER_URL,
             date=made_on(),
