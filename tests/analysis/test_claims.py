@@ -296,7 +296,7 @@ def test_judge_claims_u3_compares_quantile_updates(
     data = judge_claims(made)
     assert data.set_index("claim").loc["U3", "verdict_best"] == verdict
     near = made.update_norms.assign(threshold=made.update_norms["threshold"].clip(upper=40))
-    data = judge_claims(replace(made, update_norms=near, _tables={}))
+    data = judge_claims(replace(made, update_norms=near))
     assert "U3" not in data["claim"].tolist()  # it did not begin far away
 
 

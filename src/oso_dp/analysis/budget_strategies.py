@@ -29,7 +29,7 @@ from oso_dp.accounting.search_accounting import (
 )
 from oso_dp.analysis import linear_scaling, random_stopping
 from oso_dp.analysis.cells import has_paper_length, make_cells
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.untuned_runs import untuned_points
 from oso_dp.analysis.values import (
     CELL,
@@ -65,6 +65,7 @@ COLUMNS = [
 ]
 
 
+@cached_per_study
 def budget_strategies(study: ResultSet) -> pd.DataFrame:
     """One row per data set, epsilon and strategy, columns `COLUMNS`.
 
@@ -79,15 +80,6 @@ def budget_strategies(study: ResultSet) -> pd.DataFrame:
 
     Runs that are shorter than the paper's are left out.
     """
-    return study.cache_table("budget strategies", lambda: _budget_strategies(study))
-
-
-def is_reference(row: dict[str, Any]) -> bool:
-    """Whether a row is Online's grid search, the reference of the comparison."""
-    return (row["strategy"], row["method"], row["variant"]) == (COMPOSITION, "online", "")
-
-
-def _budget_strategies(study: ResultSet) -> pd.DataFrame:
     alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
     if alone.empty:
         return alone
@@ -104,6 +96,11 @@ def _budget_strategies(study: ResultSet) -> pd.DataFrame:
     made = all_rows.to_dict("records")
     references = {(row["dataset"], row["epsilon"]): row for row in filter(is_reference, made)}
     return _sort(pd.DataFrame([_compare_with_references(row, references) for row in made]))
+
+
+def is_reference(row: dict[str, Any]) -> bool:
+    """Whether a row is Online's grid search, the reference of the comparison."""
+    return (row["strategy"], row["method"], row["variant"]) == (COMPOSITION, "online", "")
 
 
 def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:

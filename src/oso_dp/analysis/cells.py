@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from oso_dp import labels
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import CELL, COMPARABLE_ON, POINT, VARIANT, main_variants, sort_as_paper
 from oso_dp.errors import OsoError
 from oso_dp.paper.tables import DATASETS as PAPER_DATASETS
@@ -71,24 +71,21 @@ _ValuesByCell = defaultdict[
 ]  # by epsilon and method
 
 
+@cached_per_study
 def make_cells(study: ResultSet) -> pd.DataFrame:
     """One row per epsilon and method of each data set and k of the paper or the study.
 
     Columns `COLUMNS`. Holds every cell of the paper's tables and every cell that was run; of each
     data set and k NoDP comes last.
     """
-
-    def compute() -> pd.DataFrame:
-        asked = [(table.dataset, table.k) for table in paper_tables()]
-        sources = _make_inputs(study)
-        rows = [
-            row
-            for setting in dict.fromkeys([*asked, *list_panels(study)])
-            for row in _join_paper_values(study, sources, *setting)
-        ]
-        return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
-
-    return study.cache_table("cells", compute)
+    asked = [(table.dataset, table.k) for table in paper_tables()]
+    sources = _make_inputs(study)
+    rows = [
+        row
+        for setting in dict.fromkeys([*asked, *list_panels(study)])
+        for row in _join_paper_values(study, sources, *setting)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
 
 def has_paper_length(dataset: str, epochs: float) -> bool:
@@ -272,18 +269,15 @@ class ContributingRun:
     value: float  # printed unit; NaN for a run that diverged without one
 
 
+@cached_per_study
 def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
     """For each cell the runs whose mean is its value, by seed."""
-
-    def compute() -> dict[CellKey, list[ContributingRun]]:
-        behind: dict[CellKey, list[ContributingRun]] = {}
-        for row in study.best_runs.sort_values(["seed", "run_id"]).to_dict("records"):
-            value = row["value"] * labels.display_factor(row["metric"])
-            run = ContributingRun(str(row["run_id"]), int(row["seed"]), float(value))
-            behind.setdefault(cell_key(row), []).append(run)
-        return behind
-
-    return study.cache_table("runs behind", compute)
+    behind: dict[CellKey, list[ContributingRun]] = {}
+    for row in study.best_runs.sort_values(["seed", "run_id"]).to_dict("records"):
+        value = row["value"] * labels.display_factor(row["metric"])
+        run = ContributingRun(str(row["run_id"]), int(row["seed"]), float(value))
+        behind.setdefault(cell_key(row), []).append(run)
+    return behind
 
 
 def cell_key(row: dict | pd.Series) -> CellKey:

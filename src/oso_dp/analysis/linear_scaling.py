@@ -25,7 +25,7 @@ from oso_dp import labels
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import LINEAR_SCALING
 from oso_dp.accounting.search_accounting.linear_scaling import FINAL_STAGE, make_stages
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.untuned_runs import win_ranges
 from oso_dp.analysis.values import (
     CELL,
@@ -101,13 +101,27 @@ def nearest(learning_rate: float, grid: Sequence[float]) -> float:
     return min(grid, key=lambda value: abs(math.log(value) - held))
 
 
+@cached_per_study
 def list_searches(study: ResultSet) -> pd.DataFrame:
     """One row per search and seed, columns `PER_SEED`: the rule's decisions and their outcome.
 
     Null from `extrapolated` on where rows of a stage are missing, or no row of a trial has a value;
     `lacks` names that stage.
     """
-    return study.cache_table("linear scaling", lambda: _list_searches(study))
+    values = study.values[study.values["search_accounting"] == LINEAR_SCALING]
+    if values.empty:
+        return pd.DataFrame(columns=PER_SEED)
+    values = values.assign(variant=variant_labels(values))
+    groups = values.groupby(["cell", *_SEARCH], dropna=False)
+    values["variant_key"] = groups.ngroup()
+    kept = {
+        variant
+        for _, alike in values.groupby("variant")
+        for variant in main_variants(grid_points(alike))["variant_key"]
+    }
+    values = values[values["variant_key"].isin(kept)]
+    rows = [_outcome(rows) for _, rows in values.groupby(["variant_key", "seed"], sort=False)]
+    return sort_as_paper(pd.DataFrame(rows, columns=PER_SEED))
 
 
 def outcomes(study: ResultSet) -> pd.DataFrame:
@@ -154,23 +168,6 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
                 row["guess_noise_multiplier"] = guess["noise_multiplier"]
         rows.append(row)
     return sort_as_paper(pd.DataFrame(rows, columns=OUTCOMES))
-
-
-def _list_searches(study: ResultSet) -> pd.DataFrame:
-    values = study.values[study.values["search_accounting"] == LINEAR_SCALING]
-    if values.empty:
-        return pd.DataFrame(columns=PER_SEED)
-    values = values.assign(variant=variant_labels(values))
-    groups = values.groupby(["cell", *_SEARCH], dropna=False)
-    values["variant_key"] = groups.ngroup()
-    kept = {
-        variant
-        for _, alike in values.groupby("variant")
-        for variant in main_variants(grid_points(alike))["variant_key"]
-    }
-    values = values[values["variant_key"].isin(kept)]
-    rows = [_outcome(rows) for _, rows in values.groupby(["variant_key", "seed"], sort=False)]
-    return sort_as_paper(pd.DataFrame(rows, columns=PER_SEED))
 
 
 def _outcome(rows: pd.DataFrame) -> dict[str, Any]:

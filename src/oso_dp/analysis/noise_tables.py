@@ -4,11 +4,12 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import CELL, grid_points, select_best_points, sort_as_paper
 from oso_dp.paper.tables import PAPER_EPOCHS, paper_results
 
 
+@cached_per_study
 def noise_multipliers(study: ResultSet) -> pd.DataFrame:
     """Each grid's size N, noise multiplier and ratio to Online's noise multiplier.
 
@@ -16,10 +17,6 @@ def noise_multipliers(study: ResultSet) -> pd.DataFrame:
     (budget or rows) and ratio_to_online. From the budget if given, else from the rows; NoDP has no
     row. For a data set that is not public N is the number of all runs, which share one budget.
     """
-    return study.cache_table("noise multipliers", lambda: _noise_multipliers(study))
-
-
-def _noise_multipliers(study: ResultSet) -> pd.DataFrame:
     columns = [*CELL, "grid_size", "noise_multiplier", "source"]
     budget = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
     rows = [

@@ -26,7 +26,7 @@ from oso_dp.accounting.search_accounting.random_stopping import (
     generating_function,
     infer_stopping_distribution,
 )
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import (
     CELL,
     COMPARABLE_ON,
@@ -77,6 +77,7 @@ def selection_probabilities(
     return np.asarray((at_most(up_to) - at_most(below)) / alike)
 
 
+@cached_per_study
 def outcomes(study: ResultSet) -> pd.DataFrame:
     """Rows for each cell that was run under random stopping; columns `COLUMNS`.
 
@@ -89,10 +90,6 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
     and there is no value without one. seeds: under random stopping, those common to all points with
     a value.
     """
-    return study.cache_table("random stopping", lambda: _outcomes(study))
-
-
-def _outcomes(study: ResultSet) -> pd.DataFrame:
     values = study.values
     stopped = values[values["search_accounting"] == RANDOM_STOPPING]
     if stopped.empty:

@@ -9,9 +9,9 @@ grid, but its noise is not that of a composed grid: its cohorts give only the si
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -161,13 +161,7 @@ class ResultSet:
     writer_series: pd.DataFrame = field(
         default_factory=partial(pd.DataFrame, columns=WRITER_SERIES_COLUMNS)
     )  # see `side_measurements.read_writer_series`
-    _tables: dict[Hashable, Any] = field(default_factory=dict)
-
-    def cache_table(self, name: Hashable, compute: Callable[[], Result]) -> Result:
-        """The result of `compute`, which is called once for each name."""
-        if name not in self._tables:
-            self._tables[name] = compute()
-        return self._tables[name]
+    tables: dict[str, Any] = field(default_factory=dict, init=False)  # of `cached_per_study`
 
     @cached_property
     def keyed(self) -> pd.DataFrame:
@@ -280,6 +274,19 @@ class ResultSet:
     @cached_property
     def methods(self) -> list[str]:
         return labels.sort_methods(self.runs["method"].unique())
+
+
+def cached_per_study(compute: Callable[[ResultSet], Result]) -> Callable[[ResultSet], Result]:
+    """Decorator: compute a table once for each study."""
+    name = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def cached(study: ResultSet) -> Result:
+        if name not in study.tables:
+            study.tables[name] = compute(study)
+        return study.tables[name]
+
+    return cached
 
 
 def _declared_sizes(runs: pd.DataFrame) -> dict[tuple[str, str, int], int]:

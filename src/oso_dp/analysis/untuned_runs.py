@@ -25,7 +25,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimResult,
     ClaimTest,
 )
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import (
     CELL,
     COMPARABLE_ON,
@@ -76,25 +76,9 @@ RANGE_COLUMNS = [
 ]
 
 
+@cached_per_study
 def untuned_runs(study: ResultSet) -> pd.DataFrame:
     """One row per untuned point, columns `UNTUNED_COLUMNS`, in grid order within a cell."""
-    return study.cache_table("guesses", lambda: _untuned_runs(study))
-
-
-def win_ranges(study: ResultSet) -> pd.DataFrame:
-    """One row per cell with several untuned points, columns `RANGE_COLUMNS`."""
-    cells = with_alternatives(study).groupby([*CELL, "variant"], sort=False)
-    return sort_as_paper(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGE_COLUMNS))
-
-
-def with_alternatives(study: ResultSet) -> pd.DataFrame:
-    """The rows of `untuned_runs` in cells with more than one."""
-    all_rows = untuned_runs(study)
-    sizes = all_rows.groupby([*CELL, "variant"])["metric"].transform("size")
-    return all_rows[sizes > 1]
-
-
-def _untuned_runs(study: ResultSet) -> pd.DataFrame:
     alone = study.values[study.values["search_accounting"] == SINGLE]
     if alone.empty:
         return pd.DataFrame(columns=UNTUNED_COLUMNS)
@@ -113,6 +97,19 @@ def _untuned_runs(study: ResultSet) -> pd.DataFrame:
     return sort_as_paper(
         pd.DataFrame(rows, columns=UNTUNED_COLUMNS).sort_values(["variant", *POINT], kind="stable")
     )
+
+
+def win_ranges(study: ResultSet) -> pd.DataFrame:
+    """One row per cell with several untuned points, columns `RANGE_COLUMNS`."""
+    cells = with_alternatives(study).groupby([*CELL, "variant"], sort=False)
+    return sort_as_paper(pd.DataFrame([_range(cell) for _, cell in cells], columns=RANGE_COLUMNS))
+
+
+def with_alternatives(study: ResultSet) -> pd.DataFrame:
+    """The rows of `untuned_runs` in cells with more than one."""
+    all_rows = untuned_runs(study)
+    sizes = all_rows.groupby([*CELL, "variant"])["metric"].transform("size")
+    return all_rows[sizes > 1]
 
 
 def untuned_points(values: pd.DataFrame) -> pd.DataFrame:

@@ -30,7 +30,7 @@ from oso_dp.analysis.cells import (
     has_paper_length,
     make_cells,
 )
-from oso_dp.analysis.result_set import ResultSet
+from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import CELL
 from oso_dp.data.catalogue import DATASETS, DatasetSpec
 from oso_dp.metrics import is_higher_better
@@ -241,14 +241,12 @@ def _welch(pairs: Sequence[tuple[Sample, Sample]]) -> tuple[float, float, float]
 
 def judge_cells(study: ResultSet, dataset: str, k: int) -> pd.DataFrame:
     """The cells of a data set at a k with their verdicts, columns `cells.COLUMNS`."""
-    judged = study.cache_table(
-        "judged cells", lambda: _group_by_panel(_judge_frame(make_cells(study)))
-    )
-    return judged.get((dataset, k), pd.DataFrame(columns=COLUMNS)).copy()
+    return _judged_panels(study).get((dataset, k), pd.DataFrame(columns=COLUMNS)).copy()
 
 
-def _group_by_panel(frame: pd.DataFrame) -> dict[TablePanel, pd.DataFrame]:
-    groups = frame.groupby(["dataset", "k"])
+@cached_per_study
+def _judged_panels(study: ResultSet) -> dict[TablePanel, pd.DataFrame]:
+    groups = _judge_frame(make_cells(study)).groupby(["dataset", "k"])
     return {(name, int(k)): section.reset_index(drop=True) for (name, k), section in groups}
 
 
