@@ -21,7 +21,7 @@ from oso_dp.analysis.claim_tests import (
     ClaimData,
 )
 from oso_dp.analysis.claims import CLAIMS, FROZEN_THRESHOLD, judge_claims
-from oso_dp.analysis.side_measurements import UPDATE_NORM_COLUMNS, WHOLE
+from oso_dp.analysis.side_measurements import UPDATE_NORMS, WHOLE
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.reporting.tables.claims import (
     claims_count,
@@ -280,7 +280,7 @@ def test_judge_claims_u3_compares_quantile_updates(
     store.add(**_USERS, method="online")
     rows = [
         {
-            **dict.fromkeys(UPDATE_NORM_COLUMNS, 1.0),
+            **dict.fromkeys(UPDATE_NORMS.columns, 1.0),
             "dataset": "mnist_writers",
             "method": method,
             "layer": WHOLE,

@@ -14,7 +14,7 @@ from oso_dp.analysis.claim_tests import (
     always_diverges,
 )
 from oso_dp.analysis.claims import compare_gradient_noise, compare_step_times, judge_claims
-from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, read_step_times
+from oso_dp.analysis.side_measurements import STEP_TIMES
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.errors import OsoError
 
@@ -55,7 +55,7 @@ def test_always_diverges_requires_all_runs(make_store, study):
 
 def test_compare_step_times_ignores_wall_times(make_store, study):
     def found(*rows):
-        table = pd.DataFrame(rows, columns=STEP_TIME_COLUMNS)
+        table = pd.DataFrame(rows, columns=STEP_TIMES.columns)
         evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
         return compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
 
@@ -79,16 +79,16 @@ def test_compare_step_times_ignores_wall_times(make_store, study):
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("x,y\n1,2\n", "not a table of step times"), ("", "not a table"), (None, "are missing")],
+    [("x,y\n1,2\n", "not a table of step times"), ("", "not a table"), (None, "must be > 0")],
 )
-def test_read_step_times_foreign_table_rejected(tmp_path, text, complaint):
+def test_step_times_foreign_table_rejected(tmp_path, text, complaint):
     path = tmp_path / "step_times.csv"
     if text is None:
         pd.DataFrame([times(1.1, 0.0, 1.2)]).to_csv(path, index=False)
     else:
         path.write_text(text)
     with pytest.raises(OsoError, match=complaint):
-        read_step_times(path)
+        STEP_TIMES.read(path)
 
 
 def test_always_diverges_ignores_random_stopping(store, study):
@@ -136,7 +136,7 @@ def test_always_diverges_counts_diverged_grids(lost) -> None:
 def test_compare_step_times_highest_bound_decides(turned) -> None:
     """The device with the highest upper bound decides, not the one with the highest ratio."""
     rows = [times(1.2, 1.18, 1.22), times(1.1, 0.9, 1.3, device="a gpu")]
-    table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIME_COLUMNS)
+    table = pd.DataFrame(rows[:: -1 if turned else 1], columns=STEP_TIMES.columns)
     evidence = ClaimData(pd.DataFrame(columns=["dataset"]), None, table)
     found = compare_step_times("online", "fixed_threshold", at_most=1.25)(evidence, "mnist")
     assert (found.verdict, found.numbers["high"]) == (UNDECIDED, 1.3)

@@ -14,7 +14,7 @@ from oso_dp.analysis.pate import (
     recompute_published,
     summarize_epsilons,
 )
-from oso_dp.analysis.side_measurements import read_pate_published
+from oso_dp.analysis.side_measurements import PATE_PUBLISHED
 from oso_dp.data.mnist import parse_idx
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures.pate import figures
@@ -155,7 +155,7 @@ def test_recompute_published_matches_known_values(shared, tmp_path, study, store
     found = {name: verdicts[name] for name in ("A1", "A2", "A3", "A6")}
     assert found == {"A1": HOLDS, "A2": FAILS, "A3": HOLDS, "A6": HOLDS}
     table.to_csv(tmp_path / "published.csv", index=False)
-    assert len(read_pate_published(tmp_path / "published.csv")) == 7
+    assert len(PATE_PUBLISHED.read(tmp_path / "published.csv")) == 7
 
 
 def test_recompute_published_bad_votes_rejected(tmp_path) -> None:

@@ -7,7 +7,7 @@ from scipy import stats
 
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, UNDECIDED, ClaimData
 from oso_dp.analysis.claims import prominent_optimum
-from oso_dp.analysis.side_measurements import COSINE_COLUMNS
+from oso_dp.analysis.side_measurements import COSINES
 
 THRESHOLDS = np.geomspace(0.01, 100, 13)
 
@@ -17,7 +17,7 @@ def curves(batch, data=None, std=0.001, steps=(100, 500, 950)):
     data = batch if data is None else data
     return pd.DataFrame(
         {
-            **dict.fromkeys(COSINE_COLUMNS, 1.0),
+            **dict.fromkeys(COSINES.columns, 1.0),
             "dataset": "mnist",
             "step": step,
             "threshold": threshold,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oso_dp.analysis.side_measurements import read_step_times
+from oso_dp.analysis.side_measurements import STEP_TIMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from estimate import device_hours
@@ -105,4 +105,4 @@ def test_step_times_rows_readable_by_report(module, tmp_path, monkeypatch) -> No
     monkeypatch.setattr(module, "WORKLOADS", {"bag_of_words": small})
     monkeypatch.setattr(module, "measure", lambda workload, threads: row)
     assert module.main([str(tmp_path / "step_times.csv")]) == 0
-    assert read_step_times(tmp_path / "step_times.csv")["turns"].tolist() == [3]
+    assert STEP_TIMES.read(tmp_path / "step_times.csv")["turns"].tolist() == [3]

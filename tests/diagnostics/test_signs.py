@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oso_dp.analysis.side_measurements import read_signs
+from oso_dp.analysis.side_measurements import ADAPTATION_SIGNS
 from oso_dp.cli.diagnose import signs as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics import signs as module
@@ -158,7 +158,7 @@ def test_signs_command_adds_or_replaces_run(planned, tmp_path, asked, monkeypatc
     command(plan, COHORT, data, output, steps=4)  # in the first one's place
     assert [given[1].run_id for given in asked] == [runs[i].run_id for i in (0, -1, 0)]
     assert runs[0].run_id != runs[-1].run_id
-    stored = read_signs(output)
+    stored = ADAPTATION_SIGNS.read(output)
     assert dict(stored.groupby("run_id")["step"].max()) == {
         runs[0].run_id: 4,
         runs[-1].run_id: 10,  # all steps of the plan

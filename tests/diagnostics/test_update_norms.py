@@ -11,7 +11,7 @@ import torch
 from tests.study.test_user_unit import study
 from torch import nn
 
-from oso_dp.analysis.side_measurements import ROOT, WHOLE, read_update_norms
+from oso_dp.analysis.side_measurements import ROOT, UPDATE_NORMS, WHOLE
 from oso_dp.cli.diagnose import updates as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics.inputs import find_run, read_inputs
@@ -109,7 +109,7 @@ def test_updates_command_appends_runs_to_table(plan, tmp_path) -> None:
     where = {"plan": plan, "data": tmp_path / "data.npz", "output": tmp_path / "norms.csv"}
     for method in ("online", "fixed_quantile"):
         command(cohort=f"mnist_writers.{method}.k2.eps8", **where, every=9, threads=1)
-    table = read_update_norms(where["output"])
+    table = UPDATE_NORMS.read(where["output"])
     assert set(table["method"]) == {"online", "fixed_quantile"}
     assert sorted(table["step"].unique()) == [1, 10]
     whole = table["layer"] == WHOLE

@@ -9,7 +9,7 @@ import pytest
 from tests.study.test_user_unit import study
 
 from oso_dp.analysis.result_set import ResultSet, read_budgets
-from oso_dp.analysis.side_measurements import read_writer_series
+from oso_dp.analysis.side_measurements import WRITER_SERIES
 from oso_dp.cli.diagnose import series as command
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.mnist import TEST_SERIES, parse_idx
@@ -75,13 +75,13 @@ def stored(digits, tmp_path, monkeypatch) -> ResultSet:
 def test_series_command_measures_best_points_once(stored, tmp_path, capsys) -> None:
     output, data = tmp_path / "series.csv", tmp_path / "mnist_writers.npz"
     command(data=data, output=output)
-    table = read_writer_series(output)
+    table = WRITER_SERIES.read(output)
     assert set(table["run_id"]) == set(stored.best_runs["run_id"]) < set(stored.runs["run_id"])
     assert len(table) == 2 * len(stored.best_runs) == 8
     capsys.readouterr()
     command(data=data, output=output)  # nothing is left
     assert capsys.readouterr().out == ""
-    assert read_writer_series(output).equals(table)
+    assert WRITER_SERIES.read(output).equals(table)
 
     shown = replace(stored, writer_series=table)
     assert [figure.name for figure in figures(shown)] == [

@@ -14,12 +14,9 @@ from tests.mutations import ODD, spoiled, spoiled_values
 from oso_dp.analysis.result_set import read_budgets, read_study_plans
 from oso_dp.analysis.search_costs import KEY, read_costs
 from oso_dp.analysis.side_measurements import (
-    COSINE_COLUMNS,
-    SIGN_COLUMNS,
-    STEP_TIME_COLUMNS,
-    read_cosine,
-    read_signs,
-    read_step_times,
+    ADAPTATION_SIGNS,
+    COSINES,
+    STEP_TIMES,
     read_vocabulary_coverage,
 )
 from oso_dp.data.ag_news import parse_news
@@ -257,9 +254,13 @@ def test_read_vocabulary_coverage_damage_never_crashes(value, content, place):
 # Tables
 
 TABLES = {
-    "signs": (read_signs, SIGN_COLUMNS, "mnist,online,9,9.0,r1,{i},0.1,1.0,1,-1,1,1,.5,.5,1,.5"),
-    "cosine": (read_cosine, COSINE_COLUMNS, "mnist,online,9,9.0,1.0,0.8,{i},0.1,0.1,9,1,1,1,1"),
-    "times": (read_step_times, STEP_TIME_COLUMNS, "mnist,cnn,cpu,float32,online,x,9,1.1,1,1.2"),
+    "signs": (
+        ADAPTATION_SIGNS.read,
+        ADAPTATION_SIGNS.columns,
+        "mnist,online,9,9.0,r1,{i},0.1,1.0,1,-1,1,1,.5,.5,1,.5",
+    ),
+    "cosine": (COSINES.read, COSINES.columns, "mnist,online,9,9.0,1.0,0.8,{i},0.1,0.1,9,1,1,1,1"),
+    "times": (STEP_TIMES.read, STEP_TIMES.columns, "mnist,cnn,cpu,float32,online,x,9,1.1,1,1.2"),
     "prices": (read_costs, [*KEY, "noise_multiplier"], ",".join(["1"] * len(KEY) + ["{i}.5"])),
 }
 

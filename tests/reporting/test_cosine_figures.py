@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oso_dp.analysis.side_measurements import read_cosine
+from oso_dp.analysis.side_measurements import COSINES
 from oso_dp.errors import OsoError
 from oso_dp.reporting.figures.figure_01 import cosine_chart, figures
 
@@ -52,11 +52,11 @@ def test_figure_01_one_per_noise_multiplier():
         (cosines().assign(dataset=["a", "b"] * 3).to_csv(index=False), "more than one run"),
     ],
 )
-def test_read_cosine_invalid_file_raises(tmp_path, content, message):
+def test_cosines_invalid_file_raises(tmp_path, content, message):
     path = tmp_path / "cosine.csv"
     path.write_text(content)
     with pytest.raises(OsoError, match=message) as error:
-        read_cosine(path)
+        COSINES.read(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 

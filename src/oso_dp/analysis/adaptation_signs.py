@@ -84,7 +84,7 @@ def sign_windows(rows: pd.DataFrame, width: int = WIDTH) -> pd.DataFrame:
     """One row per run, value (a key of `SIGN_PRODUCTS`) and window of `width` steps.
 
     Args:
-        rows: From `side_measurements.read_signs`.
+        rows: Of `side_measurements.ADAPTATION_SIGNS`.
         width: Steps of a window; the last window may be shorter.
 
     Returns:

@@ -77,10 +77,10 @@ class ClaimData:
     cells: pd.DataFrame
     runs: pd.DataFrame | None = None
     step_times: pd.DataFrame | None = None
-    cosine: pd.DataFrame | None = None  # see `side_measurements.read_cosine`
+    cosine: pd.DataFrame | None = None  # see `side_measurements.COSINES`
     untuned: pd.DataFrame | None = None  # see `untuned_runs.win_ranges`
     values: pd.DataFrame | None = None  # of every variant, see `ResultSet.values`
-    update_norms: pd.DataFrame | None = None  # see `side_measurements.read_update_norms`
+    update_norms: pd.DataFrame | None = None  # see `side_measurements.UPDATE_NORMS`
 
     def require_rows(self, dataset: str, method: str, design: frozenset[tuple]) -> pd.DataFrame:
         """The cells of a method that were run, at the pairs of k and epsilon in `design`."""

@@ -3,22 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from oso_dp.analysis.result_set import ResultSet, read_budgets
 from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
 from oso_dp.analysis.side_measurements import (
-    COSINE,
+    ADAPTATION_SIGNS,
+    COSINES,
     PATE_PUBLISHED,
-    SIGNS,
     STEP_TIMES,
     UPDATE_NORMS,
     WRITER_SERIES,
-    read_cosine,
-    read_pate_published,
-    read_signs,
-    read_step_times,
-    read_update_norms,
+    Measurement,
     read_vocabulary_coverage,
-    read_writer_series,
 )
 from oso_dp.errors import OsoError
 from oso_dp.results.pate_rows import FILE as PATE
@@ -44,17 +41,21 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
     stored = read_results(results)
     if stored.runs.empty:
         raise OsoError(f"{results}: contains no runs; run a study first")
+
+    def read(measurement: Measurement) -> pd.DataFrame:
+        return measurement.read(results / measurement.file)
+
     return ResultSet(
         stored.runs,
         stored.evaluations,
         read_budgets(*budgets),
-        read_costs(results / COSTS_FILE),
-        read_cosine(results / COSINE),
-        read_step_times(results / STEP_TIMES),
-        read_signs(results / SIGNS),
-        read_vocabulary_coverage(results),
-        read_update_norms(results / UPDATE_NORMS),
-        read_pate(results / PATE),
-        read_pate_published(results / PATE_PUBLISHED),
-        read_writer_series(results / WRITER_SERIES),
+        costs=read_costs(results / COSTS_FILE),
+        known_words=read_vocabulary_coverage(results),
+        pate=read_pate(results / PATE),
+        cosine=read(COSINES),
+        step_times=read(STEP_TIMES),
+        signs=read(ADAPTATION_SIGNS),
+        update_norms=read(UPDATE_NORMS),
+        pate_published=read(PATE_PUBLISHED),
+        writer_series=read(WRITER_SERIES),
     )

@@ -28,7 +28,7 @@ from oso_dp.accounting.pate import (
 from oso_dp.accounting.search_accounting import SINGLE
 from oso_dp.analysis.claim_tests import FAILS, HOLDS, NOT_RUN, UNDECIDED, classify
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.side_measurements import PATE_PUBLISHED_COLUMNS
+from oso_dp.analysis.side_measurements import PATE_PUBLISHED
 from oso_dp.analysis.verdicts import Sample, difference, margin_of
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
@@ -145,7 +145,7 @@ def recompute_published(folder: Path, truth: npt.NDArray[np.int64]) -> pd.DataFr
             "tighter than their conversion",
         ),
     ]
-    return pd.DataFrame([row.row() for row in rows], columns=PATE_PUBLISHED_COLUMNS)
+    return pd.DataFrame([row.row() for row in rows], columns=PATE_PUBLISHED.columns)
 
 
 def _read_published_votes(path: Path) -> npt.NDArray[np.float64]:

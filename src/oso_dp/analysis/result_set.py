@@ -11,7 +11,7 @@ grid, but its noise is not that of a composed grid: its cohorts give only the si
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,14 @@ import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
-from oso_dp.analysis.side_measurements import STEP_TIME_COLUMNS, WRITER_SERIES_COLUMNS
+from oso_dp.analysis.side_measurements import (
+    ADAPTATION_SIGNS,
+    COSINES,
+    PATE_PUBLISHED,
+    STEP_TIMES,
+    UPDATE_NORMS,
+    WRITER_SERIES,
+)
 from oso_dp.analysis.values import (
     add_keys,
     checkpoints_by_rule,
@@ -146,21 +153,14 @@ class ResultSet:
     evaluations: pd.DataFrame
     budget: pd.DataFrame
     costs: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_costs`
-    cosine: pd.DataFrame = field(
-        default_factory=pd.DataFrame
-    )  # see `side_measurements.read_cosine`
-    step_times: pd.DataFrame = field(
-        default_factory=partial(pd.DataFrame, columns=STEP_TIME_COLUMNS)
-    )
-    signs: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `side_measurements.read_signs`
-    # See `side_measurements.read_vocabulary_coverage` and `read_update_norms`.
-    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    update_norms: pd.DataFrame = field(default_factory=pd.DataFrame)
+    known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by data set
     pate: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `results.pate_rows`
-    pate_published: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `analysis.pate`
-    writer_series: pd.DataFrame = field(
-        default_factory=partial(pd.DataFrame, columns=WRITER_SERIES_COLUMNS)
-    )  # see `side_measurements.read_writer_series`
+    cosine: pd.DataFrame = field(default_factory=COSINES.empty)
+    step_times: pd.DataFrame = field(default_factory=STEP_TIMES.empty)
+    signs: pd.DataFrame = field(default_factory=ADAPTATION_SIGNS.empty)
+    update_norms: pd.DataFrame = field(default_factory=UPDATE_NORMS.empty)
+    pate_published: pd.DataFrame = field(default_factory=PATE_PUBLISHED.empty)
+    writer_series: pd.DataFrame = field(default_factory=WRITER_SERIES.empty)
     tables: dict[str, Any] = field(default_factory=dict, init=False)  # of `cached_per_study`
 
     @cached_property

@@ -173,7 +173,7 @@ def series(
     import torch
 
     from oso_dp.analysis.load import read_result_set
-    from oso_dp.analysis.side_measurements import WRITER_SERIES_COLUMNS, read_writer_series
+    from oso_dp.analysis.side_measurements import WRITER_SERIES
     from oso_dp.data.arrays import load_arrays
     from oso_dp.data.mnist import TEST_SERIES_DATASETS
     from oso_dp.data.validation import load_prepared
@@ -184,14 +184,14 @@ def series(
     from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
-    check_output(output, "a table of writer series", is_table(WRITER_SERIES_COLUMNS), [data])
+    check_output(output, "a table of writer series", is_table(WRITER_SERIES.columns), [data])
     study = read_result_set(results_folder(results, None))
     dataset = load_arrays(data)[1].get("dataset")
     if dataset not in TEST_SERIES_DATASETS:
         allowed = ", ".join(TEST_SERIES_DATASETS)
         raise OsoError(f"--data: {data}; data set {dataset!r}; must be one of {allowed}")
     arrays = load_prepared(data, dataset, {})
-    done = read_writer_series(output)["run_id"]
+    done = WRITER_SERIES.read(output)["run_id"]
     best = study.runs[study.runs["run_id"].isin(study.best_runs["run_id"])]
     best = best[(best["dataset"] == dataset) & ~best["run_id"].isin(done)]
     torch.set_num_threads(threads)

@@ -136,13 +136,13 @@ def published(
 ) -> None:
     """Recompute what the papers of PATE print, from their authors' votes."""
     from oso_dp.analysis.pate import recompute_published
-    from oso_dp.analysis.side_measurements import PATE_PUBLISHED_COLUMNS
+    from oso_dp.analysis.side_measurements import PATE_PUBLISHED
     from oso_dp.cli.printing import print_table
     from oso_dp.data.validation import load_prepared
     from oso_dp.files import atomic_write
     from oso_dp.output_paths import check_output, is_table
 
-    check_output(output, "a table of published costs", is_table(PATE_PUBLISHED_COLUMNS), [data])
+    check_output(output, "a table of published costs", is_table(PATE_PUBLISHED.columns), [data])
     table = recompute_published(votes, load_prepared(data, "mnist", {}).test_targets)
     with atomic_write(output) as file:
         file.write(table.to_csv(index=False).encode())

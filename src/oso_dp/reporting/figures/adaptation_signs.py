@@ -147,7 +147,7 @@ def _draw_coin_flip(top: Axes, bottom: Axes, rows: pd.DataFrame) -> None:
 def draw_signs(rows: pd.DataFrame) -> Figure:
     """One column per run: fractions of + of rho's sign and C's, and the last signs one by one.
 
-    rows: as `side_measurements.read_signs` gives them.
+    rows: of `side_measurements.ADAPTATION_SIGNS`.
     """
     windows = sign_windows(rows, _WINDOW_STEPS)
     runs = _first_rows(rows, "run_id")
