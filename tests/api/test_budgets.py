@@ -49,6 +49,18 @@ def test_train_private_epsilon_meets_budget(train, delta) -> None:
     assert 3.99 < compute_epsilon([more.ledger], delta) <= 4.0
 
 
+def test_charged_ledgers_compose_to_epsilon(train, search) -> None:
+    """Planned steps that were not taken, and other trainings of a search, are among them."""
+    stopped = train(epochs=6, evaluate_every=2, callbacks=[lambda evaluation: True], **ALL_EXAMPLES)
+    found = search({"learning_rate": [0.1, 0.5]}).best
+    for made in (stopped, found):
+        assert compute_epsilon([made.ledger], DELTA) < 0.9 * made.epsilon
+        assert compute_epsilon(made.privacy_cost.charged_ledgers(), DELTA) == made.epsilon
+    drawn = search({"learning_rate": [0.1, 0.5]}, search_accounting="random_stopping").best
+    with pytest.raises(OsoError, match="add its epsilon and delta to those of the other results"):
+        drawn.privacy_cost.charged_ledgers()
+
+
 SMALL = {"batch_size": 400, "epochs": 1}
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.ensemble import BaggingClassifier
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
@@ -255,6 +255,41 @@ def test_estimator_interrupted_fit_charged_and_raises(rows) -> None:
     assert one.private_model_.status == "interrupted"
     assert account.spent > 0.9 * QUICK["epsilon"]
     assert one.predict(rows[0]).shape == rows[1].shape
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_estimator_interrupt_differs_from_callback(stops: bool, rows) -> None:
+    """A cross-validation goes on after a callback's stop, but not after Ctrl-C."""
+    account = PrivacyAccount(9.0, 1e-4)
+
+    def callback(evaluation) -> bool:
+        if not stops:
+            signal.raise_signal(signal.SIGINT)
+        return stops
+
+    options = {"callbacks": [callback], "evaluate_every": 3}
+    one = PrivateClassifier(**QUICK, account=account, training_options=options)
+    if stops:
+        assert len(cross_val_score(one, *rows, cv=KFold(3))) == 3
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            cross_val_score(one, *rows, cv=KFold(3))
+    assert len(account.ledgers) == (3 if stops else 1)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_estimator_failed_fit_refunded_if_early(late: bool, rows, monkeypatch) -> None:
+    """A fit is refunded only if it took no step, whatever raised the error."""
+    account = PrivacyAccount(2.0, 1e-4)
+
+    def fail(*given, **more) -> None:
+        raise OsoError("failed")
+
+    place = "oso_dp.api.trainer.list_releases" if late else "oso_dp.training.loop.check_model"
+    monkeypatch.setattr(place, fail)
+    with pytest.raises(OsoError, match="failed"):
+        PrivateClassifier(**QUICK, account=account).fit(*rows)
+    assert (account.spent > 0) == late
 
 
 @pytest.mark.parametrize(

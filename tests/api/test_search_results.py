@@ -79,6 +79,26 @@ def test_random_stopping_error_hides_count(search, monkeypatch, place) -> None:
     assert "count all of them" in second
 
 
+def test_search_private_unknown_cost_rejected_early(search) -> None:
+    """Each candidate's noise is checked before the first one is trained."""
+    trained = []
+    with pytest.raises(OsoError, match=r"query_noise_multiplier: .*; must be 0, or >= ") as error:
+        search({"query_noise_ratio": [7.0, 1e10]}, score=lambda model: trained.append(1) or 0.5)
+    assert trained == []
+    assert not hasattr(error.value, "__notes__")
+
+
+@pytest.mark.parametrize("how", [{}, RANDOM])
+def test_search_private_late_error_counts_all(search, monkeypatch, how) -> None:
+    def interrupted(*given, **more) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oso_dp.api.trainer.list_releases", interrupted)
+    with pytest.raises(KeyboardInterrupt) as error:
+        search(**how)
+    assert any("count all of them as spent" in note for note in error.value.__notes__)
+
+
 @pytest.mark.parametrize("how", [{}, RANDOM])
 def test_search_private_ctrl_c_ends_search(search, monkeypatch, how) -> None:
     """After Ctrl-C in a training's last step, the step ends and no other training begins."""

@@ -251,6 +251,33 @@ def test_ctrl_c_twice_raises_with_note(train, monkeypatch) -> None:
     assert "all 7 planned steps" in note
 
 
+@pytest.mark.parametrize("method", ["online", "fixed_quantile"])
+def test_train_private_unknown_cost_rejected_early(method: str, train) -> None:
+    """Noise beyond the accountants' range is refused before the first step."""
+    seen = []
+    option = {
+        "online": {"query_noise_ratio": 1e10},
+        "fixed_quantile": {"quantile": 0.5, "count_noise": 1e10},
+    }
+    with pytest.raises(OsoError, match=r"query_noise_multiplier: .*; must be 0, or >= ") as caught:
+        train(method=method, **option[method], evaluate_every=1, callbacks=[seen.append], epochs=2)
+    assert seen == []
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_ctrl_c_while_describing_names_steps(train, monkeypatch) -> None:
+    """A Ctrl-C after the last step, while epsilon is computed, tells what was released."""
+
+    def interrupted(*given, **more) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oso_dp.api.trainer.list_releases", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(**FOUR_STEPS)
+    (note,) = caught.value.__notes__
+    assert note.startswith("4 steps were released before this error")
+
+
 def test_ctrl_c_ignored_stays_ignored(train) -> None:
     """A shell script ignores Ctrl-C in the background processes that it starts."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -230,6 +230,20 @@ def test_mechanism_invalid_budget_rejected(nu: float) -> None:
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
 
 
+@pytest.mark.parametrize("nu", [-1.0, 1e-7, 2e9, math.inf, math.nan, True])
+@pytest.mark.parametrize("place", [0, 1])
+def test_mechanism_unknown_cost_rejected(nu: float, place: int) -> None:
+    """Noise for which no epsilon can be computed is refused before a step is taken."""
+    mechanism = Mechanism(["run"], records=10, batch_size=5)
+    noise = [1.0, 1.0]
+    noise[place] = nu
+    queries = ClippedGradient(noise[0], threshold(1.0)), ClippedDirection(noise[1], threshold(1.0))
+    for use in (mechanism.check_queries, lambda asked: mechanism.release(ONE_RUN, 1, asked, Zeros)):
+        with pytest.raises(OsoError, match=f"query '{queries[place].name}': noise_multiplier: "):
+            use(queries)
+    assert mechanism.ledgers[0].steps == []
+
+
 def test_mechanism_keep_retains_run_ledger() -> None:
     mechanism = Mechanism(["a", "b"], records=10, batch_size=5)
     query = [ClippedGradient(1.0, torch.ones(2))]

@@ -285,7 +285,7 @@ def test_mechanism_mean_divides_by_expected_size() -> None:
     """With gradients of one and almost no noise, a mean is the realised over the expected size."""
     names = [f"run {i}" for i in range(6)]
     mechanism = Mechanism(names, 300, 30)
-    query, count = ClippedGradient(1e-7, torch.ones(6)), UnclippedCount(1e-7, torch.ones(6))
+    query, count = ClippedGradient(1e-6, torch.ones(6)), UnclippedCount(1e-6, torch.ones(6))
     for step in range(1, 30):
         sizes = [len(batch_of(mechanism.random_numbers, name, step)) for name in names]
         answers = mechanism.release(

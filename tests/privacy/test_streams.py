@@ -288,7 +288,7 @@ def test_batch_rng_full_rate_draws_all(examples: int, draws: BatchRNG) -> None:
 @pytest.mark.parametrize("microbatch_size", [1, 3])
 def test_mechanism_small_microbatches_all_summed(microbatch_size: int) -> None:
     mechanism = Mechanism(["a", "b"], 400, 400, microbatch_size=microbatch_size)
-    query = [ClippedGradient(1e-9, torch.ones(2))]
+    query = [ClippedGradient(1e-6, torch.ones(2))]
     answers = mechanism.release(slice(0, 2), 1, query, lambda _, b: Given(torch.ones(*b.shape, 1)))
     assert (answers[ClippedGradient] * 400).flatten().tolist() == pytest.approx([400, 400])
 

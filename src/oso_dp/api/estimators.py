@@ -9,7 +9,7 @@ refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
 from typing import Any, Self
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.api.budget import Budget, remaining_noise_multiplier
+from oso_dp.api.callbacks import Evaluation
 from oso_dp.api.train import train_private
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, ROUNDING
 from oso_dp.errors import OsoError
@@ -46,8 +47,10 @@ class PrivacyAccount:
 
     It is shared by all clones of the estimators that it is given to. Which of these trainings a row
     is in (folds) must not depend on other rows, as stratified folds do, and a training may have
-    each row once (no bootstrap samples). It is of one process. Scores on private rows (`score`,
-    cross-validation, grid search) are not covered.
+    each row once (no bootstrap samples). Epsilon and epochs of a training must not be chosen by
+    looking at earlier ones. It is of one process. Scores on private rows (`score`,
+    cross-validation, grid search) are not covered, nor is what a meta-estimator fits on held-out
+    rows (calibration, stacking, a tuned threshold).
 
     Args:
         epsilon: total budget; > 0.
@@ -172,6 +175,7 @@ class _PrivateEstimator(BaseEstimator):
             torch.manual_seed(int(random.randint(2**31)))
             module = make(inputs.shape[1], outputs)
         seed = int(random.randint(2**31)) if self.public else None
+        options, stopped_at = _watch_callbacks(self.training_options or {})
         result = train_private(
             module,
             loss,
@@ -185,14 +189,13 @@ class _PrivateEstimator(BaseEstimator):
             seed=seed,
             device=self.device,
             progress=False,
-            **(self.training_options or {}),
+            **options,
         )
         self.private_model_ = result
         self.module_ = result.model.double().eval()  # so that outputs do not depend on the batch
         self.statement_ = result.statement
         self.n_iter_ = result.ledger.step_count
-        by_callback = bool((self.training_options or {}).get("callbacks"))
-        if result.status == "interrupted" and not by_callback:
+        if result.status == "interrupted" and not stopped_at:
             raise KeyboardInterrupt  # it is paid for; a cross-validation must not go on
 
     def _pay(self, examples: int) -> Ledger:
@@ -241,6 +244,25 @@ class _PrivateEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = not self.public
         return tags
+
+
+def _watch_callbacks(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """The options, and a list of the steps at which one of their callbacks will have stopped."""
+    stopped_at: list[int] = []
+
+    def watch(callback: Any) -> Any:
+        def call(evaluation: Evaluation) -> bool:
+            stops = bool(callback(evaluation))
+            if stops:
+                stopped_at.append(evaluation.step)
+            return stops
+
+        return call if callable(callback) else callback  # which is refused later
+
+    callbacks = options.get("callbacks")
+    if not isinstance(callbacks, Sequence):
+        return dict(options), stopped_at
+    return {**options, "callbacks": [watch(callback) for callback in callbacks]}, stopped_at
 
 
 class PrivateClassifier(ClassifierMixin, _PrivateEstimator):

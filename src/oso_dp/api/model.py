@@ -113,7 +113,11 @@ class PrivateModel:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of this training: every noisy sum that it released."""
+        """The ledger of the steps that this training took.
+
+        `epsilon` may count more: planned steps that were not taken, and a search. To compose this
+        result with others on the same data use `privacy_cost.charged_ledgers()`.
+        """
         return self.privacy_cost.ledger
 
     @property

@@ -67,8 +67,20 @@ class PrivacyCost:
     unused_steps: Ledger | None = None
 
     def ledgers(self) -> list[Ledger]:
-        """Of all released trainings: what counts as spent when training is resumed."""
+        """Of the steps that were taken, of all released trainings: spent when one is resumed."""
         return [self.ledger, *self.other_trainings]
+
+    def charged_ledgers(self) -> list[Ledger]:
+        """What `epsilon` counts, to compose it with other results on the same data.
+
+        OsoError for a search by random stopping, whose cost is no composition of ledgers.
+        """
+        if self.stopping is not None:
+            raise OsoError(
+                "charged_ledgers: a search by random stopping has none; add its epsilon and delta "
+                "to those of the other results"
+            )
+        return [*self.ledgers(), *([] if self.unused_steps is None else [self.unused_steps])]
 
     @property
     def unused_step_count(self) -> int:
@@ -78,8 +90,7 @@ class PrivacyCost:
     def epsilon(self, delta: float, accountant: str) -> float:
         """The epsilon of each training example at `delta`."""
         if self.stopping is None:
-            counted = [] if self.unused_steps is None else [self.unused_steps]
-            return compute_epsilon([*self.ledgers(), *counted], delta, accountant)
+            return compute_epsilon(self.charged_ledgers(), delta, accountant)
         return self.stopping.epsilon(self.stopping.candidate, delta)
 
     def validation_epsilon(self, delta: float, accountant: str) -> float | None:

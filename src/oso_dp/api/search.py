@@ -245,7 +245,11 @@ def search_private(
             )
     if value == _NO_SCORE and not result.stopped:
         warnings.warn("score: no training of this search has one; best is the first", stacklevel=2)
-    best = first.describe(result, budget, cost, scorer.description, scorer.examples)
+    try:
+        best = first.describe(result, budget, cost, scorer.description, scorer.examples)
+    except (Exception, KeyboardInterrupt) as error:  # all trainings have ended
+        error.add_note(f"if {_ALL_SPENT}")
+        raise
     return SearchResult(best, point.point, value, scorer.std, trials)
 
 
@@ -297,6 +301,8 @@ def _complete_score_ledger(scorer: Scorer, candidates: int) -> Ledger | None:
 
 Run = tuple[GridPoint, TrainingResult, float]
 _NO_SCORE = float("-inf")
+_ALL_SPENT = "any output of its trainings was seen, count all of them as spent"
+_NOT_RELEASED = f"nothing of a search by random stopping is released; if {_ALL_SPENT}"
 
 
 def _train_all(
@@ -361,15 +367,10 @@ def _train_drawn(
         try:
             result = train(candidate, number, False)
             if result.stopped:
-                raise KeyboardInterrupt(
-                    "a search by random stopping was interrupted: nothing of it is released"
-                )
+                raise KeyboardInterrupt(f"interrupted: {_NOT_RELEASED}")
             value = _score_result(scorer, result)
         except Exception as error:  # the note must not reveal how many trainings there were
-            error.add_note(
-                "nothing of a search by random stopping is released; if any output of its "
-                "trainings was seen, count all of them as spent"
-            )
+            error.add_note(_NOT_RELEASED)
             raise
         if best is None or value > best[2]:
             best = (candidate, result, value)

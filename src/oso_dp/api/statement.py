@@ -35,6 +35,7 @@ class Statement:
         tuning: how the hyperparameter search is counted.
         versions: of oso and torch.
         scored: the data on which a search scored its models.
+        evaluated: whether an `evaluate` function scored the model during training.
         validation_examples: the number of private examples among them.
         validation_epsilon: of each of these, at `delta`; None without private validation examples.
         unused_steps: planned steps that were not taken; they count in epsilon.
@@ -59,6 +60,7 @@ class Statement:
     tuning: str
     versions: str
     scored: str = ""
+    evaluated: bool = False
     validation_examples: int = 0
     validation_epsilon: float | None = None
     unused_steps: int = 0
@@ -83,6 +85,7 @@ class Statement:
             *([f"Each user: {self.local}."] if self.local else []),
             f"Tuning: {self.tuning}{self.scored and f' Scored on {self.scored}.'}",
             *self._validation(),
+            *([_EVALUATED] if self.evaluated else []),
             _OTHER_TRAININGS,
             f"Public: the number of {unit.plural}, the model and its initial weights, all options.",
             *([f"Types: {self.types}."] if self.types else []),
@@ -194,6 +197,7 @@ def _are_equal(a: float | None, b: float | None) -> bool:
     return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
 
 
+_EVALUATED = "Assumed: `evaluate` reads no private data; its scores are not counted."
 _OTHER_TRAININGS = (
     "Not included: any other training or search on these data, such as another one resumed "
     "from this model; their epsilons and deltas add up."

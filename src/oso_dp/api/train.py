@@ -24,6 +24,7 @@ from oso_dp.api.model_check import describe_replaced, without_batch_norm
 from oso_dp.api.options import TrainingOptions, check_effects
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.trainer import Trainer
+from oso_dp.api.user_training import noting_steps
 from oso_dp.api.users import make_local_training
 from oso_dp.defaults import EPOCHS
 from oso_dp.errors import OsoError
@@ -237,14 +238,15 @@ def train_private(
     # The unused steps of an earlier training do not count: see docs/internals/privacy.md.
     cost = replace(spent, ledger=result.ledger, unused_steps=result.unused_steps)
     earlier = None if resume_from is None else resume_from.statement
-    trained = trainer.describe(
-        result,
-        budget,
-        cost,
-        scored="" if earlier is None else earlier.scored,
-        validation=0 if earlier is None else earlier.validation_examples,
-        changes=describe_replaced(replaced) or ("" if earlier is None else earlier.changes),
-    )
+    with noting_steps(lambda: result.ledger.step_count, trainer.last_step):
+        trained = trainer.describe(
+            result,
+            budget,
+            cost,
+            scored="" if earlier is None else earlier.scored,
+            validation=0 if earlier is None else earlier.validation_examples,
+            changes=describe_replaced(replaced) or ("" if earlier is None else earlier.changes),
+        )
     if trained.status == "interrupted" and progress:
         statement = trained.statement
         spent_epsilon = compute_epsilon(cost.ledgers(), budget.delta, accountant)

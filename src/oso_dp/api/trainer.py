@@ -19,7 +19,7 @@ from oso_dp.api.options import TrainingOptions
 from oso_dp.api.privacy_cost import PrivacyCost, make_unused_steps
 from oso_dp.api.progress_bar import ProgressBar
 from oso_dp.api.statement import Statement, describe_tuning, list_releases
-from oso_dp.api.user_training import TrainingControl, UserTraining
+from oso_dp.api.user_training import TrainingControl, UserTraining, noting_steps
 from oso_dp.api.users import make_users
 from oso_dp.defaults import BATCH_SIZE, MAX_COUNT
 from oso_dp.errors import OsoError
@@ -162,7 +162,8 @@ class Trainer:
             training.restore(to_device(self.stored, device))
         is_first = self.group.rank == 0
         bar = ProgressBar(config.steps) if progress and is_first else None
-        status, stopped = control.run(self.checkpoint if is_first else None, bar)
+        with noting_steps(lambda: training.ledger(0).step_count, config.steps):
+            status, stopped = control.run(self.checkpoint if is_first else None, bar)
         history.add_evaluations(training.outcomes[0].evaluations)
         # Weights that are not finite are useless: a diverged training returns the initial ones.
         weights = (
@@ -287,6 +288,7 @@ class Trainer:
             scored=scored,
             validation_examples=validation,
             validation_epsilon=cost.validation_epsilon(delta, accountant),
+            evaluated=self.options.evaluate is not None,
             versions=f"oso {oso_dp.__version__}, torch {torch.__version__}",
         )
         return PrivateModel(

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -149,16 +150,25 @@ class TrainingControl:
             return outcomes[0].status, bool(self.signals.came or self.stopped)
         except InterruptedByUser:
             return "interrupted", True
-        except (Exception, KeyboardInterrupt) as error:  # of user code, or a second Ctrl-C
-            error.add_note(
-                f"{training.ledger(0).step_count} steps were released before this error; if any of "
-                f"their output was seen, count all {training.task.steps} planned steps as spent, "
-                "since the step at which a training stops may depend on the data"
-            )
-            raise
         finally:
             if bar is not None:
                 bar.end()
+
+
+@contextmanager
+def noting_steps(released: Callable[[], int], planned: int) -> Iterator[None]:
+    """Add to an error, also of user code or a second Ctrl-C, how many steps were released."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        steps = released()
+        if steps:
+            error.add_note(
+                f"{steps} steps were released before this error; if any of their output was seen, "
+                f"count all {planned} planned steps as spent, since the step at which a training "
+                "stops may depend on the data"
+            )
+        raise
 
 
 def _record_steps(history: History, config: TrainConfig) -> StepCallback:

@@ -201,6 +201,8 @@ def _statement(
         f"Noise: {_noise(plan)}.",
         f"Assumed: {teachers} teachers, trained on disjoint parts; the part of an example does not "
         "depend on the others. The inputs of the queries are public.",
+        "Tuning: not included. Noise, thresholds and numbers of answers that were chosen by "
+        "looking at the votes cost more.",
         "Not included: what else was released about these data.",
         f"Randomness: {RANDOMNESS[randomness]}",
         format_large_delta_warning(delta, teachers, "parts of the data"),

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.defaults import MAX_COUNT
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
-from oso_dp.privacy.noise_composition import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import check_noise_multiplier, combined_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.value_checks import check_integer, check_number
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-_MIN_NOISE, _MAX_NOISE = 1e-6, 1e9
 # Of a query's noise. PURE: any mechanism whose epsilon at delta = 0 is 1 / noise multiplier.
 GAUSSIAN, LAPLACE, PURE = DISTRIBUTIONS = ("gaussian", "laplace", "pure")
 
@@ -83,13 +82,7 @@ class Ledger:
             if not queries or len({query.name for query in queries}) != len(queries):
                 raise OsoError("ledger: a step must have queries with distinct names")
             for query in queries:
-                nu = query.noise_multiplier
-                check_number("ledger: noise_multiplier", nu)
-                if nu != 0 and not _MIN_NOISE <= nu <= _MAX_NOISE:
-                    raise OsoError(
-                        f"ledger: noise_multiplier: {nu!r}; must be 0, or >= {_MIN_NOISE:g} and "
-                        f"<= {_MAX_NOISE:g}"
-                    )
+                check_noise_multiplier("ledger: noise_multiplier", query.noise_multiplier)
                 if query.distribution not in DISTRIBUTIONS:
                     raise OsoError(
                         f"ledger: distribution {query.distribution!r}; must be one of "

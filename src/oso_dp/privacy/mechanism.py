@@ -19,7 +19,7 @@ from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec, microbatch_of_protected
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.privacy.noise_composition import combined_noise_multiplier
+from oso_dp.privacy.noise_composition import check_noise_multiplier, combined_noise_multiplier
 from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.promise import EXAMPLE, Unit
 from oso_dp.privacy.queries import QUERIES, Query, Runs
@@ -131,7 +131,7 @@ class Mechanism:
             raise ValueError(f"step: {step}; was released before, its noise must not be reused")
         if len({query.name for query in queries}) != len(queries):
             raise ValueError("queries: names must be distinct, since equal ones would share noise")
-        self._check_budget(queries)
+        self.check_queries(queries)
         for run in members:
             self._last_step[run] = step
             self.ledgers[run].record(tuple(SumQuery(q.name, q.noise_multiplier) for q in queries))
@@ -168,7 +168,8 @@ class Mechanism:
         self.ledgers = list(ledgers)
         self._last_step = [max(last_step, step) for step in self._last_step]
 
-    def _check_budget(self, queries: Sequence[Query]) -> None:
+    def check_queries(self, queries: Sequence[Query]) -> None:
+        """OsoError for queries that `release` refuses: of unknown cost, or beyond the budget."""
         for query in queries:
             # Sensitivities are decided in this package alone.
             if type(query) not in QUERIES:
@@ -176,11 +177,10 @@ class Mechanism:
                     f"query {query.name!r}: {type(query).__name__}; must be a class of "
                     "oso_dp.privacy.queries"
                 )
-            if not (query.noise_multiplier >= 0 and math.isfinite(query.noise_multiplier)):
-                raise OsoError(
-                    f"query {query.name!r}: noise_multiplier {query.noise_multiplier}; must be "
-                    ">= 0 and finite"
-                )
+            # As the ledger's: an epsilon must be known for each step that is taken.
+            check_noise_multiplier(
+                f"query {query.name!r}: noise_multiplier", query.noise_multiplier
+            )
         combined = combined_noise_multiplier([query.noise_multiplier for query in queries])
         if combined < self.noise_multiplier * (1 - ROUNDING):
             raise OsoError(

@@ -13,6 +13,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oso_dp.errors import OsoError
+from oso_dp.value_checks import check_number
+
+# Of one sum. Beyond, an accountant may be wrong; 0 is no noise.
+MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-6, 1e9
+
+
+def check_noise_multiplier(name: str, nu: float) -> None:
+    """OsoError unless it is 0 or in the range for which the accountants are right."""
+    check_number(name, nu)
+    if nu != 0 and not MIN_NOISE_MULTIPLIER <= nu <= MAX_NOISE_MULTIPLIER:
+        raise OsoError(
+            f"{name}: {nu!r}; must be 0, or >= {MIN_NOISE_MULTIPLIER:g} and "
+            f"<= {MAX_NOISE_MULTIPLIER:g}"
+        )
 
 
 def combined_noise_multiplier(noise_multipliers: list[float]) -> float:
@@ -27,6 +41,7 @@ def gradient_noise_multiplier(noise_multiplier: float, query_noise_multiplier: f
 
     Raises OsoError unless nu_q > nu: otherwise the second query alone exceeds the budget.
     """
+    check_noise_multiplier("query_noise_multiplier", query_noise_multiplier)
     if not query_noise_multiplier > noise_multiplier:
         raise OsoError(
             f"query_noise_multiplier: {query_noise_multiplier:g}; must be > the step's noise "

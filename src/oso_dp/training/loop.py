@@ -25,7 +25,7 @@ from oso_dp.methods import Method, State
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_range import check_range
-from oso_dp.privacy.queries import ThresholdQuery
+from oso_dp.privacy.queries import Query, ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import check_augment, make_views
@@ -204,7 +204,9 @@ class Training:
             layers=dict(self.engine.layer_sizes),
             average=None if task.averaging is None else problem.initial_parameters.clone(),
         )
-        _check_thresholds(task.method, self.state)
+        queries = task.method.queries(self.state)
+        self.mechanism.check_queries(queries)  # now, not after a part of the budget is spent
+        _check_thresholds(task.method, queries, self.state)
         first = self.state.parameters[0]
         empty, no_targets = problem.examples.empty()
         if task.augment is not None:
@@ -426,8 +428,8 @@ def _of_all_runs(released: Iterable["Answers"]) -> dict["Key", Tensor]:
     return {key: torch.cat([first[key], *(answers[key] for answers in others)]) for key in first}
 
 
-def _check_thresholds(method: Method, state: State) -> None:
-    clips = any(isinstance(query, ThresholdQuery) for query in method.queries(state))
+def _check_thresholds(method: Method, queries: Sequence[Query], state: State) -> None:
+    clips = any(isinstance(query, ThresholdQuery) for query in queries)
     if clips and state.threshold.isnan().any():
         raise OsoError(
             f"method {method.name!r}: clips at a threshold, but a run has none; set it in the "
