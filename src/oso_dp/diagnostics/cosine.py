@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
-from oso_dp.errors import OsoError
+from oso_dp.diagnostics.inputs import take_steps
 from oso_dp.gradients import BatchGradients
 from oso_dp.methods import State
 from oso_dp.privacy.mechanism import Mechanism
@@ -96,15 +96,11 @@ def measure_similarities(
             known = None if math.isnan(threshold) else threshold
             seen[state.step] = (state.parameters[0].clone(), known)
 
-    last = max(steps)
     levels = [task.noise_multiplier] if noise_multipliers is None else noise_multipliers
     probe = Probe(task, run, arrays, realisations)  # first, since it validates the task
     training = study_training(task, [run], arrays, watch)  # has the schedule of the complete run
-    while training.alive and training.state.step < last:
-        training.take_step()
-    if not training.alive:
-        (outcome,) = training.outcomes
-        raise OsoError(f"run {run.run_id}: diverged at step {outcome.diverged_at} of {last}")
+    for _ in take_steps(training, max(steps)):
+        pass
     return [
         probe.compare(step, *seen[step], threshold, noise)
         for step in steps

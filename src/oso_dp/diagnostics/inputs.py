@@ -1,6 +1,7 @@
-"""Reads a diagnostic's inputs: a private cohort of a plan, and its data."""
+"""What diagnostics share: a private cohort of a plan, its data, and the steps of a run."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from oso_dp.data.arrays import Arrays
@@ -10,6 +11,7 @@ from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.study.calibration import check_budget
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.plan import read_plan
+from oso_dp.training.loop import Training
 
 
 def read_inputs(
@@ -63,3 +65,15 @@ def find_run(cohort: PlannedCohort, **wanted: float | None) -> Run:
                 f"{cohort.name}"
             )
     return runs[0]
+
+
+def take_steps(training: Training, last: int) -> Iterator[int]:
+    """Train the only run up to step `last`, and yield each step; OsoError if it diverges."""
+    while training.state.step < last:
+        training.take_step()
+        if not training.alive:
+            (outcome,) = training.outcomes
+            raise OsoError(
+                f"run {outcome.run_id}: diverged at step {outcome.diverged_at} of {last}"
+            )
+        yield training.state.step

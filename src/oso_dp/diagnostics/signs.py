@@ -13,6 +13,7 @@ from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.diagnostics.cosine import cosine_between
+from oso_dp.diagnostics.inputs import take_steps
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.methods import State
@@ -76,12 +77,9 @@ def measure_signs(task: StudyTask, run: Run, arrays: Arrays, steps: int) -> Iter
     if queries != (ClippedGradient, ClippedDirection):
         raise OsoError(f"method: {task.method.name}; must be online, which has adaptation signs")
     training.engine = engine = RecordingEngine(training.engine)
-    while training.state.step < steps:
-        training.take_step()
-        if not training.alive:
-            raise OsoError(f"run {run.run_id}: diverged at step {training.state.step} of {steps}")
-        if training.state.step > 1:
-            yield _compare(training.state.step, releases)
+    for step in take_steps(training, steps):
+        if step > 1:
+            yield _compare(step, releases)
 
 
 class RecordingEngine(GradientEngine):

@@ -7,12 +7,14 @@ to follow, and the mean norm of each layer what per-layer clipping is to allow f
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from oso_dp.analysis.side_measurements import ROOT, WHOLE
 from oso_dp.data.arrays import Arrays
+from oso_dp.diagnostics.inputs import take_steps
 from oso_dp.errors import OsoError
 from oso_dp.study.cohort import Run
 from oso_dp.training.loop import Training, study_training
@@ -46,21 +48,19 @@ def measure_update_norms(
     training = study_training(task, [run], arrays)
     if training.problem.users is None:
         raise OsoError("unit: example; must be user, whose updates are measured")
-    while training.state.step < task.steps:
-        if training.state.step % every == 0:
-            for layer, norms in _norms(training).items():
-                quantiles = torch.quantile(norms, torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9]).double())
-                yield UpdateNorms(
-                    training.state.step + 1,
-                    float(training.state.threshold[0]),
-                    float(training.state.learning_rate[0]),
-                    layer,
-                    float(norms.mean()),
-                    *quantiles.tolist(),
-                )
-        training.take_step()
-        if not training.alive:
-            raise OsoError(f"run {run.run_id}: diverged at step {training.state.step}")
+    for step in chain([0], take_steps(training, task.steps)):
+        if step % every or step == task.steps:
+            continue
+        for layer, norms in _norms(training).items():
+            quantiles = torch.quantile(norms, torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9]).double())
+            yield UpdateNorms(
+                step + 1,
+                float(training.state.threshold[0]),
+                float(training.state.learning_rate[0]),
+                layer,
+                float(norms.mean()),
+                *quantiles.tolist(),
+            )
 
 
 def _norms(training: Training) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.mnist import TEST_SERIES
-from oso_dp.errors import OsoError
+from oso_dp.diagnostics.inputs import take_steps
 from oso_dp.study.cohort import Run
 from oso_dp.training.evaluate import Evaluator
 from oso_dp.training.loop import Training, study_training
@@ -25,10 +25,8 @@ class SeriesAccuracy:
 def measure_series(task: StudyTask, run: Run, arrays: Arrays) -> list[SeriesAccuracy]:
     """Train the run; its accuracy on each series. OsoError if it diverges."""
     training = study_training(task, [run], arrays)
-    while training.state.step < task.steps:
-        training.take_step()
-        if not training.alive:
-            raise OsoError(f"run {run.run_id}: diverged at step {training.state.step}")
+    for _ in take_steps(training, task.steps):
+        pass
     inputs, targets = torch.from_numpy(arrays.test_inputs), torch.from_numpy(arrays.test_targets)
     return [
         SeriesAccuracy(name, _accuracy(training, inputs[rows], targets[rows]))
