@@ -20,7 +20,7 @@ from oso_dp.gradients import engine, layer_gradients, linear
 from oso_dp.methods import find_method
 from oso_dp.privacy.batch_rng import BatchRNG
 from oso_dp.study.cohort import Run
-from oso_dp.study.plan import find_plans
+from oso_dp.study.plan import read_plan
 from oso_dp.training.task import StudyTask
 
 # Small tensors; on few cores, threads cost more than they bring.
@@ -69,7 +69,7 @@ def repo() -> Path:
 @pytest.fixture(scope="session")
 def stored(repo: Path) -> ResultSet:
     """The rows of results/, read once: look, and change nothing."""
-    return read_result_set(repo / "results", find_plans(repo / "results"))
+    return read_result_set(repo / "results", [read_plan(repo / "results/plan.json")])
 
 
 @pytest.fixture(scope="session")

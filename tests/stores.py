@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.searches import make_search
 
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
-from oso_dp.analysis.result_set import ResultSet, read_budgets
+from oso_dp.analysis.result_set import GRID_COLUMNS, ResultSet
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
@@ -262,12 +263,17 @@ def fill_glyphs(store):
     return fill_paper(store, seeds=2, epsilons=(3.0, 9.0), dataset="glyphs", k=3)
 
 
+def grid_table(grids=()) -> pd.DataFrame:
+    """What `list_grids` returns of a plan with these grids."""
+    return pd.DataFrame([*grids], columns=GRID_COLUMNS)
+
+
 @pytest.fixture
 def study():
     """From a store to what the report is computed from, without files."""
 
-    def make(store, budget=None):
-        return ResultSet(*store.frames(), read_budgets(*([budget] if budget else [])))
+    def make(store, grids=()):
+        return ResultSet(*store.frames(), grid_table(grids))
 
     return make
 

@@ -12,7 +12,7 @@ from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting.base import full_run_ledger
 from oso_dp.analysis.accounts import GridAccount, account_grids, check_budgets
-from oso_dp.analysis.result_set import read_budgets, read_study_plans
+from oso_dp.analysis.result_set import list_grids
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
@@ -20,7 +20,7 @@ from oso_dp.results.collect import collect
 from oso_dp.results.write import write_table
 from oso_dp.study.calibration import calibrate_grids
 from oso_dp.study.config import load_config, parse_config
-from oso_dp.study.plan import make_plan, make_plan_with_noise, write_plan
+from oso_dp.study.plan import make_plan, make_plan_with_noise
 
 
 def two_entries(text: str) -> str:
@@ -80,23 +80,20 @@ def test_account_grids_checks_all_plans(which: int, order: int, repo) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_account_grids_takes_planned_sizes(order: int, repo, tmp_path) -> None:
+def test_account_grids_takes_planned_sizes(order: int, repo) -> None:
     """Accounts and budgets take the size of each grid from its plan, in any order of plans."""
     smoke = load_config(repo / "config/ci/smoke.yaml").model_dump()
-    plans, paths = [], []
+    plans = []
     for name, methods in (("one", ["online"]), ("two", ["fixed_quantile"])):
         # Fewer quantiles than the paper's: without the plan, the grid would be taken for larger.
         study = {**smoke, "methods": {m: {} for m in methods}, "values_per_axis": [1]}
         study["grid"] = {**smoke["grid"], "quantiles": [0.3, 0.7]}
         config = parse_config(study, name)
         plans.append(make_plan_with_noise(config, defaultdict(lambda: 5.0)))
-        paths.append(tmp_path / f"{name}.json")
-        write_plan(plans[-1], paths[-1])
-    plans, paths = plans[::order], paths[::order]
-    budget = read_budgets(*paths)
+    plans = plans[::order]
+    budget = list_grids(plans)
     sizes = dict(zip(budget["method"], budget["runs"], strict=True))
     assert sizes == {"online": 1, "fixed_quantile": 2}
-    assert [plan.run_ids() for plan in read_study_plans(paths)] == [p.run_ids() for p in plans]
     rows = []
     for plan in plans:
         (cohort,) = [c for c in plan.cohorts if c.is_private]

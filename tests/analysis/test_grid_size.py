@@ -1,7 +1,5 @@
 """How many points a grid has, where no plan says so: as its rows say, as the accounts do, too."""
 
-import json
-
 import pytest
 
 from oso_dp.analysis.accounts import account_grids
@@ -56,11 +54,9 @@ def test_grid_size_other_grids_ignored(other, store, study) -> None:
     assert made.grid_size(*(WHERE | other).values()) == 6
 
 
-def test_grid_size_budget_overrides_rows(store, study, tmp_path) -> None:
-    budget = tmp_path / "budget.json"
-    entry = {**WHERE, "epsilon": 9.0, "runs": 4, "noise_multiplier": 1.0}
-    budget.write_text(json.dumps([entry]))
-    assert study(rows(store, [2, 2]), budget).grid_size(*WHERE.values()) == 4
+def test_grid_size_plan_overrides_rows(store, study) -> None:
+    grid = {**WHERE, "epsilon": 9.0, "runs": 4, "noise_multiplier": 1.0}
+    assert study(rows(store, [2, 2]), [grid]).grid_size(*WHERE.values()) == 4
 
 
 @pytest.mark.parametrize(("composed", "expected"), [([], 6), ([2, 2], 2), ([2, 3], 10)])

@@ -1,6 +1,5 @@
 """The noise of grids: of the right k and budget, in the printed unit, beside runs of one length."""
 
-import json
 import statistics
 
 import pytest
@@ -48,12 +47,11 @@ def test_metric_against_noise_std_in_percent(store, study) -> None:
     assert ours["std"] == pytest.approx(100 * statistics.stdev(values))
 
 
-def test_online_grids_budget_overrides_rows(store, study, tmp_path) -> None:
+def test_online_grids_plan_overrides_rows(store, study) -> None:
     store.add(k=9, epsilon=9.0, noise_multiplier=1.0, query_noise_multiplier=7.0)
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "epsilon": 9}
-    budget = tmp_path / "budget.json"
-    budget.write_text(json.dumps([entry | {"noise_multiplier": 2.0, "query_noise_multiplier": 8}]))
-    shown = online_grids(study(store, budget))[["noise_multiplier", "ratio"]]
+    grid = entry | {"noise_multiplier": 2.0, "query_noise_multiplier": 8}
+    shown = online_grids(study(store, [grid]))[["noise_multiplier", "ratio"]]
     assert shown.to_numpy().tolist() == [[2.0, 4.0]]
 
 

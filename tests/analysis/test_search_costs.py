@@ -1,17 +1,18 @@
 """The price of a search: known values, the right grids, the right setting."""
 
-import json
 import math
+from collections import defaultdict
 from importlib.metadata import version
 from itertools import permutations
 
 import pytest
 from tests.searches import make_search
+from tests.stores import grid_table
 
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
 from oso_dp.analysis import search_costs as module
-from oso_dp.analysis.result_set import ResultSet, read_budgets
+from oso_dp.analysis.result_set import ResultSet, list_grids
 from oso_dp.analysis.search_costs import (
     RULES,
     cost_setting,
@@ -24,6 +25,8 @@ from oso_dp.analysis.search_costs import (
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.tables.search_cost import search_cost_table
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import make_plan_with_noise, read_plan, write_plan
 
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
 
@@ -105,7 +108,7 @@ def test_cost_setting_selects_one_epsilon(store, study, epsilons, chosen):
     assert cost_setting(study(store), "mnist").epsilon == chosen
 
 
-def test_cost_setting_budget_overrides_rows(store, study, tmp_path):
+def test_cost_setting_plan_overrides_rows(store, study):
     store.add(batch_size=15_000, delta=1e-6)  # the first, and not the usual one
     store.add(batch_size=30_000, learning_rate=0.1)
     store.add(batch_size=30_000, learning_rate=1.0)
@@ -113,23 +116,20 @@ def test_cost_setting_budget_overrides_rows(store, study, tmp_path):
         store.add(method="no_dp", seed=seed, batch_size=6000)
     at = cost_setting(study(store), "mnist")
     assert (at.sampling.rate, at.steps, at.delta) == (0.5, 600, 1e-5)
-    budget = tmp_path / "budget.json"
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "noise_multiplier": 1.0}
     entry |= {"epsilon": 4.0, "delta": 1e-7, "steps": 20}
     for rate, expected in ((None, (0.5, 600, 1e-5)), (0.25, (0.25, 20, 1e-7))):
-        budget.write_text(json.dumps([entry | {"sampling_rate": rate}]))
-        at = cost_setting(study(store, budget), "mnist")
+        at = cost_setting(study(store, [entry | {"sampling_rate": rate}]), "mnist")
         assert (at.sampling.rate, at.steps, at.delta) == expected
         assert at.epsilon == 4
 
 
 @pytest.mark.parametrize("epsilons", [*permutations((9.0, 3.0, 5.0)), (9.0, 3.0), (2.0, 1.0)])
-def test_cost_setting_ignores_budget_order(epsilons, store, study, tmp_path) -> None:
+def test_cost_setting_ignores_plan_order(epsilons, store, study) -> None:
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online", "noise_multiplier": 1.0}
     entry |= {"delta": 1e-5, "steps": 20, "sampling_rate": 0.5}
-    budget = tmp_path / "budget.json"
-    budget.write_text(json.dumps([entry | {"epsilon": epsilon} for epsilon in epsilons]))
-    assert cost_setting(study(store, budget), "mnist").epsilon == (3 if 3.0 in epsilons else 2)
+    grids = [entry | {"epsilon": epsilon} for epsilon in epsilons]
+    assert cost_setting(study(store, grids), "mnist").epsilon == (3 if 3.0 in epsilons else 2)
 
 
 def test_cost_setting_without_private_runs_none(store, study):
@@ -139,20 +139,28 @@ def test_cost_setting_without_private_runs_none(store, study):
 
 
 def test_search_cost_table_unreachable_budget_blank(store, study):
-    store.add(epsilon=1e-6)
+    store.add(epsilon=1e-6, noise_multiplier=1e8)
     table = search_cost_table(study(store))
     assert table.printed.set_index("N").loc["9", "all N, RDP"] == "–"
     assert any("no noise meets" in note for note in table.notes)
 
 
+def write_grids(path, steps=600):
+    """Write a plan of two grids of one data set; q = 1, where noise is found at once."""
+    config = {
+        "name": "test",
+        "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
+        **{"methods": {"online": {}, "fixed_threshold": {}}, "values_per_axis": [9]},
+        **{"seeds": [0], "batch_size": 60_000, "epochs": steps},
+    }
+    plan = make_plan_with_noise(parse_config(config, "test"), defaultdict(lambda: 9.0))
+    write_plan(plan, path)
+    return path
+
+
 @pytest.fixture
 def planned(tmp_path):
-    """A plan of two grids of one data set; q = 1, where prices come at once."""
-    entry = {"dataset": "mnist", "k": 9, "epsilon": 3.0, "noise_multiplier": 9.0, "delta": 1e-5}
-    entry |= {"steps": 600, "sampling_rate": 1.0}
-    plan = tmp_path / "plan.json"
-    grids = [{"method": "online", "runs": 9}, {"method": "fixed_threshold", "runs": 81}]
-    plan.write_text(json.dumps([entry | grid for grid in grids]))
+    plan = write_grids(tmp_path / "plan.json")
     write_costs(plan, tmp_path / "search_noise.csv")
     return plan, tmp_path / "search_noise.csv"
 
@@ -160,10 +168,10 @@ def planned(tmp_path):
 def test_search_costs_known_not_recomputed(planned, store, monkeypatch):
     plan, path = planned
     store.add(epsilon=3.0)
-    fresh = search_costs(ResultSet(*store.frames(), read_budgets(plan)))
+    fresh = search_costs(ResultSet(*store.frames(), list_grids([read_plan(plan)])))
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: pytest.fail("computed again"))
     known = read_costs(path)
-    again = search_costs(ResultSet(*store.frames(), read_budgets(plan), known))
+    again = search_costs(ResultSet(*store.frames(), list_grids([read_plan(plan)]), known))
     assert len(again) == 12
     assert again.equals(fresh)
 
@@ -178,7 +186,7 @@ def test_search_costs_stored_nan_kept(impossible, planned, store, monkeypatch):
     )
     write_costs(plan, path)
     store.add(epsilon=3.0)
-    known = ResultSet(*store.frames(), read_budgets(plan), read_costs(path))
+    known = ResultSet(*store.frames(), list_grids([read_plan(plan)]), read_costs(path))
     prices = search_costs(known)
     assert (
         prices["noise_multiplier"].isna().tolist() == prices["accountant"].isin(impossible).tolist()
@@ -190,8 +198,7 @@ def test_search_costs_stored_nan_kept(impossible, planned, store, monkeypatch):
 def test_write_costs_other_plan_appended(planned, monkeypatch):
     plan, path = planned
     before = path.read_text()
-    entries = [entry | {"steps": 700} for entry in json.loads(plan.read_text())]
-    plan.write_text(json.dumps(entries))
+    write_grids(plan, steps=700)
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 5.0)
     write_costs(plan, path)
     assert path.read_text().startswith(before)
@@ -205,10 +212,8 @@ def test_write_costs_other_plan_appended(planned, monkeypatch):
 def test_write_costs_concurrent_plans_both_kept(planned, monkeypatch):
     """`write_costs` keeps the costs that another call writes while the first one computes."""
     plan, path = planned
-    other = plan.with_name("other.json")
-    entries = json.loads(plan.read_text())
-    other.write_text(json.dumps([entry | {"steps": 800} for entry in entries]))
-    plan.write_text(json.dumps([entry | {"steps": 700} for entry in entries]))
+    other = write_grids(plan.with_name("other.json"), steps=800)
+    write_grids(plan, steps=700)
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 5.0)
 
     def slow(study):
@@ -236,7 +241,9 @@ def test_search_costs_mismatched_known_ignored(planned, store, change, monkeypat
     path.write_text(path.read_text().replace(*change))
     monkeypatch.setattr(module, "_noise_multiplier", lambda *_: 123.0)
     store.add(epsilon=3.0)
-    prices = search_costs(ResultSet(*store.frames(), read_budgets(plan), read_costs(path)))
+    prices = search_costs(
+        ResultSet(*store.frames(), list_grids([read_plan(plan)]), read_costs(path))
+    )
     assert set(prices["noise_multiplier"]) == {123.0}
 
 
@@ -303,14 +310,12 @@ def test_grids_separates_datasets(store, study):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_search_costs_protected_datasets_omitted(store, tmp_path, order):
+def test_search_costs_protected_datasets_omitted(store, order):
     known = {"method": "online", "k": 2, "epsilon": 8.0, "runs": 2, "noise_multiplier": 9.0}
     known |= {"delta": 1e-5, "steps": 6, "sampling_rate": 1.0}
     entries = [known | {"dataset": name, "budget_runs": 12} for name in ("patients", "visits")]
     entries.append(known | {"dataset": "mnist"})
-    path = tmp_path / "budget.json"
-    path.write_text(json.dumps(entries[::order]))
-    prices = search_costs(ResultSet(*store.frames(), read_budgets(path)))
+    prices = search_costs(ResultSet(*store.frames(), grid_table(entries[::order])))
     assert set(prices["dataset"]) == {"mnist"}
 
 

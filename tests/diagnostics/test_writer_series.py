@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from tests.study.test_user_unit import study
 
-from oso_dp.analysis.result_set import ResultSet, read_budgets
+from oso_dp.analysis.result_set import ResultSet, list_grids
 from oso_dp.analysis.side_measurements import WRITER_SERIES
 from oso_dp.cli.diagnose import series as command
 from oso_dp.data.arrays import Arrays
@@ -63,7 +63,7 @@ def stored(digits, tmp_path, monkeypatch) -> ResultSet:
         part = run_job(cohort, cohort.runs, digits, tmp_path / cohort.name)
         runs += part.runs
         evaluations += part.evaluations
-    found = ResultSet(pd.DataFrame(runs), pd.DataFrame(evaluations), read_budgets())
+    found = ResultSet(pd.DataFrame(runs), pd.DataFrame(evaluations), list_grids([]))
     monkeypatch.setattr("oso_dp.analysis.load.read_result_set", lambda folder: found)
     monkeypatch.setattr(
         "oso_dp.data.arrays.load_arrays", lambda path: (digits, {"dataset": path.stem})

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from oso_dp.analysis.result_set import read_budgets
 from oso_dp.analysis.side_measurements import read_vocabulary_coverage
 from oso_dp.data.arrays import is_arrays_file
 from oso_dp.data.glove import load_vectors
@@ -51,7 +50,6 @@ READERS = {
     "ledger": lambda text, folder: Ledger.from_json(text),
     "configuration": lambda text, folder: configuration(text),
     "plan": of_file(read_plan),
-    "budget": of_file(read_budgets),
     "facts": of_file(lambda path: read_vocabulary_coverage(path.parent)),
     "priorities": of_file(lambda path: read_priorities(path, [])),
 }

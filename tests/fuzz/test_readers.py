@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.mutations import ODD, spoiled, spoiled_values
 
-from oso_dp.analysis.result_set import read_budgets, read_study_plans
 from oso_dp.analysis.search_costs import KEY, read_costs
 from oso_dp.analysis.side_measurements import (
     ADAPTATION_SIGNS,
@@ -212,8 +211,6 @@ def test_read_plan_damaged_text_never_crashes(plan, place, data):
     path.write_bytes(data.draw(spoiled(plan)))
     read_or_refused(read_plan, path)
     is_plan(path)
-    read_or_refused(read_budgets, path)
-    read_or_refused(read_study_plans, [path])
 
 
 @inputs(short=60, long=4_000)
@@ -222,21 +219,6 @@ def test_read_plan_changed_values_never_crash(plan, place, data):
     path = place / "other.json"
     path.write_text(json.dumps(data.draw(spoiled_values(json.loads(plan)))))
     read_or_refused(read_plan, path)
-    read_or_refused(read_budgets, path)
-
-
-BUDGET = [
-    {"dataset": "mnist", "method": "online", "k": 5, "epsilon": 3.0, "runs": 5,
-     "noise_multiplier": 1.21, "sampling_rate": 0.0085, "steps": 1172, "delta": 1e-5},
-]  # fmt: skip
-
-
-@inputs(short=100, long=5_000)
-@given(value=st.one_of(spoiled_values(BUDGET), JSON))
-def test_read_budgets_changed_values_never_crash(value, place):
-    path = place / "budget.json"
-    path.write_text(json.dumps(value))
-    read_or_refused(read_budgets, path)
 
 
 FACTS = {"ag_news": {"known_words": {"test": 0.97}, "vectors": {"words": 3}}}

@@ -1,6 +1,5 @@
 """Whole reports of made-up results, built once."""
 
-import json
 import os
 from contextlib import contextmanager
 
@@ -28,6 +27,8 @@ from oso_dp.reporting.figures.chart import FigureSpec
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.table import ReportContext
 from oso_dp.reporting.tables import cells
+from oso_dp.study.config import parse_config
+from oso_dp.study.plan import make_plan_with_noise, write_plan
 
 
 @contextmanager
@@ -103,18 +104,19 @@ def glyphs_report(tmp_path_factory):
 @pytest.fixture(scope="session")
 def paper_report(tmp_path_factory):
     """The whole report of a first few MNIST runs, with a budget for one more grid."""
-    entry = {"dataset": "mnist", "k": 9, "epsilon": 3, "runs": 9, "noise_multiplier": 1.498}
-    entries = [
-        entry | {"method": "online"},
-        entry | {"method": "fixed_threshold", "runs": 81, "noise_multiplier": 4.008},
-        entry | {"method": "no_dp", "epsilon": None, "noise_multiplier": None},
-    ]
+    config = {
+        "name": "paper",
+        "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
+        **{"methods": {"online": {}, "fixed_threshold": {}, "no_dp": {}}},
+        **{"values_per_axis": [9], "seeds": [0]},
+    }
+    noise = {"mnist.online.k9.eps3": 1.498, "mnist.fixed_threshold.k9.eps3": 4.008}
+    plan = make_plan_with_noise(parse_config(config, "paper"), noise)
 
     def build(folder):
         results = fill_paper(Store()).write(folder / "results")
-        budget = folder / "budget.json"
-        budget.write_text(json.dumps(entries))
-        build_report(results, folder / "report", [budget])
+        write_plan(plan, folder / "plan.json")
+        build_report(results, folder / "report", [folder / "plan.json"])
 
     return built_once(tmp_path_factory, "paper", build)
 

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
-from tests.stores import Store
+from tests.stores import Store, grid_table
 
-from oso_dp.analysis.result_set import ResultSet, read_budgets
+from oso_dp.analysis.result_set import ResultSet
 
 NO_MARKER = ("None", "", None, "|", "_")  # the last two are the caps of bars
 
@@ -45,7 +45,7 @@ def every_kind() -> ResultSet:
             signs[column] = chance.normal(size=len(signs))
     known = {"run_id": "a", "dataset": "mnist", "method": "online", "k": 9, "epsilon": 9.0}
     signs = signs.assign(**known, threshold=0.1, learning_rate=1.0)
-    frames = *store.frames(), read_budgets()
+    frames = *store.frames(), grid_table()
     return ResultSet(*frames, cosine=pd.DataFrame(cosine), signs=signs)
 
 

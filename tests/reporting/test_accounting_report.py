@@ -1,9 +1,7 @@
 """The ledgers' section: verdicts from the ledgers, not from what the rows claim."""
 
-import json
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from oso_dp.accounting.accountants import compute_epsilon
 from oso_dp.analysis.accounts import GridAccount, account_grids
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.result_set import read_study_plans
 from oso_dp.cli.report import report
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -20,7 +17,7 @@ from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.tables.accounting import accounting_table, statement
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import PLAN_VERSION, make_plan, make_plan_with_noise, write_plan
+from oso_dp.study.plan import make_plan, make_plan_with_noise, read_plan, write_plan
 
 
 def accounts_of(store):
@@ -138,7 +135,8 @@ def test_build_report_uses_all_plans(tmp_path, store, monkeypatch):
     with pytest.raises(OsoError, match="enough"):
         build_report(results, tmp_path / "report", paths)
     assert seen == ["study2", "study3"]
-    assert read_result_set(results, paths).budget["k"].tolist() == [2, 3]
+    plans = [read_plan(path) for path in paths]
+    assert read_result_set(results, plans).budget["k"].tolist() == [2, 3]
 
 
 def test_build_report_page_states_accounts(paper_report):
@@ -149,7 +147,7 @@ def test_build_report_page_states_accounts(paper_report):
     assert table["runs"].tolist() == [9, 81, 45, 9]
 
 
-def test_account_grids_size_from_plan(tmp_path, store):
+def test_account_grids_size_from_plan(store):
     """With one quantile instead of five, FixedQuantile's grid has k runs, not 5 k."""
     config = {
         "name": "test",
@@ -162,26 +160,13 @@ def test_account_grids_size_from_plan(tmp_path, store):
         "epochs": 600,
     }
     plan = make_plan(parse_config(config, "test"))
-    path = tmp_path / "plan.json"
-    write_plan(plan, path)
     run = plan.cohorts[0].runs[0]
     point = {name: getattr(run, name) for name in ("learning_rate", "threshold", "quantile")}
     store.add(dataset="glyphs", method="fixed_quantile", k=2, **point)
     store.runs[0]["run_id"] = run.run_id
     runs = store.frames()[0]
-    assert [grid.runs for grid in account_grids(runs, *read_study_plans([path]))] == [2]
-    assert [grid.runs for grid in account_grids(runs, *read_study_plans([]))] == [10]
-
-
-def test_read_study_plans_invalid_plan_raises(tmp_path):
-    path = Path(tmp_path) / "budget.json"
-    path.write_text("[]")
-    assert read_study_plans([path]) == []
-    path.write_text(json.dumps({"cohorts": []}))
-    assert read_study_plans([path]) == []
-    path.write_text(json.dumps({"version": PLAN_VERSION, "cohorts": []}))
-    with pytest.raises(OsoError, match=r"budget\.json: not a plan"):
-        read_study_plans([path])
+    assert [grid.runs for grid in account_grids(runs, plan)] == [2]
+    assert [grid.runs for grid in account_grids(runs)] == [10]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import pytest
 
 from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.claims import judge_claims
-from oso_dp.analysis.result_set import ResultSet, read_study_plans
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.reporting.figures import chart, every_figure, files
 from oso_dp.reporting.figures.chart import FigureSpec
 from oso_dp.reporting.figures.files import WrittenFigure
 from oso_dp.reporting.page.build import render
 from oso_dp.reporting.table import ReportContext, Table, to_csv, to_latex, to_markdown
 from oso_dp.reporting.tables import every_table
-from oso_dp.study.plan import find_plans
+from oso_dp.study.plan import read_plan
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Made:
 @pytest.fixture(scope="module")
 def made(repo: Path, stored: ResultSet) -> Made:
     study = stored
-    accounts = account_grids(study.runs, *read_study_plans(find_plans(repo / "results")))
+    accounts = account_grids(study.runs, read_plan(repo / "results/plan.json"))
     there = {path.stem for path in (repo / "reports/figures").glob("*.png")}
     plans = [plan for plan in every_figure(study) if plan.name in there]
     sources = ReportContext(study, accounts, judge_claims(study), [plan.name for plan in plans])

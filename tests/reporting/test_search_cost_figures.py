@@ -1,7 +1,5 @@
 """Figures of what privacy costs: every point is a price, every mark a grid."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -78,7 +76,7 @@ def test_split_chart_points_compose_to_nu(store, study):
         assert set(line.get_ydata()) == {nu}
 
 
-def test_online_grids_prefers_mnist_largest_k(store, study, tmp_path):
+def test_online_grids_prefers_mnist_largest_k(store, study):
     store.add(dataset="glyphs", k=11)
     assert online_grids(study(store))["dataset"].unique().tolist() == ["glyphs"]
     store.add(k=7, epsilon=3.0, noise_multiplier=3.0)
@@ -87,16 +85,11 @@ def test_online_grids_prefers_mnist_largest_k(store, study, tmp_path):
     shown = online_grids(study(store))
     assert shown.to_numpy().tolist() == [["mnist", 9, 9.0, 1.0, pytest.approx(7.124)]]
     entry = {"dataset": "mnist", "k": 9, "runs": 9, "method": "online"}
-    budget = tmp_path / "budget.json"
-    budget.write_text(
-        json.dumps(
-            [
-                entry | {"epsilon": 3, "noise_multiplier": 2.0, "query_noise_multiplier": 8.0},
-                entry | {"epsilon": 5, "noise_multiplier": 1.5},
-            ]
-        )
-    )
-    shown = online_grids(study(store, budget))[["epsilon", "noise_multiplier", "ratio"]]
+    grids = [
+        entry | {"epsilon": 3, "noise_multiplier": 2.0, "query_noise_multiplier": 8.0},
+        entry | {"epsilon": 5, "noise_multiplier": 1.5},
+    ]
+    shown = online_grids(study(store, grids))[["epsilon", "noise_multiplier", "ratio"]]
     assert shown.to_numpy().tolist() == [[3, 2, 4], [9, 1, pytest.approx(7.124)]]
 
 

@@ -1,14 +1,10 @@
 """Tables: cells equal to a hand computation, honest about what was not run."""
 
-import json
-
 import pytest
 from tests.reporting.conftest import comparison_tables
 
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.result_set import read_budgets
 from oso_dp.analysis.verdicts import judge_cells
-from oso_dp.errors import OsoError
 from oso_dp.paper.tables import find_table
 from oso_dp.reporting.tables.cells import paper_table
 from oso_dp.reporting.tables.search_cost import noise_table
@@ -267,49 +263,22 @@ def test_runs_table_missing_time_not_zero(times, said, store, study):
     assert runs_table(study(store)).printed["time"].tolist() == [said]
 
 
-def test_noise_table_budget_overrides_rows(store, study, tmp_path):
+def test_noise_table_plan_overrides_rows(store, study):
     store.add(method="online", noise_multiplier=0.8)
     store.add(method="fixed_threshold", threshold=1.0, noise_multiplier=2.0)
     data = noise_table(study(store)).data.set_index("method")
     assert data.loc["fixed_threshold", ["grid_size", "ratio_to_online", "source"]].tolist() == [
         *(81, pytest.approx(2.5), "rows")
     ]
-    budget = tmp_path / "plan.json"
     entry = {"dataset": "mnist", "method": "online", "k": 9, "runs": 9}
-    cohorts = [
-        entry | {"epsilon": 9, "noise_multiplier": 0.5, "more": "ignored"},
+    grids = [
+        entry | {"epsilon": 9, "noise_multiplier": 0.5},
         entry | {"epsilon": 3, "noise_multiplier": 1.5},
     ]
-    for content in (cohorts, {"config": {}, "cohorts": cohorts}):  # a list, or a study's plan
-        budget.write_text(json.dumps(content))
-        data = noise_table(study(store, budget)).data
-        data = data.set_index(["epsilon", "method"])["noise_multiplier"]
-        assert data.to_dict() == {
-            (3.0, "online"): 1.5,
-            (9.0, "online"): 0.5,
-            (9.0, "fixed_threshold"): 2.0,
-        }
-
-
-@pytest.mark.parametrize(
-    ("content", "culprit"),
-    [
-        ("{", "not a plan"),
-        ('{"runs": 3}', "must be a list"),
-        ("[1]", "must be a list"),
-        ('[{"dataset": "mnist"}]', "entry 0: method is missing"),
-        (
-            '[{"dataset": "mnist", "method": "online", "k": "nine", "epsilon": 3, "runs": 9,'
-            ' "noise_multiplier": 1}]',
-            "entry 0 must have integers",
-        ),
-    ],
-)
-def test_read_budgets_invalid_file_raises(tmp_path, content, culprit):
-    path = tmp_path / "budget.json"
-    path.write_text(content)
-    with pytest.raises(OsoError) as error:
-        read_budgets(path)
-    assert str(path) in str(error.value)
-    assert culprit in str(error.value)
-    assert "\n" not in str(error.value)
+    data = noise_table(study(store, grids)).data
+    data = data.set_index(["epsilon", "method"])["noise_multiplier"]
+    assert data.to_dict() == {
+        (3.0, "online"): 1.5,
+        (9.0, "online"): 0.5,
+        (9.0, "fixed_threshold"): 2.0,
+    }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from oso_dp.analysis.result_set import ResultSet, read_budgets
+from oso_dp.analysis.result_set import ResultSet, list_grids
 from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
 from oso_dp.analysis.side_measurements import (
     ADAPTATION_SIGNS,
@@ -21,15 +21,15 @@ from oso_dp.errors import OsoError
 from oso_dp.results.pate_rows import FILE as PATE
 from oso_dp.results.pate_rows import read_rows as read_pate
 from oso_dp.results.read import read_results
+from oso_dp.study.plan import Plan
 
 
-def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
+def read_result_set(results: Path, plans: Sequence[Plan] = ()) -> ResultSet:
     """Read a results folder: runs, evaluations and side measurements.
 
     Args:
         results: The folder.
-        budgets: JSON files with each grid's number of runs and noise multiplier (see
-            `read_budgets`), for example plans. If two contain the same grid, the first counts.
+        plans: Plans of the study, for grids that were not run completely.
 
     Raises:
         OsoError: The folder is missing, contains no run or has another schema, or one of its files
@@ -48,7 +48,7 @@ def read_result_set(results: Path, budgets: Sequence[Path] = ()) -> ResultSet:
     return ResultSet(
         stored.runs,
         stored.evaluations,
-        read_budgets(*budgets),
+        list_grids(plans),
         costs=read_costs(results / COSTS_FILE),
         known_words=read_vocabulary_coverage(results),
         pate=read_pate(results / PATE),

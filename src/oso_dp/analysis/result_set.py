@@ -1,18 +1,9 @@
-"""The results of a study with its cached tables: values of runs, grid points and cells.
-
-Grid sizes and noise multipliers of a study come from its plan or another JSON file, also for
-cohorts that were not run: a list of objects with the keys dataset, method, k, epsilon, runs and
-noise_multiplier, and optionally delta, steps, sampling_rate, query_noise_multiplier and budget_runs
-(others are ignored), or a plan, which has this list under `cohorts`. Untuned runs and searches by
-the linear scaling rule belong to no grid under one budget and are left out. Random stopping has a
-grid, but its noise is not that of a composed grid: its cohorts give only the size.
-"""
+"""The results of a study with its cached tables: values of runs, grid points and cells."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -36,103 +27,52 @@ from oso_dp.analysis.values import (
     select_best_points,
     select_checkpoints,
 )
-from oso_dp.errors import OsoError
-from oso_dp.files import check_name, check_regular, format_os_error, parse_json
 from oso_dp.methods import method_names
 from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.results.checks import shared_budgets
+from oso_dp.study.cohort import PlannedCohort
 from oso_dp.study.grid import default_grid_size
-from oso_dp.study.plan import Plan, read_plan
+from oso_dp.study.plan import Plan
 
 GRID = ("dataset", "method", "k", "epsilon")
-KEYS = (*GRID, "runs", "noise_multiplier")
-OPTIONAL = ("delta", "steps", "sampling_rate", "query_noise_multiplier", "budget_runs")
+_FACTS = ("delta", "steps", "sampling_rate", "budget_runs")
+GRID_COLUMNS = [*GRID, "runs", "noise_multiplier", "query_noise_multiplier", *_FACTS]
 
 
-def read_budgets(*paths: Path) -> pd.DataFrame:
-    """Budget files as one table with columns `KEYS` and `OPTIONAL`; empty without a file.
+def list_grids(plans: Sequence[Plan]) -> pd.DataFrame:
+    """The grids of plans, columns `GRID_COLUMNS`; of several of one name, the first.
 
-    If two files contain the same grid, the first counts. NaN: epsilon and noise_multiplier of
-    no_dp, a missing optional key, and the noise multipliers of a grid that only random stopping
-    has. Raises OsoError for a file that is missing, not JSON, or lacks a key.
+    Untuned runs and searches by the linear scaling rule belong to no grid under one budget and are
+    left out. Random stopping has a grid, but its noise is not that of a composed grid: its cohorts
+    give only the size. NaN: what NoDP lacks, and that noise.
     """
-    rows = [row for path in paths for row in _rows(path)]
-    composed = [row for search_accounting, row in rows if search_accounting == COMPOSITION]
-    stopped = [
-        row | _NO_NOISE for search_accounting, row in rows if search_accounting == RANDOM_STOPPING
+    rows = [
+        _grid_row(cohort)
+        for search_accounting in (COMPOSITION, RANDOM_STOPPING)
+        for plan in plans
+        for cohort in plan.cohorts
+        if cohort.search_accounting == search_accounting
     ]
-    return pd.DataFrame([*composed, *stopped], columns=[*KEYS, *OPTIONAL]).drop_duplicates(
-        [*GRID], ignore_index=True
-    )
+    table = pd.DataFrame(rows, columns=GRID_COLUMNS)
+    return table.drop_duplicates([*GRID], ignore_index=True)
 
 
-_NO_NOISE = {"noise_multiplier": math.nan, "query_noise_multiplier": math.nan}
+def _grid_row(cohort: PlannedCohort) -> dict[str, Any]:
+    has_noise = cohort.is_private and cohort.search_accounting == COMPOSITION
+    return {
+        **{name: getattr(cohort, name) for name in ("dataset", "method", "k")},
+        "epsilon": _as_number(cohort.epsilon),
+        "runs": cohort.grid_runs,
+        "noise_multiplier": cohort.noise_multiplier if has_noise else math.nan,
+        "query_noise_multiplier": _as_number(cohort.query_noise_multiplier if has_noise else None),
+        "delta": _as_number(cohort.delta),
+        "steps": float(cohort.steps),
+        "sampling_rate": cohort.sampling.rate,
+        "budget_runs": _as_number(cohort.budget_runs),
+    }
 
 
-def _rows(path: Path) -> list[tuple[str, dict]]:
-    """Each entry of the file, with its search accounting."""
-    stored = _read_stored(path)
-    if isinstance(stored, dict):
-        stored = stored.get("cohorts")
-    if not isinstance(stored, list) or not all(isinstance(row, dict) for row in stored):
-        raise OsoError(f"{path}: must be a list of objects with the keys {', '.join(KEYS)}")
-    return [
-        (row.get("search_accounting") or COMPOSITION, _row(path, index, row))
-        for index, row in enumerate(stored)
-    ]
-
-
-def read_study_plans(paths: Iterable[Path]) -> list[Plan]:
-    """The budget files that are plans; bare lists are skipped.
-
-    Raises OsoError for a plan that was changed after it was written.
-    """
-    stored = [(path, _read_stored(path)) for path in paths]
-    return [
-        read_plan(path)
-        for path, content in stored
-        if isinstance(content, dict) and {"version", "config"} & content.keys()
-    ]
-
-
-def _read_stored(path: Path) -> Any:
-    check_regular(Path(path))
-    try:
-        return parse_json(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OsoError(f"{path}: cannot be read ({format_os_error(error)})") from None
-    except UnicodeDecodeError:
-        raise OsoError(f"{path}: not a plan (`oso plan` writes one): not UTF-8 text") from None
-    except ValueError as error:
-        raise OsoError(f"{path}: not a plan (`oso plan` writes one): {error}") from None
-
-
-def _row(path: Path, index: int, row: dict) -> dict:
-    missing = [key for key in KEYS if key not in row]
-    if missing:
-        raise OsoError(
-            f"{path}: entry {index}: {missing[0]} is missing; required are {', '.join(KEYS)}"
-        )
-    for key in ("dataset", "method"):
-        check_name(row[key], f"{path}: entry {index}, {key}")
-    try:
-        return {
-            "dataset": str(row["dataset"]),
-            "method": str(row["method"]),
-            "k": int(row["k"]),
-            "epsilon": _as_optional(row["epsilon"]),
-            "runs": int(row["runs"]),
-            "noise_multiplier": _as_optional(row["noise_multiplier"]),
-            **{key: _as_optional(row.get(key)) for key in OPTIONAL},
-        }
-    except (TypeError, ValueError, OverflowError):
-        raise OsoError(
-            f"{path}: entry {index} must have integers k and runs, and numbers (or null) "
-            f"epsilon, noise_multiplier, {', '.join(OPTIONAL)}"
-        ) from None
-
-
-def _as_optional(value: Any) -> float:
+def _as_number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
@@ -151,7 +91,7 @@ class ResultSet:
 
     runs: pd.DataFrame
     evaluations: pd.DataFrame
-    budget: pd.DataFrame
+    budget: pd.DataFrame  # see `list_grids`
     costs: Mapping[tuple, float] = field(default_factory=dict)  # see `search_costs.read_costs`
     known_words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by data set
     pate: pd.DataFrame = field(default_factory=pd.DataFrame)  # see `results.pate_rows`

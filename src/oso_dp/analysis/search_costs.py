@@ -23,12 +23,13 @@ from oso_dp.accounting.search_accounting import (
     find_search_accounting,
 )
 from oso_dp.analysis.noise_tables import noise_multipliers
-from oso_dp.analysis.result_set import ResultSet, read_budgets
+from oso_dp.analysis.result_set import ResultSet, list_grids
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_regular
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.schema import EVALUATIONS, RUNS
 from oso_dp.results.write import writing
+from oso_dp.study.plan import read_plan
 
 COSTS_FILE = "search_noise.csv"  # in a results folder
 EPSILON = 3.0  # the paper's smallest budget on two of its data sets
@@ -187,7 +188,9 @@ def write_costs(plan: Path, path: Path) -> None:
     process adds meanwhile.
     """
     runs, evaluations = (schema.empty_table().to_pandas() for schema in (RUNS, EVALUATIONS))
-    costs = search_costs(ResultSet(runs, evaluations, read_budgets(plan), read_costs(path)))
+    costs = search_costs(
+        ResultSet(runs, evaluations, list_grids([read_plan(plan)]), read_costs(path))
+    )
     priced = {_key(row): row["noise_multiplier"] for row in costs.to_dict("records")}
     with writing(path):
         noise = read_costs(path) | priced

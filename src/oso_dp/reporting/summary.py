@@ -31,9 +31,9 @@ def summary_table(results: Path) -> Table:
     better by their number alone. Nor is one bold where runs are not comparable. Raises OsoError for
     results that are missing, empty, of another schema, or above a budget.
     """
-    plans = find_plans(results)
+    plans = [read_plan(path) for path in find_plans(results)]
     study = read_result_set(results, plans)
-    check_budgets(account_store(results, study.runs, *map(read_plan, plans)))
+    check_budgets(account_store(results, study.runs, *plans))
     ran = list_panels(study)
     title = "Best on test, mean ± standard deviation over seeds"
     if len(ran) == 1:

@@ -27,7 +27,7 @@ from oso_dp.reporting.page import summary_text
 from oso_dp.reporting.table import markdown_rows
 from oso_dp.reporting.tables.budget_strategies import budget_strategies_table
 from oso_dp.reporting.tables.claims import AT_PAPERS_POINTS, in_short
-from oso_dp.study.plan import find_plans
+from oso_dp.study.plan import find_plans, read_plan
 
 _NETWORK = "with the [printed network](docs/reproduction/fashion_mnist.md)"
 _LOSS = "largest loss, in margins"
@@ -197,7 +197,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("pages", nargs="+", type=path)
     parser.add_argument("--results", type=path, required=True)
     options = parser.parse_args(arguments)
-    study = read_result_set(options.results, find_plans(options.results, None))
+    plans = [read_plan(file) for file in find_plans(options.results)]
+    study = read_result_set(options.results, plans)
     for page in options.pages:
         write_blocks(page, study)
 

@@ -17,7 +17,7 @@ from oso_dp.analysis.accounts import account_store, check_budgets
 from oso_dp.analysis.cells import NOT_RUN, has_paper_length, list_panels
 from oso_dp.analysis.claims import judge_claims
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.result_set import ResultSet, read_study_plans
+from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.analysis.verdicts import POINT_RULE, VALUE_RULE, judge_cells, verdict_matrix
 from oso_dp.output_paths import check_folder
@@ -33,6 +33,7 @@ from oso_dp.reporting.tables.accounting import statement
 from oso_dp.reporting.tables.cells import RULE_NOTE, SEEDS_NOTE
 from oso_dp.reporting.tables.claims import in_short
 from oso_dp.reporting.tables.study import rules_sentence
+from oso_dp.study.plan import read_plan
 
 PAGE = "index.html"
 PAPER_URL = "https://doi.org/10.1609/aaai.v38i11.29099"
@@ -53,7 +54,7 @@ _MAX_UNBROKEN = 14  # characters of a cell without line breaks
 _FOLDER = files("oso_dp.reporting.page")
 
 
-def build_report(results: Path, output: Path, budgets: Sequence[Path] = ()) -> Path:
+def build_report(results: Path, output: Path, plan_files: Sequence[Path] = ()) -> Path:
     """Write tables/, figures/ and index.html below `output`; returns the page's path.
 
     The privacy account of every grid is recomputed from its ledgers. Files are replaced atomically
@@ -62,18 +63,18 @@ def build_report(results: Path, output: Path, budgets: Sequence[Path] = ()) -> P
     Args:
         results: The results folder.
         output: The report's folder.
-        budgets: See `analysis.load.read_result_set`; with a plan, the noise of cohorts that were
-            not run is shown as well.
+        plan_files: Plans of the study; the noise of cohorts that were not run is shown as well.
 
     Raises:
         OsoError: Results are missing, empty or of another schema; a ledger is malformed,
-            contradicts its row or exceeds its budget; a budget file is malformed; or the output
+            contradicts its row or exceeds its budget; a plan is malformed; or the output
             folder is not writable or contains other files than these results' previous report.
     """
     check_folder(output, "report")  # now, not after a minute of drawing
     check_place(output, results)
-    study = read_result_set(results, budgets)
-    accounts = account_store(results, study.runs, *read_study_plans(budgets))
+    plans = [read_plan(path) for path in plan_files]
+    study = read_result_set(results, plans)
+    accounts = account_store(results, study.runs, *plans)
     check_budgets(accounts)
     specs = every_figure(study)
     with draw_in_background(specs) as figures:
