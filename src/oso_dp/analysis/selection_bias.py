@@ -10,6 +10,10 @@ from oso_dp.analysis.verdicts import is_complete_grid, judge_cells
 from oso_dp.metrics import metric_direction
 
 GAIN_COLUMNS = ["mean", "last_mean", "cross_mean"]
+_COLUMNS = [
+    *(*CELL, *COMPARABLE_ON, "metric", "unit", "seeds", *GAIN_COLUMNS),
+    *("adds_over_last", "adds_over_cross", "whole"),
+]
 
 
 def selection_bias(study: ResultSet) -> pd.DataFrame:
@@ -18,7 +22,16 @@ def selection_bias(study: ResultSet) -> pd.DataFrame:
     Printed unit. adds_*: positive where the paper's rule reports a better value. whole: whether the
     grid is complete.
     """
-    return _selection_bias(study)[_COLUMNS]
+    frames = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
+    if not frames:  # nothing was searched by composition
+        return pd.DataFrame(columns=_COLUMNS)
+    cells = pd.concat(frames)
+    cells = cells.dropna(subset=GAIN_COLUMNS).reset_index(drop=True)
+    direction = cells["metric"].map(metric_direction).astype(float)  # also where there is none
+    for rule in ("last", "cross"):
+        cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * direction
+    cells["whole"] = [is_complete_grid(row) for row in cells.to_dict("records")]
+    return cells[_COLUMNS]
 
 
 def comparable_cells(study: ResultSet) -> list[pd.DataFrame]:
@@ -26,28 +39,8 @@ def comparable_cells(study: ResultSet) -> list[pd.DataFrame]:
 
     Only complete grids, with comparable runs that are not shorter than the paper's.
     """
-    rows = _selection_bias(study)
+    rows = selection_bias(study)
     long = [has_paper_length(row["dataset"], row["epochs"]) for row in rows.to_dict("records")]
     rows = rows[rows["whole"].astype(bool) & np.array(long, dtype=bool)]
     groups = rows.groupby(["dataset", "k", "epsilon", *COMPARABLE_ON])
     return [alike for _, alike in groups if len(alike) > 1]
-
-
-_COLUMNS = [
-    *(*CELL, "metric", "unit", "seeds", *GAIN_COLUMNS),
-    *("adds_over_last", "adds_over_cross", "whole"),
-]
-
-
-def _selection_bias(study: ResultSet) -> pd.DataFrame:
-    """As `selection_bias`, with the columns `COMPARABLE_ON`."""
-    frames = [judge_cells(study, dataset, k) for dataset, k in list_panels(study)]
-    if not frames:  # nothing was searched by composition
-        return pd.DataFrame(columns=[*_COLUMNS, *COMPARABLE_ON])
-    cells = pd.concat(frames)
-    cells = cells.dropna(subset=GAIN_COLUMNS).reset_index(drop=True)
-    direction = cells["metric"].map(metric_direction).astype(float)  # also where there is none
-    for rule in ("last", "cross"):
-        cells[f"adds_over_{rule}"] = (cells["mean"] - cells[f"{rule}_mean"]) * direction
-    cells["whole"] = [is_complete_grid(row) for row in cells.to_dict("records")]
-    return cells[[*_COLUMNS, *COMPARABLE_ON]]
