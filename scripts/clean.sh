@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=.venv/bin/python
 if [[ ! -e build && ! -L build ]]; then exit; fi
 # Links are followed. If find fails, results may exist.
-if ! found=$(find -L build -name '*.parquet' -print -quit 2> /dev/null) || [[ -n "$found" ]]; then
+if ! found=$(find -L build \( -name '*.parquet' -o -name rows.pt \) -print -quit 2> /dev/null) || [[ -n "$found" ]]; then
     if ! "$python" -c 'import oso_dp.results.unsaved' 2> /dev/null; then
         echo "oso: error: build: has results (${found:-or unreadable files}), perhaps the only record of" \
             "runs on data that are not public; .venv is needed to check: run make setup, then make" \

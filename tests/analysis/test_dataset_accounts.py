@@ -19,12 +19,12 @@ from oso_dp.analysis.accounts import account_datasets, account_grids, check_budg
 from oso_dp.analysis.study_statement import make_stored_statements
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
-from oso_dp.results.checks import find_runs_error
+from oso_dp.results.checks import find_runs_error, records
 from oso_dp.results.collect import collect
 from oso_dp.results.conflicts import check_budget_unspent
 from oso_dp.results.write import write_table
 from oso_dp.study.config import parse_config
-from oso_dp.study.identity import OPTIONS
+from oso_dp.study.identity import OPTIONS, make_run_id
 from oso_dp.study.plan import make_plan_with_noise
 
 
@@ -198,6 +198,28 @@ def test_collect_unknown_options_checked_together(plan, tmp_path) -> None:
     seen = []
     collect([added], tmp_path / "store", check=seen.append)
     assert len(seen[0]) == len(runs) + len(plan.cohorts[0].runs)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_account_grids_mixed_declarations_rejected(order: int, plan) -> None:
+    """Runs that call the same data public would be left out of the total."""
+    rows = table(plan)
+    public = rows.iloc[:1].assign(budget_runs=None, randomness="seeded")
+    public["run_id"] = [make_run_id(row) for row in records(public)]
+    both = pd.concat([rows, public][::order], ignore_index=True)
+    with pytest.raises(OsoError, match="patients: has 1 runs that declare the data as public, and"):
+        account_grids(both)
+
+
+@pytest.mark.parametrize("change", [{"evaluate_every": 3}, {"schedule": "linear"}])
+def test_account_grids_other_options_other_study(change, plan) -> None:
+    """Studies of equal noise and size are told apart by what all runs of a study share."""
+    other = planned(**change)
+    one = table(plan).iloc[:6]
+    rows = pd.concat([one, table(other).iloc[:6]], ignore_index=True)
+    (merged,), (alone,) = account_grids(rows), account_grids(one)
+    assert (alone.runs, merged.runs) == (12, 24)
+    assert merged.spent > alone.spent
 
 
 def test_make_stored_statements_matches_accounts(plan) -> None:

@@ -11,10 +11,10 @@ from torch import nn
 import oso_dp
 from oso_dp import OsoError, load_private
 from oso_dp.api import model as model_module
+from oso_dp.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.promise import EXAMPLE
 from oso_dp.privacy.sampling import PoissonSampling
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.loop import Training
 
 TRAINED: list = []

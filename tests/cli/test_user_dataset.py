@@ -143,6 +143,39 @@ def test_train_finished_job_not_repeated(oso, place) -> None:
     assert (runs.parent / "evaluations.parquet").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ("name: own", "name: other"),
+            "has 4 runs of this study on patients, of a study of another",
+        ),
+        (("epsilons: [8]", "epsilons: [4]"), "has 4 runs on patients that are not of this study"),
+        (("{online: {}, fixed", "{fixed"), "has 4 runs on patients that are not of this study"),
+        (("", ""), None),
+    ],
+    ids=["name", "epsilon", "methods", "nothing"],
+)
+def test_plan_killed_job_other_study_rejected(change, said, oso, place) -> None:
+    """What a killed job has finished is spent, also if another study would train it again."""
+    planned(oso)
+    assert prepare(oso)[0] == 0
+    shard = place / f"build/own/parts/{NAMES[0]}/shard0"
+    command = ("train", "--plan", "plan.json", "--cohort", NAMES[0], "--data", "data.npz")
+    assert oso(*command, "--output", str(shard))[0] == 0
+    before = (shard / "runs.parquet").read_bytes()
+    for name in ("runs", "evaluations"):  # a job is killed before it writes them
+        (shard / f"{name}.parquet").unlink()
+    (place / "study.yaml").write_text(STUDY.replace(*change))
+    again = oso("plan", "--config", "study.yaml", "--output", "plan.json")
+    if said is not None:
+        refused(again, said)
+        return
+    assert again[0] == 0
+    assert oso(*command, "--output", str(shard))[0] == 0
+    assert (shard / "runs.parquet").read_bytes() == before
+
+
 def test_train_random_frozen_weights_rejected(offer, oso, place) -> None:
     layers = "nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))"
     offer(model=f"lambda: {layers}")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.mutations import spoiled
 
-from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
+from oso_dp.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 
 from .rounds import inputs, read_or_refused
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.stores import options
 
+from oso_dp.checkpoint import FINISHED_RUNS, save_checkpoint
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.privacy.sampling import PoissonSampling
@@ -101,6 +102,13 @@ def part(folder: Path, run_id: str, **other: Any) -> Path:
     write_table(folder / "evaluations.parquet", "evaluations", [evaluation_row(run_id)])
     write_table(folder / "runs.parquet", "runs", [run_row(run_id, **other)])
     return folder
+
+
+def unfinished(progress: Path, run_id: str, **other: Any) -> Path:
+    """What a killed job leaves that has finished one run."""
+    rows = {"runs": [run_row(run_id, **other)], "evaluations": [evaluation_row(run_id)]}
+    save_checkpoint(progress / FINISHED_RUNS, "this job", rows)
+    return progress / FINISHED_RUNS
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from tests.stores import options
 from oso_dp.errors import OsoError
 from oso_dp.results.checks import shared_budgets
 from oso_dp.results.collect import collect
-from oso_dp.results.conflicts import check_budget_unspent, shards_elsewhere, study_places
+from oso_dp.results.conflicts import check_budget_unspent, places_elsewhere, study_places
 from oso_dp.results.write import write_table
 from oso_dp.study.identity import make_run_id
 
-from .conftest import evaluation_row, part, run_row
+from .conftest import evaluation_row, part, run_row, unfinished
 
 
 def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespace:
@@ -21,6 +21,12 @@ def planned(dataset: str, *run_ids: str, public: bool = False) -> SimpleNamespac
     runs = [SimpleNamespace(run_id=run_id) for run_id in run_ids]
     facts = {**run_row(""), "dataset": dataset, "is_public": public, "runs": runs}
     return SimpleNamespace(**facts)
+
+
+def make_runs(place):
+    """A shard with one run, or what a killed job leaves of it."""
+    is_job = place.name == "progress" or place.parent.name == ".progress"
+    return (unfinished if is_job else part)(place, "known", dataset="patients")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -79,6 +85,7 @@ def test_check_budget_unspent_reads_all_files(tmp_path) -> None:
         ({"store"}, "other folders under `results` and `report`"),
         ({"build/x/parts/a/shard0"}, "another study under `name`"),
         ({"build/x/parts/a/shard12"}, "another study under `name`"),
+        ({"build/x/parts/patients.online/shard3/progress"}, "another study under `name`"),
         (
             {"store", "build/x/parts/b/shard1"},
             "other folders under `results` and `report` and another study under `name`",
@@ -87,7 +94,7 @@ def test_check_budget_unspent_reads_all_files(tmp_path) -> None:
 )
 def test_study_places_name_config_keys(held, said, tmp_path) -> None:
     for place in held:
-        part(tmp_path / place, "known", dataset="patients")
+        make_runs(tmp_path / place)
     places = study_places(tmp_path / "store", tmp_path / "build/x")
     check_budget_unspent(places, [planned("patients", "known")])
     with pytest.raises(OsoError, match=f"has 1 runs on patients .* or name {said} and add"):
@@ -97,18 +104,36 @@ def test_study_places_name_config_keys(held, said, tmp_path) -> None:
     )
 
 
-@pytest.mark.parametrize("place", ["old/parts/a/shard0", "campaign/parts/a.12"])
-def test_check_budget_unspent_renamed_study_raises(place, tmp_path) -> None:
-    build = tmp_path / "build/new"
-    made = part(tmp_path / "build" / place, "known", dataset="patients")
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("old/parts/a/shard0", "old/parts/patients.online/shard1/progress"),
+        *("campaign/parts/a.12", "campaign/parts/.progress/patients.online.12"),
+        *("campaign/parts-of/my/store/a.12", "campaign/parts-of/x/.progress/patients.online.12"),
+    ],
+)
+def test_check_budget_unspent_other_study_raises(place, tmp_path) -> None:
+    """Runs of another study or a campaign are spent, also those of a killed job."""
+    root, build = tmp_path / "build", tmp_path / "build/new"
+    made = make_runs(root / place)
     places, mine = study_places(tmp_path / "store", build), [planned("patients", "known")]
-    assert shards_elsewhere(build) == [made]
-    assert shards_elsewhere(tmp_path / "build" / place.partition("/")[0]) == []
+    assert places_elsewhere(root, build) == [made]
+    assert places_elsewhere(root, root / place.partition("/")[0]) == []
     with pytest.raises(OsoError, match="has 1 runs of this study on patients, of a study of ano"):
-        check_budget_unspent(places, mine, shards_elsewhere(build))
-    check_budget_unspent(places, [planned("patients", "another")], shards_elsewhere(build))
-    collect([made], tmp_path / "store")
-    check_budget_unspent(places, mine, shards_elsewhere(build))
+        check_budget_unspent(places, mine, [made])
+    check_budget_unspent(places, [planned("patients", "another")], [made])
+    collect([part(tmp_path / "finished", "known", dataset="patients")], tmp_path / "store")
+    check_budget_unspent(places, mine, [made])
+
+
+def test_check_budget_unspent_damaged_job_raises(tmp_path) -> None:
+    """A killed job's damaged file may have runs of its data set."""
+    made = make_runs(tmp_path / "build/x/parts/patients.online/shard0/progress")
+    made.write_bytes(made.read_bytes()[:-9])
+    places = study_places(tmp_path / "store", tmp_path / "build/x")
+    with pytest.raises(OsoError, match=r"rows\.pt: damaged; it may have finished runs"):
+        check_budget_unspent(places, [planned("patients", "known")])
+    check_budget_unspent(places, [planned("pupils", "known")])
 
 
 def test_check_budget_unspent_formerly_private_raises(tmp_path) -> None:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.stores import options
 
+from oso_dp.checkpoint import FINISHED_RUNS, save_checkpoint
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
 from oso_dp.results.unsaved import check_no_unsaved_runs
@@ -54,6 +56,28 @@ def test_unsaved_private_runs_raise(place, tmp_path) -> None:
 def test_unsaved_public_runs_pass(place, tmp_path) -> None:
     part(tmp_path / "build" / place, public=True)
     check_no_unsaved_runs(tmp_path / "build")
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("place", ["study/parts/x/shard0/progress", "campaign/parts/.progress/x"])
+def test_unsaved_killed_job_checked(place, public: bool, tmp_path) -> None:
+    """A killed job may be the only record of the runs that it has finished."""
+    made = part(tmp_path / "elsewhere", public=public)
+    rows = {
+        kind: pq.read_table(made / f"{kind}.parquet").to_pylist()
+        for kind in ("runs", "evaluations")
+    }
+    path = tmp_path / "build" / place / FINISHED_RUNS
+    save_checkpoint(path, "this job", rows)
+    if not public:
+        with pytest.raises(
+            OsoError, match=f"^{path.parent}: is the only known .* finish its study"
+        ):
+            check_no_unsaved_runs(tmp_path / "build")
+    check_no_unsaved_runs(tmp_path / "build", [made])
+    path.write_bytes(b"damaged")
+    with pytest.raises(OsoError, match="it may be the only record of runs"):
+        check_no_unsaved_runs(tmp_path / "build", [made])
 
 
 def collected(build: Path, store: Path, *parts: Path) -> None:

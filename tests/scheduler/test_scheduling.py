@@ -2,15 +2,17 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from tests.planned_rows import run_row, score_rows
 from tests.scheduler.conftest import RUNS, KilledError, list_runs, make_plan
 
+from oso_dp.checkpoint import FINISHED_RUNS, save_checkpoint
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import list_jobs, rank_runs
 from oso_dp.scheduler.scheduling import HELD, Scheduler, task_of
-from oso_dp.scheduler.shard_store import ShardStore, list_stores
+from oso_dp.scheduler.shard_store import ShardStore, list_stores, remove_unless_spent
 from oso_dp.training.job import ResultRows
 from oso_dp.training.provenance import device_name
 
@@ -236,10 +238,35 @@ def test_shard_store_finished_group_dropped(there, plan, tmp_path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("finished", [0, 1])
+@pytest.mark.parametrize("public", [True, False])
+def test_remove_unless_spent_keeps_finished_runs(public: bool, finished: int, plan, tmp_path):
+    """Finished runs on data that are not public are spent, also of a group that never ends."""
+    cohort = plan.cohorts[0]
+    folder = ShardStore(tmp_path).start(cohort, cohort.runs[:3])
+    rows = [run_row(cohort, run) for run in cohort.runs[:finished]]
+    save_checkpoint(folder / FINISHED_RUNS, "group", {"runs": rows, "evaluations": []})
+    if not public:
+        cohort = replace(cohort, budget_runs=2)
+    kept = finished and not public
+    assert remove_unless_spent(folder, cohort) != kept
+    assert folder.exists() == kept
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_list_groups_leaves_out_set_aside(public: bool, make, plan) -> None:
+    """Runs of a group that was set aside may be finished; on private data none is trained again."""
+    cohort = plan.cohorts[0] if public else replace(plan.cohorts[0], budget_runs=2)
+    made = make(parallel=3)
+    made.set_aside.add(cohort.runs[:3])
+    groups = [*made._list_groups(cohort, cohort.runs)]
+    assert groups
+    trained = {run for group in groups for run in group}
+    assert trained.isdisjoint(cohort.runs[:3]) == (not public)
+
+
 @pytest.mark.parametrize("method", ["online", "fixed_threshold"])
 def test_scheduler_insufficient_noise_rejected(method, make, machine, plan) -> None:
-    from dataclasses import replace
-
     cohorts = [c if c.method != method else replace(c, noise_multiplier=0.3) for c in plan.cohorts]
     made = make(plan=replace(plan, cohorts=tuple(cohorts)))
     with pytest.raises(OsoError, match=rf"glyphs\.{method}.*: noise_multiplier: 0.3"):

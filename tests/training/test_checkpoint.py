@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from oso_dp.errors import InterruptedByUser, OsoError
-from oso_dp.privacy.ledger import Ledger
-from oso_dp.training import loop
-from oso_dp.training.checkpoint import (
+from oso_dp.checkpoint import (
     load_checkpoint,
     quarantine_if_corrupt,
     save_checkpoint,
 )
+from oso_dp.errors import InterruptedByUser, OsoError
+from oso_dp.privacy.ledger import Ledger
+from oso_dp.training import loop
 from oso_dp.training.loop import Training, study_training, train
 
 NOT_SOUND = r"not a checkpoint of this version|checksum differs"

@@ -98,7 +98,7 @@ def test_run_job_other_device_restarts(kind, left, begun, tmp_path, glyphs, monk
 
     def train(task, runs, arrays, **options):
         asked.append(options["fingerprint"])
-        return [Outcome(run.run_id) for run in runs]
+        return [Outcome(run.run_id, ledger="{}") for run in runs]
 
     monkeypatch.setattr(job, "train", train)
     cohort = study()
@@ -138,7 +138,7 @@ def released(glyphs, tmp_path, monkeypatch):
     """A cohort on data that are not public, and a function that trains; its first run is done."""
 
     def train(task, runs, arrays, **options):
-        return [Outcome(run.run_id) for run in runs]
+        return [Outcome(run.run_id, ledger="{}") for run in runs]
 
     monkeypatch.setattr(job, "train", train)
     cohort = replace(study(randomness="system"), budget_runs=2)
@@ -188,3 +188,17 @@ def test_check_not_finished_beside_duplicate_raises(released, tmp_path) -> None:
     check_not_finished_beside({left}, tmp_path / "shard1")
     with pytest.raises(OsoError, match="shard0: has finished 1 of this job's runs on data that"):
         check_not_finished_beside({done, left}, tmp_path / "shard1")
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_run_job_second_training_differs(public: bool, released, monkeypatch, tmp_path, glyphs):
+    """Rows of two trainings of a run differ on data that are not public, whatever they released."""
+    cohort, _ = released
+    if public:
+        cohort = replace(cohort, budget_runs=None, randomness="seeded")
+    first, second = (
+        run_job(cohort, cohort.runs[:1], glyphs, tmp_path / name).runs for name in ("a", "b")
+    )
+    assert (first == second) == public
+    again = run_job(cohort, cohort.runs[:1], glyphs, tmp_path / "a").runs  # of a killed job
+    assert again == first

@@ -15,7 +15,7 @@ from oso_dp.training.provenance import COMMIT, PACKAGES
 # What a training imports, too, and why no number comes from it: names, files, and what the plan,
 # which a row and a checkpoint hold by itself, has decided before.
 DECIDES_NOTHING = {
-    *("defaults", "errors", "files", "output_paths", "value_checks"),
+    *("checkpoint", "defaults", "errors", "files", "output_paths", "value_checks"),
     *("metrics", "study", "accounting"),
 }
 

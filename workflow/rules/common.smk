@@ -16,7 +16,7 @@ from oso_dp.exit_codes import error_line
 from oso_dp.files import make_folder
 from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.conflicts import check_same_search
-from oso_dp.results.conflicts import check_budget_unspent, shards_elsewhere, study_places
+from oso_dp.results.conflicts import check_budget_unspent, places_elsewhere, study_places
 from oso_dp.results.read import run_ids
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
@@ -73,7 +73,7 @@ if workflow.is_main_process:
             # On data that are not public, job outputs count, too: Snakemake removes a job's outputs
             # before it runs the job again.
             check_budget_unspent(
-                study_places(STORE, BUILD), COHORTS.values(), shards_elsewhere(BUILD)
+                study_places(STORE, BUILD), COHORTS.values(), places_elsewhere(BUILD.parent, BUILD)
             )
             check_place(PUBLISHED, STORE)
         page = PUBLISHED / "index.html"

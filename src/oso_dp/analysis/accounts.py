@@ -125,18 +125,14 @@ class GridAccount:
 # Runs that differ in one of these belong to different studies.
 _STUDY = [
     *("noise_multiplier", "epsilon", "delta", "examples", "batch_size", "epochs"),
-    *("budget_runs", "data_version"),
+    *("budget_runs", "data_version", "model", "precision", "loss", "local"),
+    *("evaluate_every", "schedule", "averaging"),
 ]
 
 
 def counts_to_total(runs: pd.DataFrame) -> pd.Series:
-    """Mask of the rows of the table `runs` that count towards their data set's total.
-
-    Rows without options are charged to the total if their data set has one.
-    """
-    is_private = protected(runs)
-    unknown = runs["model"].isna() & runs["dataset"].isin(set(runs.loc[is_private, "dataset"]))
-    return is_private | unknown
+    """Mask of the rows of the table `runs` whose data set has a total: some are not public."""
+    return runs["dataset"].isin(set(runs.loc[protected(runs), "dataset"]))
 
 
 def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
@@ -147,6 +143,12 @@ def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
     """
     groups = list(runs.groupby("dataset", sort=False))
     for name, rows in groups:
+        public = rows[rows["budget_runs"].isna() & rows["model"].notna()]
+        if len(public):
+            raise OsoError(
+                f"{name}: has {len(public)} runs that declare the data as public, and others that "
+                "do not; what the former released is not accounted for; keep them in two stores"
+            )
         if rows["unit"].isna().nunique() > 1:
             raise OsoError(
                 f"{name}: has runs that protect users and others that protect examples; the same "

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oso_dp.checkpoint import load_checkpoint
 from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 from oso_dp.locks import LOCK, only_one
 from oso_dp.privacy.process_group import ProcessGroup
-from oso_dp.training.checkpoint import load_checkpoint
 
 FORMAT = "oso private training 1"
 

@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_map_only
 
 from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.api.statement import Statement
+from oso_dp.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.errors import OsoError
 from oso_dp.optional_dependencies import describe_missing
 from oso_dp.privacy.ledger import Ledger
-from oso_dp.training.checkpoint import load_checkpoint, save_checkpoint
 from oso_dp.training.user_model import UserModel
 
 if TYPE_CHECKING:

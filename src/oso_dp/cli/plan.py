@@ -30,7 +30,7 @@ def plan(
     from oso_dp.results.conflicts import (
         check_budget_unspent,
         check_same_search,
-        shards_elsewhere,
+        places_elsewhere,
         study_places,
     )
     from oso_dp.results.read import run_ids
@@ -60,7 +60,7 @@ def plan(
         check_same_search(Path(study.results), cohorts)
         build = Path("build") / study.name
         places = study_places(Path(study.results), build)
-        check_budget_unspent(places, cohorts, shards_elsewhere(build))
+        check_budget_unspent(places, cohorts, places_elsewhere(build.parent, build))
         planned = make_plan(study, cohorts)
         with writing(output):
             write_plan(planned, output)

@@ -22,6 +22,7 @@ def train(
     threads: Threads = 1,
 ) -> None:
     """Train the runs of one cohort, or of one shard of it. A killed job resumes when restarted."""
+    from oso_dp.checkpoint import FINISHED_RUNS
     from oso_dp.cli.printing import Progress
     from oso_dp.locks import LOCK, only_one
     from oso_dp.results.conflicts import check_budget_unspent, check_same_search
@@ -51,7 +52,7 @@ def train(
     stored = run_ids(store) if store is not None else set()
     runs = [run for run in shards[shard] if run.run_id not in stored]
     # Runs that a job finished are taken from its checkpoint; others would be trained again.
-    resumes = chosen.is_public or (output / "progress" / "rows.pt").exists()
+    resumes = chosen.is_public or (output / "progress" / FINISHED_RUNS).exists()
     check_no_loss(output, stored.union(run.run_id for run in shards[shard] if resumes))
 
     import torch

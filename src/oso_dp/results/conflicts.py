@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from oso_dp.accounting.search_accounting import find_search_accounting
+from oso_dp.checkpoint import FINISHED_RUNS, read_finished_runs
 from oso_dp.errors import OsoError
 from oso_dp.results.checks import protected, records
-from oso_dp.results.read import read_runs_of
-from oso_dp.results.read import run_ids as whole_runs
+from oso_dp.results.read import read_runs_of, run_ids
+from oso_dp.results.schema import RUNS
 from oso_dp.study.cohort import Cohort
 from oso_dp.study.identity import POINT
 
@@ -28,22 +29,23 @@ ANOTHER_NAME = "another study under `name`"
 
 
 def study_places(results: Path, build: Path) -> dict[Path, str]:
-    """The folders that may have runs of a study, with the keys to change to avoid each.
+    """The places that may have runs of a study, with the keys to change to avoid each.
 
-    `results` is its store, `build` its working folder with shards that may not be collected yet.
+    `results` is its store, `build` its working folder: with shards that may not be collected yet,
+    and with finished runs of jobs that have not ended.
     """
-    parts = sorted(path.parent for path in build.glob("parts/*/shard*/runs.parquet"))
-    return {results: ANOTHER_RESULTS} | dict.fromkeys(parts, ANOTHER_NAME)
+    parts = [path.parent for path in build.glob("parts/*/shard*/runs.parquet")]
+    parts += build.glob(f"parts/*/shard*/progress/{FINISHED_RUNS}")
+    return {results: ANOTHER_RESULTS} | dict.fromkeys(sorted(parts), ANOTHER_NAME)
 
 
-def shards_elsewhere(build: Path) -> list[Path]:
-    """The shards of studies of other names beside the working folder `build`, and of campaigns."""
-    found = {
-        path.parent
-        for below in ("parts/*/shard*", "parts/*")
-        for path in build.parent.glob(f"*/{below}/runs.parquet")
-    }
-    return sorted(path for path in found if not path.is_relative_to(build))
+def places_elsewhere(root: Path, own: Path) -> list[Path]:
+    """As `study_places`, those of other studies and of campaigns: below `root`, not below `own`."""
+    shards = ("*/parts/*/shard*", "*/parts/*", "campaign/parts-of/**")
+    jobs = ("*/parts/*/shard*/progress", "*/parts/.progress/*", "campaign/parts-of/**/.progress/*")
+    found = {path.parent for below in shards for path in root.glob(f"{below}/runs.parquet")}
+    found |= {path for below in jobs for path in root.glob(f"{below}/{FINISHED_RUNS}")}
+    return sorted(path for path in found if not path.is_relative_to(own))
 
 
 def check_budget_unspent(
@@ -55,9 +57,9 @@ def check_budget_unspent(
     missing folder has no runs. A data set that was not public stays so.
 
     Args:
-        places: stores or shards, with the keys to change to avoid each.
+        places: stores, shards or jobs' finished runs, with the keys to change to avoid each.
         cohorts: all cohorts of the study, since the noise of each counts the runs of all.
-        elsewhere: shards that this study does not collect.
+        elsewhere: shards that this study does not collect, and jobs that it does not resume.
     """
     planned: dict[str, list[Cohort]] = {}
     for cohort in cohorts:
@@ -66,17 +68,17 @@ def check_budget_unspent(
         elif cohort.data_version is not None:  # of a user's own data
             _check_always_public(places, cohort.dataset)
     for dataset, ours in planned.items():
-        run_ids = {run.run_id for cohort in ours for run in cohort.runs}
+        ours_ids = {run.run_id for cohort in ours for run in cohort.runs}
         others: dict[Path, set[str]] = {}
         difference = ""
         planned_here: dict[Path, set[str]] = {}
         for place in places:
             rows = _runs_on(place, dataset)
             held = {*rows["run_id"]}
-            if strange := held - run_ids:
+            if strange := held - ours_ids:
                 others[place] = strange
                 difference = difference or _difference(rows[rows["run_id"].isin(strange)], ours)
-            planned_here[place] = held & run_ids
+            planned_here[place] = held & ours_ids
         if others:
             changes = " and ".join(dict.fromkeys(places[place] for place in others))
             raise OsoError(
@@ -87,13 +89,14 @@ def check_budget_unspent(
             )
         known = set().union(*planned_here.values())
         for place in elsewhere:
-            if lost := {*_runs_on(place, dataset)["run_id"]} & run_ids - known:
+            if lost := {*_runs_on(place, dataset)["run_id"]} & ours_ids - known:
                 raise OsoError(
                     f"{place}: has {len(lost)} runs of this study on {dataset}, of a study of "
-                    "another name; their epsilon is spent, and they would be trained again; "
-                    f"collect that study's shards into {next(iter(places))}"
+                    "another name, or of a campaign; their epsilon is spent, and they would be "
+                    "trained again; finish it, and collect its shards into "
+                    f"{next(iter(places))}"
                 )
-        whole = {run for place, held in planned_here.items() if held for run in whole_runs(place)}
+        whole = {run for place, held in planned_here.items() if held for run in _whole_runs(place)}
         for place, held in planned_here.items():
             if half := held - whole:
                 raise OsoError(
@@ -104,8 +107,20 @@ def check_budget_unspent(
 
 
 def _runs_on(place: Path, dataset: str) -> pd.DataFrame:
-    rows = read_runs_of(place, dataset)
+    if place.name != FINISHED_RUNS:
+        rows = read_runs_of(place, dataset)
+    elif f"/{dataset}." in str(place):  # in a folder that its cohort's name begins
+        rows = pd.DataFrame(read_finished_runs(place)["runs"], columns=RUNS.names)
+    else:
+        rows = RUNS.empty_table().to_pandas()
     return rows[rows["dataset"] == dataset]
+
+
+def _whole_runs(place: Path) -> set[str]:
+    """Those with evaluations, or that diverged."""
+    if place.name != FINISHED_RUNS:
+        return run_ids(place)
+    return {row["run_id"] for row in read_finished_runs(place)["runs"]}
 
 
 def _check_always_public(places: Iterable[Path], dataset: str) -> None:

@@ -9,13 +9,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 
+from oso_dp.checkpoint import FINISHED_RUNS, read_finished_runs
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import run_command
 from oso_dp.files import format_os_error
 from oso_dp.results.checks import protected
 from oso_dp.results.read import read_table
+from oso_dp.results.schema import RUNS
 
 _MEASURED = ["run_id", "step", "split", "value"]
 _RECEIPT = "collected.txt"  # what `oso collect` said: the store, then what it holds
@@ -33,11 +36,11 @@ def check_no_unsaved_runs(folder: Path, stores: Iterable[Path] = ()) -> None:
     saved = {run for store in outside for path in _tables(store) for run in _private_runs(path)}
     for path in files:
         place = path.parent.parent if _is_in_store(path) else path.parent
-        keep = (
-            "move it out of this folder to FOLDER, and name that under `results`"
-            if _is_in_store(path)
-            else f"keep it in a store outside this folder: oso collect {place} --store FOLDER"
-        )
+        keep = f"keep it in a store outside this folder: oso collect {place} --store FOLDER"
+        if _is_in_store(path):
+            keep = "move it out of this folder to FOLDER, and name that under `results`"
+        if path.name == FINISHED_RUNS:
+            keep = "finish its study, which collects it into a store outside this folder, FOLDER"
         advice = f"nothing was deleted; {keep}, then make clean STORE=FOLDER"
         try:
             lost = _private_runs(path) - saved
@@ -72,7 +75,8 @@ def _files(folder: Path) -> Iterator[Path]:
             yield from (
                 Path(place, name)
                 for name in names
-                if name.endswith(".parquet") and name != "evaluations.parquet"
+                if (name.endswith(".parquet") and name != "evaluations.parquet")
+                or name == FINISHED_RUNS
             )
 
 
@@ -106,14 +110,19 @@ def _private_runs(path: Path) -> set[tuple[str, str]]:
     try:
         if not path.is_file():
             raise ValueError("no regular file")
-        rows = read_table(path, "runs")
-        runs = {*rows.loc[protected(rows), "run_id"]}
-        beside = _evaluations_of(path)
-        if not runs or not beside.exists():
-            return {(run, "") for run in runs}
-        measured = pq.read_table(beside, columns=_MEASURED).to_pandas().sort_values(_MEASURED)
+        if path.name == FINISHED_RUNS:
+            finished = read_finished_runs(path)
+            rows = pd.DataFrame(finished["runs"], columns=RUNS.names)
+            measured = pd.DataFrame(finished["evaluations"], columns=_MEASURED)
+        else:
+            rows, beside = read_table(path, "runs"), _evaluations_of(path)
+            measured = pd.DataFrame(columns=_MEASURED)
+            if beside.exists():
+                measured = pq.read_table(beside, columns=_MEASURED).to_pandas()
     except Exception as error:  # a damaged file fails in too many ways to list
         raise OsoError(f"{path}: cannot be read ({type(error).__name__})") from None
+    measured = measured.sort_values(_MEASURED)
+    runs = {*rows.loc[protected(rows), "run_id"]}
     texts = {run: here.to_csv(index=False) for run, here in measured.groupby("run_id")}
     return {(run, texts.get(run, "")) for run in runs}
 

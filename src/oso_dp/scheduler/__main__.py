@@ -20,7 +20,11 @@ from oso_dp.exit_codes import run_command
 from oso_dp.locks import only_writer
 from oso_dp.models import MODELS
 from oso_dp.option_types import MAX_AT_ONCE, OptionError, integer, path, real_number
-from oso_dp.results.conflicts import check_budget_unspent, check_same_search_among
+from oso_dp.results.conflicts import (
+    check_budget_unspent,
+    check_same_search_among,
+    places_elsewhere,
+)
 from oso_dp.results.read import is_store
 from oso_dp.scheduler.priorities import Job, list_jobs, rank_runs, read_priorities
 from oso_dp.scheduler.scheduling import Scheduler, task_of
@@ -104,10 +108,11 @@ def make_scheduler(
     store = ShardStore(options.results, existing)
     places = {shard: "--existing" for folder in existing for shard in list_stores(folder)}
     places |= dict.fromkeys(list_stores(options.results), "--results")
+    places |= dict.fromkeys(store.list_finished_runs(), "--results")
+    named = {place: f"another folder under `{option}`" for place, option in places.items()}
     for plan in plans:
-        check_budget_unspent(
-            {k: f"another folder under `{v}`" for k, v in places.items()}, plan.cohorts
-        )
+        elsewhere = places_elsewhere(Path("build"), options.results)
+        check_budget_unspent(named, plan.cohorts, elsewhere)
     jobs = _without_conflicts(jobs, [options.results, *existing], say)
     jobs = _with_data([job for job in jobs if _is_missing(job, store)], options, say)
     users = {job.cohort.data_file: job.cohort for job in jobs}

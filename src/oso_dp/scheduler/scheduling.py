@@ -1,7 +1,6 @@
 """The scheduler: selects and trains the next group of runs until the deadline or no run is left."""
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ import torch
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError
 from oso_dp.scheduler.priorities import Selection
-from oso_dp.scheduler.shard_store import Group, ShardStore
+from oso_dp.scheduler.shard_store import Group, ShardStore, remove_unless_spent
 from oso_dp.study.calibration import check_budget
 from oso_dp.study.cohort import Cohort, PlannedCohort, Run
 from oso_dp.training.job import run_job
@@ -148,6 +147,9 @@ class Scheduler:
     def _list_groups(self, cohort: Cohort, missing: Sequence[Run]) -> Iterator[Group]:
         """Started groups, then the largest that ends in time. The cohort must be claimed."""
         yield from (g for g in self.store.list_started(cohort) if g not in self.set_aside)
+        if not cohort.is_public:  # a group that was set aside may have finished some of its runs
+            aside = {run for group in self.set_aside for run in group}
+            missing = [run for run in missing if run not in aside]
         size = min(self.parallel_runs[task_of(cohort)], len(missing))
         while size:
             group = tuple(missing[:size])
@@ -167,7 +169,8 @@ class Scheduler:
             self.set_aside.add(group)
             self.say(f"{text}: stopped at step {watch.step}, {LATE}; the checkpoint is kept")
         except torch.cuda.OutOfMemoryError:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not remove_unless_spent(folder, cohort):
+                self.set_aside.add(group)
             if len(group) == 1:
                 raise OsoError(
                     f"{cohort.name}: the device has too little memory for a single run"

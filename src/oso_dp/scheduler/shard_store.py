@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from oso_dp.checkpoint import FINISHED_RUNS, quarantine_if_corrupt, read_finished_runs
 from oso_dp.data.download import read_up_to
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, format_os_error, make_folder, parse_json
@@ -22,7 +23,6 @@ from oso_dp.locks import try_lock
 from oso_dp.results.read import is_store, read_columns, run_ids
 from oso_dp.results.write import write_table
 from oso_dp.study.cohort import Cohort, Run
-from oso_dp.training.checkpoint import quarantine_if_corrupt
 from oso_dp.training.job import ResultRows
 
 Group = tuple[Run, ...]
@@ -110,8 +110,12 @@ class ShardStore:
             if run_ids and missing.keys() >= {*run_ids}:
                 groups.append(tuple(missing[run_id] for run_id in run_ids))
             elif self.done & {*run_ids}:  # finished, perhaps as part of another group
-                shutil.rmtree(path.parent, ignore_errors=True)
+                remove_unless_spent(path.parent, cohort)
         return groups
+
+    def list_finished_runs(self) -> list[Path]:
+        """The checkpoints of started groups that have finished runs."""
+        return sorted(self.progress.glob(f"*.{DIGEST}/{FINISHED_RUNS}"))
 
     def start(self, cohort: Cohort, group: Group) -> Path:
         """The folder for the group's checkpoints."""
@@ -134,6 +138,17 @@ class ShardStore:
             ) from error
         shutil.rmtree(checkpoints, ignore_errors=True)
         self.refresh(shard.name)
+
+
+def remove_unless_spent(checkpoints: Path, cohort: Cohort) -> bool:
+    """Remove a group's checkpoints, unless they have finished runs on data that are not public.
+
+    The epsilon of such runs is spent, also if the group cannot be finished.
+    """
+    if not cohort.is_public and read_finished_runs(checkpoints / FINISHED_RUNS)["runs"]:
+        return False
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    return True
 
 
 def _digest(run_ids: Sequence[str]) -> str:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 
 import oso_dp
+from oso_dp.checkpoint import (
+    FINISHED_RUNS,
+    load_checkpoint,
+    quarantine_if_corrupt,
+    read_finished_runs,
+    save_checkpoint,
+)
 from oso_dp.data.arrays import Arrays
 from oso_dp.data.plugins import make_dataset_info
 from oso_dp.errors import OsoError
@@ -20,12 +29,6 @@ from oso_dp.privacy.rng_sources import RNG_VERSION
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.identity import POINT
-from oso_dp.training.checkpoint import (
-    load_checkpoint,
-    quarantine_if_corrupt,
-    read_checkpoint,
-    save_checkpoint,
-)
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.loop import train
 from oso_dp.training.oom_backoff import limit_parallel_runs
@@ -107,10 +110,10 @@ def run_job(
     device_type = torch.device(task.device).type
     fingerprint = _fingerprint(code, arrays.digest, str(cohort.noise_multiplier), device_type, *ids)
     if not cohort.is_public:
-        _check_kept(folder / "rows.pt", fingerprint, stored)
+        _check_kept(folder / FINISHED_RUNS, fingerprint, stored)
     rows = ResultRows()
-    with quarantine_if_corrupt(folder / "rows.pt"):
-        if content := load_checkpoint(folder / "rows.pt", fingerprint):
+    with quarantine_if_corrupt(folder / FINISHED_RUNS):
+        if content := load_checkpoint(folder / FINISHED_RUNS, fingerprint):
             kept = ResultRows(list(content["runs"]), list(content["evaluations"]))
             if [row["run_id"] for row in kept.runs] != ids[: len(kept.runs)]:
                 raise ValueError("its runs are not the first of this job")
@@ -130,23 +133,14 @@ def run_job(
             for run, outcome in zip(group, outcomes, strict=True):
                 rows.runs.append(make_row(task, cohort, run, outcome, code))
                 rows.evaluations += outcome.evaluations
-            save_checkpoint(folder / "rows.pt", fingerprint, dict(vars(rows)))
+            save_checkpoint(folder / FINISHED_RUNS, fingerprint, dict(vars(rows)))
             (folder / "state.pt").unlink(missing_ok=True)
     return rows
 
 
 def finished_runs(checkpoint: Path) -> list[str]:
-    """The runs that a job's `rows.pt` has; OsoError for one that is damaged."""
-    try:
-        content = read_checkpoint(checkpoint) or {"runs": []}
-        return [row["run_id"] for row in content["runs"]]
-    except OsoError:
-        raise
-    except Exception as error:
-        raise OsoError(
-            f"{checkpoint}: damaged; it may have finished runs on data that are not public, whose "
-            "epsilon is spent; restore it, or collect the runs and name their --store"
-        ) from error
+    """The runs that a job has finished; OsoError for a damaged file."""
+    return [row["run_id"] for row in read_finished_runs(checkpoint)["runs"]]
 
 
 def check_not_finished_beside(runs: Collection[str], output: Path) -> None:
@@ -154,7 +148,7 @@ def check_not_finished_beside(runs: Collection[str], output: Path) -> None:
 
     So it is after the runs were divided into other jobs (`runs_per_job`).
     """
-    for checkpoint in sorted(output.absolute().parent.glob("*/progress/rows.pt")):
+    for checkpoint in sorted(output.absolute().parent.glob(f"*/progress/{FINISHED_RUNS}")):
         beside = checkpoint.parents[1]
         if beside != output.absolute() and (twice := {*runs} & {*finished_runs(checkpoint)}):
             raise OsoError(
@@ -201,5 +195,14 @@ def make_row(
         "code_hash": code,
         # A step's time depends on its batch size, which is private.
         "wall_seconds": outcome.wall_seconds if cohort.is_public else None,
-        "ledger": outcome.ledger,
+        "ledger": outcome.ledger if cohort.is_public else _name_training(outcome.ledger),
     }
+
+
+def _name_training(ledger: str) -> str:
+    """The ledger with a random name of its training.
+
+    A run that is trained twice is released twice, also if both trainings diverge before their first
+    evaluation; by the names, `oso collect` tells that from a part that is collected again.
+    """
+    return json.dumps({**json.loads(ledger), "training": uuid4().hex})

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oso_dp.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError, warn_once
 from oso_dp.gradients import check_model, explain_slow
@@ -29,7 +30,6 @@ from oso_dp.privacy.queries import Query, ThresholdQuery
 from oso_dp.privacy.rng_sources import get_source
 from oso_dp.study.cohort import Run
 from oso_dp.training.augmentation import check_augment, make_views
-from oso_dp.training.checkpoint import load_checkpoint, quarantine_if_corrupt, save_checkpoint
 from oso_dp.training.evaluate import Outcome
 from oso_dp.training.schedule_and_averaging import rate_factor, update_average
 from oso_dp.training.study_problem import make_problem

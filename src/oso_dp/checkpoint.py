@@ -1,7 +1,8 @@
 """Checkpoints: one file, replaced atomically, from which a killed job resumes.
 
 A file is a magic number, the checksum of the rest, and what torch writes of plain values and
-tensors. It is read with `weights_only`, so it cannot run code.
+tensors. It is read with `weights_only`, so it cannot run code. torch is imported when a file is
+read or written, since a workflow looks whether there are files.
 """
 
 import hashlib
@@ -14,11 +15,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, format_os_error
 
+FINISHED_RUNS: Final = "rows.pt"  # of a training job: the rows of the runs that it has finished
 _MARK: Final = b"oso checkpoint 1"
 _SUM: Final = 32  # bytes
 _log = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 def save_checkpoint(path: Path, fingerprint: str, content: dict[str, Any]) -> None:
     """Write the checkpoint atomically: a kill during the write leaves the previous one."""
+    import torch
+
     packed = BytesIO()  # torch's file writer reports no reason if the disk is full
     torch.save({"fingerprint": fingerprint, **content}, packed)
     with atomic_write(path) as file:
@@ -39,6 +41,8 @@ def quarantine_if_corrupt(path: Path) -> Iterator[None]:
 
     The block must change no state if it fails.
     """
+    import torch
+
     try:
         yield
     except (OsoError, MemoryError, torch.OutOfMemoryError):  # not the file's fault
@@ -87,8 +91,27 @@ def read_checkpoint(path: Path, place: str | None = None) -> dict[str, Any] | No
     if checksum != _checksum(packed):
         raise ValueError("checksum differs")
     _check_sizes(packed)
+    import torch
+
     content: dict[str, Any] = torch.load(BytesIO(packed), map_location=place, weights_only=True)
     return content
+
+
+def read_finished_runs(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a job's finished runs: `runs` and `evaluations`; empty without the file.
+
+    OsoError for a damaged file, which may have runs whose epsilon is spent.
+    """
+    try:
+        content = read_checkpoint(path) or {}
+        return {kind: list(content.get(kind, [])) for kind in ("runs", "evaluations")}
+    except OsoError:
+        raise
+    except Exception as error:  # a damaged file fails in too many ways to list
+        raise OsoError(
+            f"{path}: damaged; it may have finished runs on data that are not public, whose "
+            "epsilon is spent; restore it, or collect the runs and name their --store"
+        ) from error
 
 
 def _check_sizes(packed: memoryview) -> None:
