@@ -82,7 +82,9 @@ def test_random_stopping_error_hides_count(search, monkeypatch, place) -> None:
 def test_search_private_unknown_cost_rejected_early(search) -> None:
     """Each candidate's noise is checked before the first one is trained."""
     trained = []
-    with pytest.raises(OsoError, match=r"query_noise_multiplier: .*; must be 0, or >= ") as error:
+    with pytest.raises(
+        OsoError, match=r"query_noise_multiplier: .*; must be a number >= 0 and <= "
+    ) as error:
         search({"query_noise_ratio": [7.0, 1e10]}, score=lambda model: trained.append(1) or 0.5)
     assert trained == []
     assert not hasattr(error.value, "__notes__")

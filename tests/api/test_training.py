@@ -259,7 +259,9 @@ def test_train_private_unknown_cost_rejected_early(method: str, train) -> None:
         "online": {"query_noise_ratio": 1e10},
         "fixed_quantile": {"quantile": 0.5, "count_noise": 1e10},
     }
-    with pytest.raises(OsoError, match=r"query_noise_multiplier: .*; must be 0, or >= ") as caught:
+    with pytest.raises(
+        OsoError, match=r"query_noise_multiplier: .*; must be a number >= 0 and <= "
+    ) as caught:
         train(method=method, **option[method], evaluate_every=1, callbacks=[seen.append], epochs=2)
     assert seen == []
     assert not hasattr(caught.value, "__notes__")

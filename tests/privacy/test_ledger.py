@@ -230,7 +230,7 @@ def test_mechanism_invalid_budget_rejected(nu: float) -> None:
         Mechanism(["run"], 10, 5, noise_multiplier=nu)
 
 
-@pytest.mark.parametrize("nu", [-1.0, 1e-7, 2e9, math.inf, math.nan, True])
+@pytest.mark.parametrize("nu", [-1.0, 2e9, math.inf, math.nan, True])
 @pytest.mark.parametrize("place", [0, 1])
 def test_mechanism_unknown_cost_rejected(nu: float, place: int) -> None:
     """Noise for which no epsilon can be computed is refused before a step is taken."""

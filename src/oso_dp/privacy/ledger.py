@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 from oso_dp.defaults import MAX_COUNT
 from oso_dp.errors import OsoError
 from oso_dp.files import parse_json
-from oso_dp.privacy.noise_composition import check_noise_multiplier, combined_noise_multiplier
+from oso_dp.privacy.noise_composition import (
+    MIN_NOISE_MULTIPLIER,
+    check_noise_multiplier,
+    combined_noise_multiplier,
+)
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.value_checks import check_integer, check_number
 
@@ -82,7 +86,13 @@ class Ledger:
             if not queries or len({query.name for query in queries}) != len(queries):
                 raise OsoError("ledger: a step must have queries with distinct names")
             for query in queries:
-                check_noise_multiplier("ledger: noise_multiplier", query.noise_multiplier)
+                nu = query.noise_multiplier
+                check_noise_multiplier("ledger: noise_multiplier", nu)
+                if 0 < nu < MIN_NOISE_MULTIPLIER:
+                    raise OsoError(
+                        f"ledger: noise_multiplier: {nu!r}; must be 0, or >= "
+                        f"{MIN_NOISE_MULTIPLIER:g}"
+                    )
                 if query.distribution not in DISTRIBUTIONS:
                     raise OsoError(
                         f"ledger: distribution {query.distribution!r}; must be one of "

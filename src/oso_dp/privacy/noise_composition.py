@@ -20,13 +20,8 @@ MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-6, 1e9
 
 
 def check_noise_multiplier(name: str, nu: float) -> None:
-    """OsoError unless it is 0 or in the range for which the accountants are right."""
-    check_number(name, nu)
-    if nu != 0 and not MIN_NOISE_MULTIPLIER <= nu <= MAX_NOISE_MULTIPLIER:
-        raise OsoError(
-            f"{name}: {nu!r}; must be 0, or >= {MIN_NOISE_MULTIPLIER:g} and "
-            f"<= {MAX_NOISE_MULTIPLIER:g}"
-        )
+    """OsoError for a sum's noise multiplier that no ledger may have, except for a tiny one."""
+    check_number(name, nu, ge=0, le=MAX_NOISE_MULTIPLIER)
 
 
 def combined_noise_multiplier(noise_multipliers: list[float]) -> float:
