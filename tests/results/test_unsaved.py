@@ -80,6 +80,14 @@ def test_unsaved_killed_job_checked(place, public: bool, tmp_path) -> None:
         check_no_unsaved_runs(tmp_path / "build", [made])
 
 
+def test_unsaved_checkouts_of_commits_ignored(tmp_path) -> None:
+    part(tmp_path / "build/campaign/checkouts/0123/results")
+    check_no_unsaved_runs(tmp_path / "build")
+    part(tmp_path / "build/checkouts/0123/results")
+    with pytest.raises(OsoError, match=r"0123/results: is the only known record"):
+        check_no_unsaved_runs(tmp_path / "build")
+
+
 def collected(build: Path, store: Path, *parts: Path) -> None:
     collect(parts, store)
     (build / "study").mkdir(parents=True, exist_ok=True)

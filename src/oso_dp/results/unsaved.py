@@ -21,6 +21,7 @@ from oso_dp.results.read import read_table
 from oso_dp.results.schema import RUNS
 
 _MEASURED = ["run_id", "step", "split", "value"]
+_CHECKOUTS = "campaign/checkouts"  # of commits, by scripts/campaign.sh: their rows are in git
 _RECEIPT = "collected.txt"  # what `oso collect` said: the store, then what it holds
 
 
@@ -67,7 +68,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
     for place, folders, names in os.walk(folder, followlinks=True, onerror=fail):
         real = os.path.realpath(place)
-        if real in seen:
+        if real in seen or Path(place) == folder / _CHECKOUTS:
             folders.clear()
             continue
         seen.add(real)
