@@ -156,7 +156,7 @@ campaign-stop: ## Stop the campaign; complete runs are kept, others resume from 
 collect: $(READY) ## Add the campaign's complete runs to results/, also while it runs
 	@STORE='$(call quoted,$(STORE))' scripts/campaign.sh collect
 
-clean: ## Remove build/, unless it has the only record of runs on data that are not public
+clean: ## Remove build/, unless it has the only record of runs on private data
 	@STORE='$(call quoted,$(STORE))' scripts/clean.sh
 
 $(READY): requirements.in requirements.lock pyproject.toml $(if $(INTACT),,FORCE)

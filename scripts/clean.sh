@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Remove build/, unless it is the only record of runs on data that are not public; `make clean` calls
+# Remove build/, unless it is the only record of runs on private data; `make clean` calls
 # this. It works without .venv where build/ holds no results (variables: see the Makefile).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,7 +10,7 @@ if [[ ! -e build && ! -L build ]]; then exit; fi
 if ! found=$(find -L build \( -name '*.parquet' -o -name rows.pt \) -print -quit 2> /dev/null) || [[ -n "$found" ]]; then
     if ! "$python" -c 'import oso_dp.results.unsaved' 2> /dev/null; then
         echo "oso: error: build: has results (${found:-or unreadable files}), perhaps the only record of" \
-            "runs on data that are not public; .venv is needed to check: run make setup, then make" \
+            "runs on private data; .venv is needed to check: run make setup, then make" \
             "clean; nothing was deleted" >&2
         exit 2
     fi

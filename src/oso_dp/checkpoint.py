@@ -109,7 +109,7 @@ def read_finished_runs(path: Path) -> dict[str, list[dict[str, Any]]]:
         raise
     except Exception as error:  # a damaged file fails in too many ways to list
         raise OsoError(
-            f"{path}: damaged; it may have finished runs on data that are not public, whose "
+            f"{path}: damaged; it may have finished runs on private data, whose "
             "epsilon is spent; restore it, or collect the runs and name their --store"
         ) from error
 

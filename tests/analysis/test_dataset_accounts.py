@@ -1,4 +1,4 @@
-"""Stored runs on data that are not public: one account for all, whoever leaves something out."""
+"""Stored runs on private data: one account for all, whoever leaves something out."""
 
 import json
 import math

@@ -56,7 +56,7 @@ def test_online_grids_plan_overrides_rows(store, study) -> None:
 
 
 def own_data(store, runs: int, dataset: str = "patients") -> None:
-    """Two methods' grids on data that are not public, and a public data set beside them."""
+    """Two methods' grids on private data, and a public data set beside them."""
     said = {"data_version": "1", "budget_runs": runs, "randomness": "system"}
     for method, size in (("online", 2), ("fixed_threshold", 4)):
         more = {"k": 2, "threshold": 1.0, "noise_multiplier": 300.0}
@@ -89,7 +89,7 @@ def test_noise_multipliers_protected_budget_shared(runs, store, study) -> None:
 
 
 def test_noise_cost_text_omits_protected_data(store, study) -> None:
-    """The text omits data that are not public, whose ratio compares studies, not grids."""
+    """The text omits private data, whose ratio compares studies, not grids."""
     own_data(store, 12)
     for run in store.runs:
         if run["method"] == "fixed_threshold":

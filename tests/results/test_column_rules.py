@@ -188,7 +188,7 @@ def test_find_runs_error_partial_options_found(name: str) -> None:
     assert said == f"run row: {name} is missing"
 
 
-# The options of a row on data that are not public, and what no such row may be.
+# The options of a row on private data, and what no such row may be.
 OWN = options(budget_runs=12, data_version="1", randomness="system")
 UNFIT = {
     "method": {"method": "no_dp", "epsilon": None, "delta": None},

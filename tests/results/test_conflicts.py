@@ -1,4 +1,4 @@
-"""Data that are not public are spent by whoever trained on them, of each data set and file."""
+"""Private data are spent by whoever trained on them, of each data set and file."""
 
 from types import SimpleNamespace
 
@@ -196,7 +196,7 @@ def test_collect_conflicting_trainings_raise(differ, public, tmp_path) -> None:
         scores = [evaluation_row(row["run_id"], value=value)]
         write_table(parts[-1] / "evaluations.parquet", "evaluations", scores)
         write_table(parts[-1] / "runs.parquet", "runs", [row])
-    said_of_it = "measured twice" if public else "trained twice on data that are not public; both"
+    said_of_it = "measured twice" if public else "trained twice on private data; both"
     with pytest.raises(OsoError, match=said_of_it):
         collect(parts, tmp_path / "store")
 
@@ -221,5 +221,5 @@ def test_collect_retrained_private_run_raises(where, public, tmp_path) -> None:
     if public:
         assert len(collect(parts, store).runs) == 1
         return
-    with pytest.raises(OsoError, match="trained twice on data that are not public; both"):
+    with pytest.raises(OsoError, match="trained twice on private data; both"):
         collect(parts, store)

@@ -1,4 +1,4 @@
-"""What a deletion would lose: runs on data that are not public, if it has the only record."""
+"""What a deletion would lose: runs on private data, if it has the only record."""
 
 import os
 import shutil

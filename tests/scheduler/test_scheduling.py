@@ -241,7 +241,7 @@ def test_shard_store_finished_group_dropped(there, plan, tmp_path) -> None:
 @pytest.mark.parametrize("finished", [0, 1])
 @pytest.mark.parametrize("public", [True, False])
 def test_remove_unless_spent_keeps_finished_runs(public: bool, finished: int, plan, tmp_path):
-    """Finished runs on data that are not public are spent, also of a group that never ends."""
+    """Finished runs on private data are spent, also of a group that never ends."""
     cohort = plan.cohorts[0]
     folder = ShardStore(tmp_path).start(cohort, cohort.runs[:3])
     rows = [run_row(cohort, run) for run in cohort.runs[:finished]]

@@ -1,4 +1,4 @@
-"""Data that are not public: all runs in one epsilon, beside whatever other data sets there are."""
+"""Private data: all runs in one epsilon, beside whatever other data sets there are."""
 
 from copy import deepcopy
 from dataclasses import replace

@@ -135,7 +135,7 @@ def test_run_job_divergence_recorded_in_row(glyphs, tmp_path) -> None:
 
 @pytest.fixture
 def released(glyphs, tmp_path, monkeypatch):
-    """A cohort on data that are not public, and a function that trains; its first run is done."""
+    """A cohort on private data, and a function that trains; its first run is done."""
 
     def train(task, runs, arrays, **options):
         return [Outcome(run.run_id, ledger="{}") for run in runs]
@@ -160,9 +160,7 @@ def test_run_job_protected_runs_retraining_raises(change, released, tmp_path, mo
     options = {"device": "meta"} if change == "device" else {}
     if change == "code":
         monkeypatch.setattr(job, "code_hash", lambda: "another")
-    with pytest.raises(
-        OsoError, match=r"rows\.pt: has 1 finished runs on data that are not public"
-    ):
+    with pytest.raises(OsoError, match=r"rows\.pt: has 1 finished runs on private data"):
         job_of(runs, **options)
     assert path.read_bytes() == before
     done = job_of(runs, stored={cohort.runs[0].run_id}, **options)
@@ -175,7 +173,7 @@ def test_run_job_damaged_protected_record_raises(keep, released, tmp_path) -> No
     path = tmp_path / "shard0/progress/rows.pt"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(
-        OsoError, match=r"rows\.pt: damaged; it may have finished runs on data that"
+        OsoError, match=r"rows\.pt: damaged; it may have finished runs on private data"
     ):
         job_of(cohort.runs[:1])
     assert path.exists()
@@ -186,13 +184,13 @@ def test_check_not_finished_beside_duplicate_raises(released, tmp_path) -> None:
     done, left = (run.run_id for run in cohort.runs[:2])
     check_not_finished_beside({done}, tmp_path / "shard0")
     check_not_finished_beside({left}, tmp_path / "shard1")
-    with pytest.raises(OsoError, match="shard0: has finished 1 of this job's runs on data that"):
+    with pytest.raises(OsoError, match="shard0: has finished 1 of this job's runs on private data"):
         check_not_finished_beside({done, left}, tmp_path / "shard1")
 
 
 @pytest.mark.parametrize("public", [False, True])
 def test_run_job_second_training_differs(public: bool, released, monkeypatch, tmp_path, glyphs):
-    """Rows of two trainings of a run differ on data that are not public, whatever they released."""
+    """Rows of two trainings of a run differ on private data, whatever they released."""
     cohort, _ = released
     if public:
         cohort = replace(cohort, budget_runs=None, randomness="seeded")

@@ -70,7 +70,7 @@ if workflow.is_main_process:
             # Checked before any job, and in a dry run: everything that would fail the study later.
             check_folders(BUILD, STORE, PUBLISHED)
             check_same_search(STORE, COHORTS.values())
-            # On data that are not public, job outputs count, too: Snakemake removes a job's outputs
+            # On private data, job outputs count, too: Snakemake removes a job's outputs
             # before it runs the job again.
             check_budget_unspent(
                 study_places(STORE, BUILD), COHORTS.values(), places_elsewhere(BUILD.parent, BUILD)

@@ -1,4 +1,4 @@
-"""The privacy statement of a study on data that are not public: its epsilon and what it covers.
+"""The privacy statement of a study on private data: its epsilon and what it covers.
 
 Made from the plan before the study runs, and from the stored ledgers afterwards.
 """

@@ -28,7 +28,7 @@ def account(
 ) -> None:
     """Recompute each grid's epsilon from its ledgers; fail if one exceeds its budget.
 
-    Data that are not public have one budget for all runs on them.
+    Private data have one budget for all runs on them.
     """
     from oso_dp.accounting.accountants import ACCOUNTANTS
     from oso_dp.accounting.formatting import format_epsilon_column

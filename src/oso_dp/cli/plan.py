@@ -23,7 +23,7 @@ def plan(
 ) -> None:
     """Print a study's workload; with --output, calibrate its cohorts' noise and write the plan.
 
-    For data that are not public, also print the privacy guarantee of the whole study.
+    For private data, also print the privacy guarantee of the whole study.
     """
     from oso_dp.analysis.study_statement import make_planned_statements
     from oso_dp.output_paths import check_folder, check_output, is_table

@@ -38,7 +38,7 @@ def train(
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard: {shard}; must be 0 to {len(shards) - 1} for {cohort}")
     if store is not None:
-        # A mistyped path would repeat stored runs, which costs privacy on data that are not public.
+        # A mistyped path would repeat stored runs, which costs privacy on private data.
         if not is_store(store) and (not allow_missing_store or store.is_file()):
             raise OsoError(
                 f"--store: {store}; no results store there; must be an output of `oso collect`, or "

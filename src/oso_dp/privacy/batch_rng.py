@@ -24,7 +24,7 @@ from oso_dp.privacy.thread_pool import run_in_threads
 # keep their widths, and with them their results to the last bit.
 BLOCK = 64
 SHORT_BLOCK, MAX_SHORT = 8, 384
-# Microbatches of data that need protection. In products of 16 rows or more, MKL rounds each row
+# Microbatches of private data. In products of 16 rows or more, MKL rounds each row
 # alike; of 8, it does not always.
 MICROBATCH_BLOCK, MAX_MICROBATCH = 16, 1024
 
@@ -37,7 +37,7 @@ def padded_length(length: int, device: torch.device) -> int:
 
 
 def microbatch_of_protected(expected: float, rate: float, most: int | None) -> int:
-    """Records of a microbatch of data that need protection, at most `most`.
+    """Records of a microbatch of private data, at most `most`.
 
     Most batches fill equal microbatches. It is public: a function of the expected batch size, the
     sampling rate and `most`.

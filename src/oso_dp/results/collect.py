@@ -131,7 +131,7 @@ def _refuse_contradictions(store: Path, runs: pd.DataFrame) -> None:
 def _contradiction(store: Path, run: str, runs: pd.DataFrame) -> OsoError:
     if protected(runs[runs["run_id"] == run]).any():
         return OsoError(
-            f"{store}: run {run} was trained twice on data that are not public; both trainings "
+            f"{store}: run {run} was trained twice on private data; both trainings "
             "were released and count; add up their epsilons and deltas, and keep the second in "
             "another store"
         )

@@ -1,6 +1,6 @@
 """Stored runs that conflict with a study's budget, checked before training.
 
-On data that are not public, all runs of a study share one epsilon, and the noise is calibrated to
+On private data, all runs of a study share one epsilon, and the noise is calibrated to
 their number; the cost of another study's runs adds up. Searches over different ranges of `grid`
 differ in their points only; their runs together would exceed the budget of one search.
 """
@@ -51,7 +51,7 @@ def places_elsewhere(root: Path, own: Path) -> list[Path]:
 def check_budget_unspent(
     places: Mapping[Path, str], cohorts: Iterable[Cohort], elsewhere: Iterable[Path] = ()
 ) -> None:
-    """OsoError for runs of another study on data that are not public, or without evaluations.
+    """OsoError for runs of another study on private data, or without evaluations.
 
     The latter would be trained again, as would runs of this study that are in `elsewhere` alone. A
     missing folder has no runs. A data set that was not public stays so.

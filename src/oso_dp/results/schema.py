@@ -52,7 +52,7 @@ RUNS = pa.schema(
         ("stage", pa.string()),  # linear scaling: trial 1, trial 2, ..., final
         ("trial_fractions", pa.string()),  # linear scaling: of epsilon, separated as above
         ("data_version", pa.string()),  # user-defined data sets: as declared
-        ("budget_runs", pa.int64()),  # runs that share the epsilon of data that are not public
+        ("budget_runs", pa.int64()),  # runs that share the epsilon of private data
         ("unit", pa.string()),  # of privacy: user; null: example
         # What a user computes in a step, as method_options; null where an example is the unit.
         ("local", pa.string()),

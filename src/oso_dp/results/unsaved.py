@@ -1,4 +1,4 @@
-"""Whether a folder that is to be deleted is the only record of runs on data that are not public.
+"""Whether a folder that is to be deleted is the only record of runs on private data.
 
 `python -m oso_dp.results.unsaved FOLDER STORE...` (scripts/clean.sh). The epsilon
 of such runs is spent; without their rows, the next study would spend it again.
@@ -47,13 +47,13 @@ def check_no_unsaved_runs(folder: Path, stores: Iterable[Path] = ()) -> None:
             lost = _private_runs(path) - saved
         except OsoError as error:
             raise OsoError(
-                f"{error}; it may be the only record of runs on data that are not public: "
+                f"{error}; it may be the only record of runs on private data: "
                 f"{advice}, or remove it yourself"
             ) from None
         if lost:
             raise OsoError(
-                f"{place}: is the only known record of {len(lost)} runs on data that are not "
-                f"public, whose epsilon is spent: {advice}"
+                f"{place}: is the only known record of {len(lost)} runs on private data"
+                f", whose epsilon is spent: {advice}"
             )
 
 

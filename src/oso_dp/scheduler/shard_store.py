@@ -141,7 +141,7 @@ class ShardStore:
 
 
 def remove_unless_spent(checkpoints: Path, cohort: Cohort) -> bool:
-    """Remove a group's checkpoints, unless they have finished runs on data that are not public.
+    """Remove a group's checkpoints, unless they have finished runs on private data.
 
     The epsilon of such runs is spent, also if the group cannot be finished.
     """

@@ -111,7 +111,7 @@ class Cohort:
 
     @property
     def budgeted_runs(self) -> int:
-        """The number of runs its epsilon covers: its grid's, or all on data that are not public."""
+        """The number of runs its epsilon covers: its grid's, or all on private data."""
         return self.grid_runs if self.budget_runs is None else self.budget_runs
 
     @property

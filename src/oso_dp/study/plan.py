@@ -73,7 +73,7 @@ class Plan:
 def make_plan(config: StudyConfig, cohorts: Sequence[Cohort] | None = None) -> Plan:
     """Calibrate each cohort: the least noise that keeps its search within its epsilon.
 
-    On data that are not public, all searches and seeds share that epsilon. OsoError where no noise
+    On private data, all searches and seeds share that epsilon. OsoError where no noise
     multiplier suffices.
     """
     from oso_dp.study.calibration import calibrate

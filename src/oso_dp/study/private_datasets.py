@@ -1,7 +1,7 @@
 """User-defined data sets that are not public, in a study: validation, and their single budget.
 
 The paper gives each grid a budget and counts one seed of it. That is sound for public data only.
-On data that are not public a study releases all of its runs, of every method, grid point and seed,
+On private data a study releases all of its runs, of every method, grid point and seed,
 so they are composed into one epsilon.
 """
 
@@ -49,7 +49,7 @@ def check_private_datasets(
 
 
 def with_one_budget(cohorts: Sequence[Cohort], infos: Iterable[DatasetSpec]) -> list[Cohort]:
-    """The cohorts, with `budget_runs` set for those on data that are not public."""
+    """The cohorts, with `budget_runs` set for those on private data."""
     private = {info.name for info in infos if not info.public}
     totals = runs_by_dataset(cohort for cohort in cohorts if cohort.dataset in private)
     return [

@@ -152,8 +152,8 @@ def check_not_finished_beside(runs: Collection[str], output: Path) -> None:
         beside = checkpoint.parents[1]
         if beside != output.absolute() and (twice := {*runs} & {*finished_runs(checkpoint)}):
             raise OsoError(
-                f"{beside}: has finished {len(twice)} of this job's runs on data that are not "
-                "public; their epsilon is spent; divide the runs into jobs as before "
+                f"{beside}: has finished {len(twice)} of this job's runs on private data"
+                "; their epsilon is spent; divide the runs into jobs as before "
                 "(runs_per_job), or collect them and name their --store"
             )
 
@@ -163,7 +163,7 @@ def _check_kept(checkpoint: Path, fingerprint: str, stored: Collection[str]) -> 
     lost = {*finished_runs(checkpoint)} - {*stored}
     if lost and load_checkpoint(checkpoint, fingerprint) is None:
         raise OsoError(
-            f"{checkpoint}: has {len(lost)} finished runs on data that are not public, of another "
+            f"{checkpoint}: has {len(lost)} finished runs on private data, of another "
             "job, code, data file or device; their epsilon is spent; finish that job as it was "
             "begun, or collect its runs and name their --store"
         )

@@ -60,7 +60,7 @@ class SearchAccounting(ABC):
     label: ClassVar[str]  # in tables and figures
     summary: ClassVar[str]  # in the help of options
     options: ClassVar[Mapping[str, Any]] = {}  # defaults of the columns that only its cohorts set
-    # Whether every run is counted, so that a study of data that are not public may store all.
+    # Whether every run is counted, so that a study of private data may store all.
     counts_every_run: ClassVar[bool] = False
     needs_all_points: ClassVar[bool] = False  # of the grid
     is_search: ClassVar[bool] = True  # False: each run has a budget of its own

@@ -146,9 +146,7 @@ _RUNS = TableSpec(
 
 def runs_table(study: ResultSet) -> Table:
     """Counts of runs: one row per cell and variant."""
-    private = (
-        "Times of runs on data that are not public are not stored: they depend on the data.",
-    )
+    private = ("Times of runs on private data are not stored: they depend on the data.",)
     notes = (*_RUNS.notes, *(private if study.shared_budgets else ()))
     return _RUNS.fill(count_variants(study), notes=notes)
 
