@@ -71,7 +71,7 @@ def test_reports_table_text_matches(write, repo: Path, made: Made) -> None:
 def test_reports_page_text_matches(repo: Path, made: Made) -> None:
     """The text of the committed page matches a new page, apart from the figures."""
     pictures = [_as_drawn(plan, repo / "reports/figures") for plan in made.plans]
-    fresh = render(made.sources, made.tables, pictures, None)
+    fresh = render(made.sources, made.tables, pictures)
     stored = (repo / "reports/index.html").read_text()
     assert _said(fresh) == _said(stored)
 
