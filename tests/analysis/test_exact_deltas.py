@@ -41,7 +41,7 @@ def test_study_statement_keeps_exact_delta(offer, odd) -> None:
 def test_make_row_keeps_exact_delta(offer, odd) -> None:
     offer()
     cohort = by_hand(delta=odd).cohorts[0]
-    outcome = Outcome(cohort.runs[0].run_id, "finished", None, 1.0, "{}")
+    outcome = Outcome(cohort.runs[0].run_id, "finished", ledger="{}")
     task = SimpleNamespace(device=torch.device("cpu"))
     assert make_row(task, cohort, cohort.runs[0], outcome, "0")["delta"] == odd
 
