@@ -60,7 +60,8 @@ def test_sanitize_noise_deviation_matches_sensitivity(method, mode, settings, mo
         deviation = query_noise * 0.5
     gradient_noise = gradient_noise_multiplier(nu, query_noise)
     assert float(gradients.std()) == pytest.approx(gradient_noise * threshold, rel=0.04)
-    assert float(second.std()) == pytest.approx(deviation, rel=0.04 if method == "online" else 0.2)
+    # Five standard deviations of the estimate for the count, which is one number a draw.
+    assert float(second.std()) == pytest.approx(deviation, rel=0.04 if method == "online" else 0.33)
     # Fresh for each number of each draw, and for each sum.
     assert gradients.flatten().unique().numel() > 0.99 * gradients.numel()
     if method == "online":
