@@ -136,7 +136,8 @@ def test_optimizer_skipped_physical_batch_rejected(skipped: int) -> None:
                 if number != skipped:
                     made.step(*batch)
 
-        refused(run, "no step was taken for an earlier physical batch")
+        # Of random batches the next one may have more rows than any that is left.
+        refused(run, "no step was taken for an earlier physical batch|a step one batch")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
