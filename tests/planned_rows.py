@@ -7,9 +7,22 @@ from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import gradient_noise_multiplier
 from oso_dp.results.schema import SCHEMAS, SPLITS
 from oso_dp.study.cohort import PlannedCohort, Run
+from oso_dp.study.config import StudyConfig, parse_config
 from oso_dp.study.plan import Plan
 
 Row = dict[str, Any]
+
+
+def mnist_study(*methods: str, **more: Any) -> StudyConfig:
+    """A study of MNIST at epsilon 3, with nine values for each axis and one seed."""
+    study = {
+        "name": "test",
+        "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
+        "methods": {method: {} for method in methods},
+        "values_per_axis": [9],
+        "seeds": [0],
+    }
+    return parse_config({**study, **more}, "test")
 
 
 def rows_of(plan: Plan) -> dict[str, list[Row]]:

@@ -18,7 +18,9 @@ from typing import Any, Final
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, format_os_error
 
-FINISHED_RUNS: Final = "rows.pt"  # of a training job: the rows of the runs that it has finished
+FINISHED_RUNS: Final = (
+    "rows.pt"  # of a job: rows of the runs that it has finished (also in clean.sh)
+)
 _MARK: Final = b"oso checkpoint 1"
 _SUM: Final = 32  # bytes
 _log = logging.getLogger(__name__)

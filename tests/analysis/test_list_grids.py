@@ -4,24 +4,15 @@ from dataclasses import replace
 
 import pytest
 from pandas.testing import assert_frame_equal
+from tests.planned_rows import mnist_study
 from tests.stores import grid_table
 
 from oso_dp.analysis.result_set import grid_sizes, list_grids
-from oso_dp.study.config import parse_config
 from oso_dp.study.plan import Plan, make_plan, read_plan, write_plan
 
-STUDY = {
-    "name": "test",
-    "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
-    "methods": {"online": {}},
-    "values_per_axis": [9],
-    "seeds": [0],
-    "grid": {"quantiles": [0.5]},
-}
 
-
-def planned(**more) -> Plan:
-    return make_plan(parse_config({**STUDY, **more}, "x"))
+def planned(*methods: str, **more) -> Plan:
+    return make_plan(mnist_study(*methods or ("online",), **more))
 
 
 @pytest.mark.parametrize("search_accounting", ["single", "linear_scaling"])
@@ -50,7 +41,7 @@ def test_list_grids_random_stopping_noise_ignored(others) -> None:
 
 def test_list_grids_states_planned_values(tmp_path) -> None:
     """Also of a plan that was stored; NoDP has no noise."""
-    write_plan(planned(methods={"online": {}, "no_dp": {}}), tmp_path / "plan.json")
+    write_plan(planned("online", "no_dp"), tmp_path / "plan.json")
     private, plain = list_grids([read_plan(tmp_path / "plan.json")]).to_dict("records")
     assert (private["method"], private["k"], private["epsilon"]) == ("online", 9, 3.0)
     assert (private["delta"], private["steps"]) == (1e-5, 1172)

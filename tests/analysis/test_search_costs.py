@@ -6,6 +6,7 @@ from importlib.metadata import version
 from itertools import permutations
 
 import pytest
+from tests.planned_rows import mnist_study
 from tests.searches import make_search
 from tests.stores import grid_table
 
@@ -25,7 +26,6 @@ from oso_dp.analysis.search_costs import (
 from oso_dp.errors import OsoError
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.reporting.tables.search_cost import search_cost_table
-from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise, read_plan, write_plan
 
 MNIST = {"epsilon": 3.0, "batch_size": 512, "steps": 1172}  # of 60000 examples
@@ -147,13 +147,8 @@ def test_search_cost_table_unreachable_budget_blank(store, study):
 
 def write_grids(path, steps=600):
     """Write a plan of two grids of one data set; q = 1, where noise is found at once."""
-    config = {
-        "name": "test",
-        "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
-        **{"methods": {"online": {}, "fixed_threshold": {}}, "values_per_axis": [9]},
-        **{"seeds": [0], "batch_size": 60_000, "epochs": steps},
-    }
-    plan = make_plan_with_noise(parse_config(config, "test"), defaultdict(lambda: 9.0))
+    study = mnist_study("online", "fixed_threshold", batch_size=60_000, epochs=steps)
+    plan = make_plan_with_noise(study, defaultdict(lambda: 9.0))
     write_plan(plan, path)
     return path
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 from matplotlib.figure import Figure
+from tests.planned_rows import mnist_study
 from tests.reporting.drawing_helpers import every_kind
 from tests.stores import (  # noqa: F401
     Store,
@@ -27,7 +28,6 @@ from oso_dp.reporting.figures.chart import FigureSpec
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.table import ReportContext
 from oso_dp.reporting.tables import cells
-from oso_dp.study.config import parse_config
 from oso_dp.study.plan import make_plan_with_noise, write_plan
 
 
@@ -104,14 +104,8 @@ def glyphs_report(tmp_path_factory):
 @pytest.fixture(scope="session")
 def paper_report(tmp_path_factory):
     """The whole report of a first few MNIST runs, with a budget for one more grid."""
-    config = {
-        "name": "paper",
-        "datasets": {"mnist": {"model": "cnn", "epsilons": [3], "seconds_per_step": 1}},
-        **{"methods": {"online": {}, "fixed_threshold": {}, "no_dp": {}}},
-        **{"values_per_axis": [9], "seeds": [0]},
-    }
     noise = {"mnist.online.k9.eps3": 1.498, "mnist.fixed_threshold.k9.eps3": 4.008}
-    plan = make_plan_with_noise(parse_config(config, "paper"), noise)
+    plan = make_plan_with_noise(mnist_study("online", "fixed_threshold", "no_dp"), noise)
 
     def build(folder):
         results = fill_paper(Store()).write(folder / "results")

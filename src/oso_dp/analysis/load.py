@@ -3,20 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from oso_dp.analysis.result_set import ResultSet, list_grids
 from oso_dp.analysis.search_costs import COSTS_FILE, read_costs
-from oso_dp.analysis.side_measurements import (
-    ADAPTATION_SIGNS,
-    COSINES,
-    PATE_PUBLISHED,
-    STEP_TIMES,
-    UPDATE_NORMS,
-    WRITER_SERIES,
-    Measurement,
-    read_vocabulary_coverage,
-)
+from oso_dp.analysis.side_measurements import MEASUREMENTS, read_vocabulary_coverage
 from oso_dp.errors import OsoError
 from oso_dp.results.pate_rows import FILE as PATE
 from oso_dp.results.pate_rows import read_rows as read_pate
@@ -41,10 +30,6 @@ def read_result_set(results: Path, plans: Sequence[Plan] = ()) -> ResultSet:
     stored = read_results(results)
     if stored.runs.empty:
         raise OsoError(f"{results}: contains no runs; run a study first")
-
-    def read(measurement: Measurement) -> pd.DataFrame:
-        return measurement.read(results / measurement.file)
-
     return ResultSet(
         stored.runs,
         stored.evaluations,
@@ -52,10 +37,5 @@ def read_result_set(results: Path, plans: Sequence[Plan] = ()) -> ResultSet:
         costs=read_costs(results / COSTS_FILE),
         known_words=read_vocabulary_coverage(results),
         pate=read_pate(results / PATE),
-        cosine=read(COSINES),
-        step_times=read(STEP_TIMES),
-        signs=read(ADAPTATION_SIGNS),
-        update_norms=read(UPDATE_NORMS),
-        pate_published=read(PATE_PUBLISHED),
-        writer_series=read(WRITER_SERIES),
+        **{name: table.read(results / table.file) for name, table in MEASUREMENTS.items()},
     )

@@ -161,6 +161,15 @@ STEP_TIMES = Measurement(
     find_error=_find_nonpositive,
 )
 
+MEASUREMENTS = {  # by the field of `ResultSet` that has the table
+    "cosine": COSINES,
+    "step_times": STEP_TIMES,
+    "signs": ADAPTATION_SIGNS,
+    "update_norms": UPDATE_NORMS,
+    "pate_published": PATE_PUBLISHED,
+    "writer_series": WRITER_SERIES,
+}
+
 
 def read_vocabulary_coverage(results: Path) -> dict[str, dict[str, float]]:
     """Data set -> split -> fraction of words with a vector, from `vocabulary_coverage.json`.

@@ -52,8 +52,8 @@ def check_no_unsaved_runs(folder: Path, stores: Iterable[Path] = ()) -> None:
             ) from None
         if lost:
             raise OsoError(
-                f"{place}: is the only known record of {len(lost)} runs on private data"
-                f", whose epsilon is spent: {advice}"
+                f"{place}: is the only known record of {len(lost)} runs on private data, whose "
+                f"epsilon is spent: {advice}"
             )
 
 

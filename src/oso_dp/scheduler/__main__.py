@@ -110,8 +110,8 @@ def make_scheduler(
     places |= dict.fromkeys(list_stores(options.results), "--results")
     places |= dict.fromkeys(store.list_finished_runs(), "--results")
     named = {place: f"another folder under `{option}`" for place, option in places.items()}
+    elsewhere = places_elsewhere(Path("build"), options.results)
     for plan in plans:
-        elsewhere = places_elsewhere(Path("build"), options.results)
         check_budget_unspent(named, plan.cohorts, elsewhere)
     jobs = _without_conflicts(jobs, [options.results, *existing], say)
     jobs = _with_data([job for job in jobs if _is_missing(job, store)], options, say)

@@ -152,8 +152,8 @@ def check_not_finished_beside(runs: Collection[str], output: Path) -> None:
         beside = checkpoint.parents[1]
         if beside != output.absolute() and (twice := {*runs} & {*finished_runs(checkpoint)}):
             raise OsoError(
-                f"{beside}: has finished {len(twice)} of this job's runs on private data"
-                "; their epsilon is spent; divide the runs into jobs as before "
+                f"{beside}: has finished {len(twice)} of this job's runs on private data; "
+                "their epsilon is spent; divide the runs into jobs as before "
                 "(runs_per_job), or collect them and name their --store"
             )
 
