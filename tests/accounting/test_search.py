@@ -2,7 +2,6 @@
 
 import json
 import math
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -23,8 +22,6 @@ from oso_dp.accounting.search import (
 )
 from oso_dp.accounting.search_accounting.random_stopping import (
     STOPPING_ETA,
-    RandomStoppingSearch,
-    infer_stopping_distribution,
 )
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -225,19 +222,6 @@ def test_random_stopping_search_matches_dp_accounting(steps, runs, shape) -> Non
     assert priced.epsilon(0.9, DELTA) == pytest.approx(spent.get_epsilon(DELTA), rel=1e-9)
 
 
-@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
-@pytest.mark.parametrize(
-    ("budget", "name"), [(0.5, "logarithmic"), (1.0, "geometric"), (9.0, "poisson")]
-)
-def test_infer_stopping_distribution_finds_paid_shape(budget, name, delta) -> None:
-    sampling = PoissonSampling(512 / 60_000)
-    search = RandomStoppingSearch(sampling, 200, 25, stopping_eta=STOPPING_ETA[name])
-    nu = math.ceil(search.noise_multiplier(budget, delta) * 1e5) / 1e5
-    assert infer_stopping_distribution(search, nu, budget, delta) == name
-    assert infer_stopping_distribution(search, nu * 0.999, budget, delta) is None
-    assert infer_stopping_distribution(search, nu * 1.004, budget, delta) is None  # nor with more
-
-
 @pytest.mark.parametrize("delta", [1e-2, 0.3])
 def test_search_large_delta_finds_least_noise(
     delta: float, monkeypatch: pytest.MonkeyPatch
@@ -276,24 +260,6 @@ def test_search_prior_releases_added(runs: int, nu: float) -> None:
     ledgers = [Ledger(sampling, [((SumQuery("g", noise),), count)]) for noise, count in sums]
     found = Search(sampling, 30, runs, prior_releases=((2.0, 50), (1.0, 7))).epsilon(nu, 1e-5)
     assert found == pytest.approx(compute_epsilon(ledgers, 1e-5), rel=1e-9)
-
-
-@pytest.mark.parametrize("over", [1e-6, 1e-5, 1e-4, 5e-4])
-@pytest.mark.parametrize("name", STOPPING_ETA)
-def test_infer_stopping_distribution_respects_budget(name, over) -> None:
-    found = make_search(PoissonSampling(1.0), 10, 9, "random_stopping", STOPPING_ETA[name])
-    spent = found.epsilon(20.0, DELTA)
-    assert infer_stopping_distribution(found, 20.0, spent, DELTA) == name
-    assert infer_stopping_distribution(found, 20.0, spent * (1 + over), DELTA) == name
-    assert infer_stopping_distribution(found, 20.0, spent * (1 - over), DELTA) is None
-
-
-@pytest.mark.parametrize("costs", [*permutations((2.9995, 2.9999, 2.9985))])
-def test_infer_stopping_distribution_prefers_nearest_cost(costs, monkeypatch) -> None:
-    by_shape = dict(zip(STOPPING_ETA.values(), costs, strict=True))
-    monkeypatch.setattr(Search, "epsilon", lambda self, *_: by_shape[self.stopping_eta])
-    found = infer_stopping_distribution(search(9, "random_stopping"), 1.0, 3.0, DELTA)
-    assert by_shape[STOPPING_ETA[found]] == 2.9999
 
 
 @pytest.mark.parametrize("side", ["below", "above"])

@@ -4,7 +4,7 @@ from functools import cache
 
 import pandas as pd
 from tests.results.conftest import run_row
-from tests.stores import glyphs_store, make_store, paper_store, store, study  # noqa: F401
+from tests.stores import glyphs_store, make_store, named, paper_store, store, study  # noqa: F401
 
 from oso_dp.accounting.search import Search
 from oso_dp.privacy.ledger import Ledger, SumQuery
@@ -59,7 +59,7 @@ def row(number: int, seed: int = 0, **other):
 
 
 def grid(rows=9, seeds=(0,), **other) -> pd.DataFrame:
-    return pd.DataFrame([{**row(n, s), **other} for s in seeds for n in range(rows)])
+    return named(pd.DataFrame([{**row(n, s), **other} for s in seeds for n in range(rows)]))
 
 
 def rows_of(plan, name) -> pd.DataFrame:
@@ -77,8 +77,8 @@ def rows_of(plan, name) -> pd.DataFrame:
     )
     shared = {n: getattr(cohort, n) for n in known}
     text = ledger(nu, cohort.steps, cohort.sampling.rate)
-    rows = [row(0, **shared, **vars(run), noise_multiplier=nu, ledger=text) for run in cohort.runs]
-    return pd.DataFrame(rows)
+    facts = {**shared, **cohort.columns, "noise_multiplier": nu, "ledger": text}
+    return pd.DataFrame([row(0, **facts, **vars(run)) for run in cohort.runs])
 
 
 @cache

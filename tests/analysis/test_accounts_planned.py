@@ -14,7 +14,7 @@ from tests.analysis.conftest import (
 )
 from tests.analysis.test_linear_scaling_accounts import plan as scaled_plan
 from tests.planned_rows import rows_of as planned_rows
-from tests.stores import named, options
+from tests.stores import named
 
 from oso_dp.analysis.accounts import account_grids, check_budgets
 from oso_dp.errors import OsoError
@@ -69,9 +69,7 @@ def test_account_grids_two_searches_within_budget(choice, repo) -> None:
     found = account_grids(rows, *plans)
     assert [(grid.runs, grid.stored, grid.seeds) for grid in found] == [(9, 9, 2)] * 2
     check_budgets(found)
-    # Without a plan nobody can tell that they are two: then each seed has made 18 runs.
-    with pytest.raises(OsoError, match=r"\(18 runs\)"):
-        check_budgets(account_grids(rows))
+    assert account_grids(rows) == found
 
 
 def test_account_grids_shared_search_counted_once(repo) -> None:
@@ -84,36 +82,26 @@ def test_account_grids_shared_search_counted_once(repo) -> None:
         assert (found.runs, found.stored, found.seeds) == (9, 9, 4)
 
 
-def test_account_grids_options_replace_plan() -> None:
-    rows = pd.concat([grid(**options(model=name)) for name in "ab"], ignore_index=True)
-    assert [found.runs for found in account_grids(named(rows))] == [9, 9]
-    check_budgets(account_grids(named(rows)))
+def test_account_grids_separates_models() -> None:
+    rows = pd.concat([grid(model=name) for name in "ab"], ignore_index=True)
+    assert [found.runs for found in account_grids(rows)] == [9, 9]
+    check_budgets(account_grids(rows))
     rows.loc[:8, "model"] = "b"
     assert [found.runs for found in account_grids(named(rows))] == [18]
-
-
-def test_account_grids_unknown_options_charged(repo) -> None:
-    """Rows that no plan contains are charged to the planned grid that they may belong to."""
-    plan = two_plans(repo, "seeds")[0]
-    rows = rows_of(plan, NINE)
-    more = rows.assign(learning_rate=3 * rows["learning_rate"], run_id="more " + rows["run_id"])
-    (found,) = account_grids(pd.concat([rows, more], ignore_index=True), plan)
-    assert (found.runs, found.stored) == (18, 18)
-    assert not found.is_within_budget
 
 
 @pytest.mark.parametrize("many", [3, 5])
 def test_account_grids_many_searches_kept_separate(many: int) -> None:
     """Each of several searches in one cell has an account; the one above its budget raises."""
-    searches = [grid(**options(model=f"m{number}")) for number in range(many)]
+    searches = [grid(model=f"m{number}") for number in range(many)]
     searches[-1] = searches[-1].assign(ledger=ledger(0.9 * NU), noise_multiplier=0.9 * NU)
     rows = pd.concat(searches, ignore_index=True)
-    found = account_grids(named(rows))
+    found = account_grids(rows)
     assert [one.runs for one in found] == [9] * many
     with pytest.raises(OsoError, match="its ledgers cost epsilon"):
         check_budgets(found)
     alike = pd.concat(searches[:-1], ignore_index=True)
-    check_budgets(account_grids(named(alike)))
+    check_budgets(account_grids(alike))
 
 
 @pytest.mark.parametrize("doubled", ["batch_size", "epochs"])

@@ -15,18 +15,12 @@ from tests.analysis.conftest import (
     two_plans,
     with_second,
 )
-from tests.analysis.test_accounts import STOPPED_NU, stopping_grid
 from tests.analysis.test_linear_scaling_accounts import STEPS as SCALED_STEPS
 from tests.analysis.test_linear_scaling_accounts import rows as scaled_rows
-from tests.stores import named, options
+from tests.stores import named
 
-from oso_dp.accounting.search_accounting.random_stopping import (
-    STOPPING_ETA,
-    compute_random_stopping_epsilon,
-)
 from oso_dp.analysis import accounts
 from oso_dp.analysis.accounts import account_grids
-from oso_dp.privacy.ledger import Ledger
 from oso_dp.study.plan import Plan
 
 # Beside rows of a data set whose size nobody knows: those of another search, by a column.
@@ -111,19 +105,3 @@ def test_account_grids_partial_plan_keeps_size(points: int, repo) -> None:
 def some_points(plan: Plan, count: int) -> Plan:
     (cohort,) = plan.cohorts
     return replace(plan, cohorts=(cohort.with_runs(cohort.points[:count], cohort.seeds),))
-
-
-@pytest.mark.parametrize("known", [{}, options(grid_runs=9)])
-def test_account_grids_infers_stopping_distribution(known) -> None:
-    """The noise identifies the stopping distribution; without a match the costliest counts."""
-    rows = named(stopping_grid(**known))
-    (found,) = account_grids(rows)
-    assert found.runs == 9
-    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
-    (dearest,) = account_grids(named(rows.assign(noise_multiplier=1.3 * STOPPED_NU,
-                                           ledger=ledger(1.3 * STOPPED_NU))))  # fmt: skip
-    one = Ledger.from_json(ledger(1.3 * STOPPED_NU))
-    expected = max(
-        compute_random_stopping_epsilon(one, 9, shape, 1e-5) for shape in STOPPING_ETA.values()
-    )
-    assert dearest.spent == pytest.approx(expected, rel=1e-9)

@@ -78,8 +78,6 @@ def test_account_grids_prices_at_row_delta(search_accounting, delta) -> None:
     )
     one = Ledger.from_json(ledger(nu))
     expected = compute_epsilon([one] * (1 if search_accounting == "single" else 9), delta)
-    if search_accounting == "random_stopping":  # bought by no shape: the costliest
-        expected = max(
-            compute_random_stopping_epsilon(one, 9, shape, delta) for shape in STOPPING_ETA.values()
-        )
+    if search_accounting == "random_stopping":
+        expected = compute_random_stopping_epsilon(one, 9, STOPPING_ETA["logarithmic"], delta)
     assert found.spent == pytest.approx(expected, rel=1e-9)

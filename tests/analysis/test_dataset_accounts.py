@@ -24,7 +24,7 @@ from oso_dp.results.collect import collect
 from oso_dp.results.conflicts import check_budget_unspent
 from oso_dp.results.write import write_table
 from oso_dp.study.config import parse_config
-from oso_dp.study.identity import OPTIONS, make_run_id
+from oso_dp.study.identity import make_run_id
 from oso_dp.study.plan import make_plan_with_noise
 
 
@@ -129,28 +129,6 @@ def test_account_grids_altered_options_rejected(plan, change, message) -> None:
         account_grids(runs.assign(**change))
 
 
-def test_account_grids_unknown_options_join_total(plan) -> None:
-    runs = table(plan, planned(epochs=3)).astype({name: object for name in OPTIONS})
-    runs.loc[runs["epochs"] == 3, [*OPTIONS]] = None
-    (total,) = account_grids(runs)
-    assert (total.stored, total.is_within_budget) == (2 * RUNS, False)
-    (statement,) = make_stored_statements(runs, [total])
-    assert (statement.version, statement.stored) == ("1", 2 * RUNS)
-
-
-def test_account_grids_noiseless_row_gives_infinity(plan) -> None:
-    runs = table(plan)
-    row = runs.iloc[0].to_dict()
-    ledger = Ledger.from_json(row["ledger"])
-    plain = Ledger(ledger.sampling, [((SumQuery("gradient", 0.0),), ledger.step_count)])
-    none = dict.fromkeys(("epsilon", "delta", "noise_multiplier", "threshold", *OPTIONS))
-    more = {**row, **none, "run_id": "x", "method": "no_dp", "ledger": plain.to_json()}
-    (total,) = account_grids(pd.concat([runs, pd.DataFrame([more])], ignore_index=True))
-    assert total.spent == math.inf
-    with pytest.raises(OsoError, match=r"patients\.total\.eps8: its ledgers cost epsilon inf"):
-        check_budgets([total])
-
-
 def test_find_runs_error_names_forbidden_choice(plan) -> None:
     runs = table(plan)
     runs.loc[0, ["method", "epsilon", "delta", "noise_multiplier"]] = ["no_dp", None, None, None]
@@ -186,18 +164,6 @@ def test_collect_checks_stored_dataset_total(plan, tmp_path) -> None:
     collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store", check=check)
     with pytest.raises(OsoError, match=r"patients\.total"):
         collect([part(tmp_path / "b", other, other.cohorts[1])], tmp_path / "store", check=check)
-
-
-def test_collect_unknown_options_checked_together(plan, tmp_path) -> None:
-    """Rows without options are checked together with the stored rows of another cohort."""
-    other = planned(epochs=3)
-    collect([part(tmp_path / "a", plan, plan.cohorts[0])], tmp_path / "store")
-    added = part(tmp_path / "b", other, other.cohorts[1])
-    runs = pd.read_parquet(added / "runs.parquet").assign(**dict.fromkeys(OPTIONS), k=3)
-    write_table(added / "runs.parquet", "runs", runs)
-    seen = []
-    collect([added], tmp_path / "store", check=seen.append)
-    assert len(seen[0]) == len(runs) + len(plan.cohorts[0].runs)
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -110,12 +110,3 @@ def test_has_only_shared_budgets_requires_protected(kept, shared, store, study):
     there = {run["run_id"] for run in store.runs}
     store.evaluations[:] = [row for row in store.evaluations if row["run_id"] in there]
     assert study(store).has_only_shared_budgets == shared
-
-
-@pytest.mark.parametrize("seeds", [1, 2, 5])
-def test_noise_multipliers_unknown_size_counts_points(seeds: int, store, study) -> None:
-    """A grid of unknown size has as many runs as points, whatever the number of seeds."""
-    for rate in (0.1, 1.0):
-        for seed in range(seeds):
-            store.add(method="magic", dataset="glyphs", learning_rate=rate, seed=seed)
-    assert noise_multipliers(study(store))["grid_size"].tolist() == [2]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.accounting.draw_probabilities import probabilities
 
 from oso_dp.accounting.search_accounting.random_stopping import STOPPING_ETA
-from oso_dp.analysis import random_stopping
 from oso_dp.analysis.random_stopping import outcomes, primary_distribution, selection_probabilities
 from oso_dp.reporting.figures.metric_over_epsilon import outcome_chart
 from oso_dp.reporting.tables.search_cost import outcome_table
@@ -106,29 +105,12 @@ def test_outcomes_incomplete_grid_gives_nan(store, study):
 
 
 @pytest.mark.parametrize("shape", STOPPING_ETA)
-def test_outcomes_infers_distribution_from_noise(store, study, shape):
-    """The value uses the stopping distribution that the noise was calibrated for."""
+def test_outcomes_uses_stopping_distribution(store, study, shape):
     whole_grid(store, [[0.5], [0.9], [0.7]], shape=shape)
     (row,) = outcomes(study(store)).to_dict("records")
     chance = selection_probabilities(np.array([50.0, 90.0, 70.0]), True, 3, STOPPING_ETA[shape])
     assert row["distribution"] == shape
     assert row["value"] == pytest.approx(chance @ [50.0, 90.0, 70.0] / chance.sum())
-
-
-def test_outcomes_inferred_search_matches_rows(store, study, monkeypatch) -> None:
-    """The search has the rows' delta, sampling rate and steps: 2 * 60,000 / 7000, rounded up."""
-    seen = []
-    monkeypatch.setattr(
-        random_stopping,
-        "infer_stopping_distribution",
-        lambda search, *paid: seen.append((search, paid)),
-    )
-    known = {"epsilon": 5.0, "delta": 1e-6, "batch_size": 7000, "epochs": 2, "steps": 18}
-    whole_grid(store, [[0.5], [0.9], [0.7]], noise_multiplier=2.0, **known)
-    outcomes(study(store))
-    ((search, paid),) = seen
-    assert (search.sampling.rate, search.steps, search.runs) == (7000 / 60_000, 18, 3)
-    assert paid == (2.0, 5.0, 1e-6)
 
 
 def test_outcomes_diverged_points_yield_nothing(store, study):

@@ -14,7 +14,6 @@ from oso_dp.analysis.accounts import account_grids
 from oso_dp.analysis.study_statement import make_planned_statements, make_stored_statements
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.config import parse_config
-from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import Plan, make_plan_with_noise
 
 
@@ -107,23 +106,6 @@ def test_make_stored_statements_separates_datasets(offer, order: int) -> None:
     assert [found[name].noise_multiplier for name in ("patients", "visits")] == [9.0, 5.0]
     assert found["patients"].methods == {"online": 4, "fixed_threshold": 8}
     assert found["visits"].methods == {"online": 4}
-
-
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("search_accounting", ["composition", "single", "random_stopping"])
-def test_account_grids_unknown_options_join_total(
-    offer, order: int, search_accounting: str
-) -> None:
-    """Rows without options count in their data set's total, by any search accounting."""
-    rows = two_data_sets(offer)
-    unsaid = [
-        one.iloc[:1].assign(**dict.fromkeys(OPTIONS), search_accounting=search_accounting)
-        for one in rows
-    ]
-    found = account_grids(pd.concat([*rows[::order], *unsaid], ignore_index=True))
-    assert all(one.total for one in found)
-    stored = {one.dataset: one.stored for one in found}
-    assert stored == {"patients": RUNS + 1, "visits": 5}
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -73,7 +73,7 @@ def test_main_variants_prefers_most_runs(many, few, turned, store) -> None:
     rows = [(50.0, many, 0.5), (60.0, few, 0.9)]
     for noise, runs, value in rows[:: -1 if turned else 1]:
         for seed in range(runs):
-            store.add(seed=seed, values=(value,), noise_multiplier=noise)
+            store.add(seed=seed, values=(value,), noise_multiplier=noise, grid_runs=runs)
     main = main_variants(points_of(store))
     assert main["noise_multiplier"].tolist() == [50.0]
     assert main["runs"].tolist() == [many]
@@ -85,7 +85,7 @@ def test_main_variants_sums_runs_over_points(points: int, store) -> None:
     for i in range(points):
         store.add(learning_rate=10.0**-i, values=(0.5,), noise_multiplier=60.0)
     for seed in range(points - 1):
-        store.add(seed=seed, values=(0.9,), noise_multiplier=50.0)
+        store.add(seed=seed, values=(0.9,), noise_multiplier=50.0, grid_runs=12)
     main = main_variants(points_of(store))
     assert set(main["noise_multiplier"]) == {60.0}
     assert len(main) == points

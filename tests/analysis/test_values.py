@@ -88,9 +88,9 @@ def test_select_best_points_tie_takes_first(order, metric, store):
 
 
 def test_add_keys_identical_runs_rejected(store):
-    """Two runs whose settings are equal in every column raise an error."""
-    store.add(seed=0, values=(0.9,))
-    store.add(seed=0, values=(0.8,))
+    """Two runs of one seed whose points are equal up to rounding raise an error."""
+    store.add(learning_rate=0.1, values=(0.9,))
+    store.add(learning_rate=0.1 + 1e-15, values=(0.8,))
     with pytest.raises(OsoError, match="identical in every column"):
         select_best(*store.frames())
 

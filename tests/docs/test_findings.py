@@ -287,9 +287,10 @@ def test_extensions_untuned_runs_match_results(extensions, table, stored) -> Non
     points = grid_points(last[last["search_accounting"] == "single"])
     ends = [
         mnist(points, method=method, learning_rate=rho, k=9, epsilon=3.0)
-        for method, rho in (("online", 10.0), ("auto_s", 1.0))
+        for method, rho in (("online", 10.0), ("auto_s", 1.0), (PRESET, 10.0))
     ]
-    assert f"Online from 10 ({ends[0]:.1f}) and AUTO-S from 1 ({ends[1]:.1f})" in extensions
+    said = "Online from 10 ({:.1f}), AUTO-S from 1 ({:.1f}) and FixedThreshold from 10 ({:.1f})"
+    assert said.format(*ends) in extensions
     cells = stored.last[(stored.last["dataset"] == "mnist") & (stored.last["method"] == "online")]
     for k in (9, 5):
         search = [100 * of(cells, k=k, epsilon=epsilon)["mean"] for epsilon in (3.0, 9.0)]

@@ -17,7 +17,7 @@ from oso_dp.reporting.page import build
 from oso_dp.reporting.page.build import build_report
 from oso_dp.reporting.tables.accounting import accounting_table, statement
 from oso_dp.study.config import parse_config
-from oso_dp.study.plan import make_plan, make_plan_with_noise, read_plan, write_plan
+from oso_dp.study.plan import make_plan_with_noise, read_plan, write_plan
 
 
 def accounts_of(store):
@@ -42,16 +42,6 @@ def test_statement_names_exceeded_grids(store):
     assert "All 2 grids were recomputed" in text
     assert "1 of them exceed theirs: mnist.fixed_threshold.k9.eps9." in text
     assert "None exceeds" not in text
-
-
-def test_statement_unknown_grid_size_unclear(store):
-    store.add(method="fixed_threshold", noise_multiplier=100.0)
-    accounts = accounts_of(store)
-    assert accounting_table(accounts).printed["verdict"].tolist() == ["unclear"]
-    text = statement(accounts)
-    assert "The rows of mnist.fixed_threshold.k9.eps9 do not record the size of the grid" in text
-    assert "exceeds" not in text
-    assert "within its budget" not in text
 
 
 def test_accounting_table_matches_hand_computation(store):
@@ -145,28 +135,6 @@ def test_build_report_page_states_accounts(paper_report):
     table = pd.read_csv(paper_report / "tables" / "accounting.csv")
     assert (table["rdp"] <= table["budget"]).all()
     assert table["runs"].tolist() == [9, 81, 45, 9]
-
-
-def test_account_grids_size_from_plan(store):
-    """With one quantile instead of five, FixedQuantile's grid has k runs, not 5 k."""
-    config = {
-        "name": "test",
-        "datasets": {"glyphs": {"model": "small_cnn", "epsilons": [9], "seconds_per_step": 1}},
-        "methods": {"fixed_quantile": {}},
-        "values_per_axis": [2],
-        "seeds": [0],
-        "grid": {"quantiles": [0.5]},
-        "batch_size": 6000,
-        "epochs": 600,
-    }
-    plan = make_plan(parse_config(config, "test"))
-    run = plan.cohorts[0].runs[0]
-    point = {name: getattr(run, name) for name in ("learning_rate", "threshold", "quantile")}
-    store.add(dataset="glyphs", method="fixed_quantile", k=2, **point)
-    store.runs[0]["run_id"] = run.run_id
-    runs = store.frames()[0]
-    assert [grid.runs for grid in account_grids(runs, plan)] == [2]
-    assert [grid.runs for grid in account_grids(runs)] == [10]
 
 
 @pytest.mark.parametrize(

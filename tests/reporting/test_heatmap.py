@@ -231,7 +231,7 @@ def test_grid_figure_complete_without_plan_drawn(store, study, dataset, method):
     for rate in (0.1, 1.0, 10.0):
         for threshold in (0.1, 1.0, 10.0):
             more = {"learning_rate": rate, "threshold": threshold, "values": (0.5,)}
-            store.add(dataset=dataset, method=method, k=3, **more)
+            store.add(dataset=dataset, method=method, k=3, grid_runs=9, **more)
     s = study(store)
     assert grid_figure(s, dataset, 3).draw() is not None
     assert judge_cells(s, dataset, 3)["grid_size"].dropna().tolist() == [9]

@@ -179,7 +179,7 @@ def test_other_methods_table_new_methods_compared(store, study):
     assert shown.loc[("1", "Online"), "ours"] == "80.00"
     mine = shown.loc[("9", "my_clipping")]
     assert mine["our best"] == "ρ 1, C 2"
-    assert mine["grid points"] == "1"  # nobody said how many there are
+    assert mine["grid points"] == "1 of 1"
     assert (mine["against Online"], mine[""]) == ("+5.00 ± 0.11", "better")
     assert shown.loc[("9", "worse"), ["against Online", ""]].tolist() == ["−5.00 ± 0.11", "worse"]
 

@@ -51,7 +51,7 @@ def run_row(run_id: str, **other: Any) -> dict[str, Any]:
         "rng_version": 1,
         "status": "finished",
     }
-    row = {**dict.fromkeys(RUNS.names), **known, **other}
+    row = {**dict.fromkeys(RUNS.names), **options(), **known, **other}
     if row["epsilon"] is None and row["method"] == "no_dp":
         row["noise_multiplier"] = None
     return row if "ledger" in other else {**row, "ledger": ledger(**row)}

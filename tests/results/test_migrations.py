@@ -1,6 +1,7 @@
 """Rows of the format's first version: read as what they were, and nothing invented."""
 
 import json
+import shutil
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -32,16 +33,17 @@ def as_version_1(folder) -> None:
         pq.write_table(table.replace_schema_metadata({"oso_schema_version": "1"}), path)
 
 
-def test_collect_merges_old_and_new_parts(write, tmp_path) -> None:
-    old, new = write("old", "r1"), write("new", "r2")
+def test_collect_merges_old_and_new_parts(repo, write, tmp_path) -> None:
+    """Rows of version 1 with the default options are stored with these."""
+    old = shutil.copytree(repo / "results/ambiguities/as_chosen", tmp_path / "old")
+    before = read_results(old).runs.set_index("run_id")
     as_version_1(old)
     store = tmp_path / "store"
-    collect([new], store)
+    collect([write("new", "r2")], store)
     collect([old], store)
-    runs = read_results(store).runs.set_index("run_id")
-    assert list(runs["precision"]) == ["float32"] * 2
-    assert runs["rng_version"].tolist() == [1, 1]
-    assert runs.loc["r1"].isna()[["commit", *OPTIONS]].all()  # no options give such an identity
+    runs = read_results(store).runs.set_index("run_id").loc[before.index]
+    assert runs.drop(columns="commit").equals(before.drop(columns="commit"))
+    assert runs["commit"].isna().all()
 
 
 def test_migrate_runs_infers_options_from_identity(repo) -> None:
@@ -115,20 +117,21 @@ def test_migrate_runs_invalid_options_raise(version, text) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"schedule": "linear", "grid_runs": 3}'])
-def test_migrate_runs_incomplete_options_dropped(text) -> None:
-    """Options are dropped where the stored text lacks some of them."""
-    runs = migrate_runs(pd.DataFrame({"run_id": ["one"], "settings": [text]}), "2")
-    assert runs[[*OPTIONS]].isna().all(axis=None)
+def test_migrate_runs_incomplete_options_rejected(text) -> None:
+    with pytest.raises(OsoError, match=r"^run one: settings: .*; must be the options of a run"):
+        migrate_runs(pd.DataFrame({"run_id": ["one"], "settings": [text]}), "2")
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [("run_id", "0" * 20), ("momentum", 0.5), ("seed", 99), ("delta", 1e-6), ("method", "none")],
 )
-def test_migrate_runs_mismatched_rows_lack_options(repo, column, value) -> None:
+def test_migrate_runs_unknown_options_rejected(repo, column, value) -> None:
+    """Rows of version 1 whose identity the default options do not give."""
     runs = read_results(repo / "results/ambiguities/as_chosen").runs
     runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
-    assert migrate_runs(runs, "1")["model"].isna().all()
+    with pytest.raises(OsoError, match=r"^run .*: its options are not stored and not the defaults"):
+        migrate_runs(runs, "1")
 
 
 def test_read_results_accepts_stored_results(repo) -> None:

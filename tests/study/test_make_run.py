@@ -8,7 +8,6 @@ from oso_dp.errors import OsoError
 from oso_dp.study.cohort import PlannedCohort, make_run
 from oso_dp.study.config import load_config, parse_config
 from oso_dp.study.expand import make_cohorts
-from oso_dp.study.identity import OPTIONS
 from oso_dp.study.plan import make_plan, read_plan, write_plan
 from oso_dp.training.job import make_task
 
@@ -52,13 +51,6 @@ def test_make_run_mismatched_values_raise(repo, column: str, value) -> None:
     row = row_of(cohort, cohort.runs[0]) | {column: value}
     with pytest.raises(OsoError, match="its values give another identity"):
         make_run(row)
-
-
-def test_make_run_missing_options_raise(repo) -> None:
-    cohort = planned(make_cohorts(load_config(repo / "config/paper/best_points.yaml"))[0])
-    row = row_of(cohort, cohort.runs[0])
-    with pytest.raises(OsoError, match="model: must not be null"):
-        make_run(row | dict.fromkeys(OPTIONS))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ of runs) are trusted. A grid's budget covers N runs of one seed each. Seeds repe
 statistics and are not charged (as in the paper), so a grid costs as much as its most expensive
 seed. Every run is charged for all its steps, even if it diverged earlier: the step of divergence
 depends on the data, so epsilon must hold for every outcome. Runs of the grid that are not stored
-are charged with the smallest noise of the stored ones.
-
-Searches that differ in any option are separate grids, if their plans or rows record the options.
-Runs with unknown options are charged to each grid that they could belong to.
+are charged with the smallest noise of the stored ones. Searches that differ in any option are
+separate grids.
 
 How a search's runs are charged is in its file in `oso_dp.accounting.search_accounting`.
 
@@ -25,8 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -35,23 +32,16 @@ from oso_dp.accounting.accountants import ACCOUNTANTS, compute_epsilon
 from oso_dp.accounting.formatting import format_spent_epsilon
 from oso_dp.accounting.search_accounting import (
     COMPOSITION,
-    Charge,
     StoredRun,
     find_search_accounting,
     search_accounting_names,
 )
 from oso_dp.accounting.search_accounting.base import fill_up, full_run_ledger
-from oso_dp.accounting.search_accounting.random_stopping import (
-    STOPPING_ETA,
-    RandomStoppingSearch,
-    infer_stopping_distribution,
-)
 from oso_dp.analysis.values import POINT
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.results.checks import (
-    Row,
     check_identity,
     check_planned,
     find_runs_error,
@@ -59,8 +49,7 @@ from oso_dp.results.checks import (
     protected,
     records,
 )
-from oso_dp.study.cohort import Cohort, sampling_of
-from oso_dp.study.grid import default_grid_size
+from oso_dp.study.cohort import sampling_of
 from oso_dp.study.identity import OPTIONS, parse_trial_fractions
 from oso_dp.study.plan import Plan
 
@@ -86,9 +75,6 @@ class GridAccount:
     spent: float  # epsilon by RDP, from the ledgers
     ledgers: tuple[Ledger, ...]  # N of them, from which `spent` was computed
     search_accounting: str = COMPOSITION
-    # The rows do not record the size of their grid, and the stored runs cost no more than the
-    # budget: only the assumed size exceeds it.
-    ambiguity: bool = False
     total: bool = False
 
     @property
@@ -101,12 +87,6 @@ class GridAccount:
     @property
     def is_within_budget(self) -> bool:
         return self.spent <= self.epsilon * (1 + ROUNDING)
-
-    @property
-    def budget_status(self) -> str:
-        if self.is_within_budget:
-            return "within"
-        return "unclear" if self.ambiguity else "exceeded"
 
     def spent_by(self, accountant: str) -> float:
         """Epsilon by another accountant: pld or prv.
@@ -143,7 +123,7 @@ def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
     """
     groups = list(runs.groupby("dataset", sort=False))
     for name, rows in groups:
-        public = rows[rows["budget_runs"].isna() & rows["model"].notna()]
+        public = rows[rows["budget_runs"].isna()]
         if len(public):
             raise OsoError(
                 f"{name}: has {len(public)} runs that declare the data as public, and others that "
@@ -159,8 +139,6 @@ def account_datasets(runs: pd.DataFrame) -> list[GridAccount]:
 
 
 def _total(dataset: str, rows: pd.DataFrame) -> GridAccount:
-    for row in records(rows):
-        check_identity(row)
     charged: list[Ledger] = []
     for _, study in rows.groupby(_STUDY, dropna=False, sort=False):
         charged += _charged_ledgers(study)
@@ -197,7 +175,6 @@ _SEARCH = [
     *("examples", "batch_size", "epochs", "steps", "precision"),
 ]
 _NOISE = ["noise_multiplier", "query_noise_multiplier"]  # equal without stages
-_TERMS = ["grid_runs", "stopping_distribution"]  # of the search
 
 
 def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
@@ -208,10 +185,7 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
 
     Args:
         runs: The table `runs` as stored.
-        *plans: Plans that give each grid's size and the distribution of a random number of runs.
-            For runs in no plan, the rows give both. Where their options are null, the size is that
-            of the full grid for the method and k, and the distribution is the one for which the
-            noise was calibrated (`infer_stopping_distribution`), or else the most expensive.
+        *plans: Plans that the rows of their runs must agree with.
 
     Raises:
         OsoError: A row contradicts itself, its ledger or a plan.
@@ -227,41 +201,21 @@ def account_grids(runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
     for row in records(runs):
         if row["run_id"] in planned:
             check_planned(row, *planned[row["run_id"]])
+        check_identity(row)
     shared = counts_to_total(runs)
     searched = runs[runs["epsilon"].notna() & ~shared]
     has_stages = searched["search_accounting"].isin(_with_stages())
-    grids = [
-        _complete_options(row, planned.get(row["run_id"], (None,))[0])
-        for row in records(searched[~has_stages])
+    options = [name for name in OPTIONS if name != "stage"]
+    grids = searched[~has_stages].groupby([*_SEARCH, *_NOISE, *options], dropna=False, sort=False)
+    staged = searched[has_stages].groupby([*_SEARCH, *options], dropna=False, sort=False)
+    return [
+        *(_account_search(rows) for groups in (grids, staged) for _, rows in groups),
+        *account_datasets(runs[shared]),
     ]
-    private = pd.DataFrame(grids, index=searched.index[~has_stages], columns=runs.columns)
-    groups = private.groupby([*_SEARCH, *_NOISE, *_TERMS], dropna=False, sort=False)
-    searches = [one for _, group in groups for one in _group_by_options(group)]
-    return (
-        [_account_search(rows) for rows in searches]
-        + _account_stages(searched[has_stages])
-        + account_datasets(runs[shared])
-    )
 
 
 def _with_stages() -> list[str]:
     return [name for name in search_accounting_names() if find_search_accounting(name).has_stages]
-
-
-def _account_stages(rows: pd.DataFrame) -> list[GridAccount]:
-    """One account for all stages of each search."""
-    for row in records(rows):
-        check_identity(row)
-    options = [name for name in OPTIONS if name != "stage"]
-    groups = rows.groupby([*_SEARCH, *options], dropna=False, sort=False)
-    return [_account_search(search) for _, search in groups]
-
-
-def _group_by_options(group: pd.DataFrame) -> list[pd.DataFrame]:
-    """Split rows by their options; rows with unknown options are added to every group."""
-    unknown = group["model"].isna()
-    known = group[~unknown].groupby([*OPTIONS], dropna=False, sort=False).groups
-    return [group[unknown | group.index.isin(rows)] for rows in known.values()] or [group]
 
 
 def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridAccount]:
@@ -275,20 +229,10 @@ def account_store(results: Path, runs: pd.DataFrame, *plans: Plan) -> list[GridA
 def check_budgets(accounts: Iterable[GridAccount]) -> None:
     """Raise OsoError for the first grid above its budget."""
     for grid in accounts:
-        if grid.budget_status == "exceeded":
+        if not grid.is_within_budget:
             raise OsoError(
                 f"{grid.name}: its ledgers cost epsilon {format_spent_epsilon(grid.spent)} at "
                 f"delta {grid.delta!r} ({grid.runs} runs); the budget is {grid.epsilon:g}"
-            )
-
-
-def check_grid_sizes(accounts: Iterable[GridAccount]) -> None:
-    """Raise OsoError for the first grid of unknown size that might exceed its budget."""
-    for grid in accounts:
-        if grid.budget_status == "unclear":
-            raise OsoError(
-                f"{grid.name}: its rows do not say how many runs its grid has; {grid.runs} of them "
-                f"would exceed the budget of {grid.epsilon:g}: pass the study's plan with --plan"
             )
 
 
@@ -331,7 +275,7 @@ def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = Fals
                 "seeds": grid.seeds,
                 "rdp": grid.spent,
                 **{name: grid.spent_by(name) if check else math.nan for name in _SLOWER},
-                "verdict": grid.budget_status,
+                "verdict": "within" if grid.is_within_budget else "exceeded",
             }
         )
     return pd.DataFrame(rows)
@@ -357,9 +301,6 @@ def _account_search(rows: pd.DataFrame) -> GridAccount:
         for row in records(rows)
     ]
     charges = accounting.charge(search, stored, epsilon, delta)
-    # If the stored runs alone exceed the budget, the size of their grid does not matter.
-    known = not accounting.needs_grid_size or rows["model"].notna().all()
-    least = 0.0 if known else max(compute_epsilon(_stored(one), delta) for one in charges)
     most = max(charges, key=lambda one: one.spent)
     return GridAccount(
         dataset=first["dataset"],
@@ -373,36 +314,4 @@ def _account_search(rows: pd.DataFrame) -> GridAccount:
         spent=most.spent,
         ledgers=most.ledgers,
         search_accounting=accounting.name,
-        ambiguity=not known and least <= epsilon * (1 + ROUNDING),
-    )
-
-
-def _stored(charge: Charge) -> tuple[Ledger, ...]:
-    return charge.ledgers[: charge.stored]
-
-
-def _complete_options(row: Row, cohort: Cohort | None) -> Row:
-    """The row with its options, or `_TERMS` at least, if they are unknown.
-
-    From the plan, else as in `account_grids`.
-    """
-    if cohort is not None and row["model"] is None:
-        return row | cohort.columns
-    check_identity(row)
-    row = row | {"grid_runs": row["grid_runs"] or default_grid_size(row["method"], int(row["k"]))}
-    accounting = find_search_accounting(row["search_accounting"])
-    if "stopping_distribution" in accounting.options and row["stopping_distribution"] is None:
-        sampling = sampling_of(row)
-        search = RandomStoppingSearch(sampling, int(row["steps"]), row["grid_runs"])
-        shape = _shape(search, row["noise_multiplier"], row["epsilon"], row["delta"])
-        return row | {"stopping_distribution": shape}
-    return row
-
-
-@cache
-def _shape(search: RandomStoppingSearch, nu: float, epsilon: float, delta: float) -> str:
-    paid_for = infer_stopping_distribution(search, nu, epsilon, delta)
-    return paid_for or max(
-        STOPPING_ETA,
-        key=lambda name: replace(search, stopping_eta=STOPPING_ETA[name]).epsilon(nu, delta),
     )

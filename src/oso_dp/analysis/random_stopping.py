@@ -21,10 +21,8 @@ from oso_dp import labels
 from oso_dp.accounting.search_accounting import COMPOSITION, RANDOM_STOPPING
 from oso_dp.accounting.search_accounting.random_stopping import (
     STOPPING_ETA,
-    RandomStoppingSearch,
     Values,
     generating_function,
-    infer_stopping_distribution,
 )
 from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import (
@@ -35,8 +33,8 @@ from oso_dp.analysis.values import (
     select_best_points,
     sort_as_paper,
 )
+from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.metrics import is_higher_better
-from oso_dp.privacy.sampling import PoissonSampling, count_steps
 
 COLUMNS = [
     *(*CELL, "variant"),  # schedule and averaging, in words; empty without
@@ -47,11 +45,11 @@ COLUMNS = [
     "luck",  # under random stopping: standard deviation over K and the draws
     "nothing",  # under random stopping: probability that no draw has a value
     *("seeds", "points", "grid_size", *COMPARABLE_ON, "noise_multiplier"),
-    "distribution",  # under random stopping: of K; null where the noise matches none
+    "distribution",  # under random stopping: of K
 ]
 
 _COMPARED_COLUMNS = ["dataset", "k", "epsilon", "distribution"]
-_ORDER = [*STOPPING_ETA, None]  # of the distributions
+_ORDER = [*STOPPING_ETA]  # of the distributions
 
 
 def selection_probabilities(
@@ -86,23 +84,22 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
 
     A point's value is its mean over seeds under the paper's checkpoint rule. Draws without a value
     are excluded from `value` and counted in `nothing`. An incomplete grid has no value. The mean of
-    K is the size of the grid; its distribution is the one for which the runs' noise was calibrated,
-    and there is no value without one. seeds: under random stopping, those common to all points with
-    a value.
+    K is the size of the grid. seeds: under random stopping, those common to all points with a
+    value.
     """
     values = study.values
     stopped = values[values["search_accounting"] == RANDOM_STOPPING]
     if stopped.empty:
         return pd.DataFrame(columns=COLUMNS)
     points = grid_points(stopped)
-    asked = points["stopping_distribution"].fillna("")
+    points["stopping_distribution"] = points["stopping_distribution"].fillna(STOPPING_DISTRIBUTION)
     by_point = stopped.pivot_table(index="point", columns="seed", values="value")
     rows = [
         _random_stopping_rows(study, cell, by_point)
-        for _, alike in points.groupby(asked, sort=False)
+        for _, alike in points.groupby("stopping_distribution", sort=False)
         for _, cell in main_variants(alike).groupby("cell", sort=False)
     ]
-    rows.sort(key=lambda row: _ORDER.index(row.get("distribution")))
+    rows.sort(key=lambda row: _ORDER.index(row["distribution"]))
     composed = values[(values["search_accounting"] == COMPOSITION) & values["epsilon"].notna()]
     if len(composed):
         beside = pd.DataFrame(rows)[[*CELL, "variant", *COMPARABLE_ON]].drop_duplicates()
@@ -113,7 +110,7 @@ def outcomes(study: ResultSet) -> pd.DataFrame:
 
 def distributions(data: pd.DataFrame) -> str:
     """The distributions of K in `outcomes`, in words."""
-    return " or ".join(sorted(data["distribution"].dropna().unique())) or "random"
+    return " or ".join(sorted(data["distribution"].dropna().unique()))
 
 
 def primary_distribution(data: pd.DataFrame) -> pd.DataFrame:
@@ -157,16 +154,9 @@ def _random_stopping_rows(
         "seeds": int(cell["seeds"].max()),
         "points": len(cell),
         "grid_size": size,
+        "distribution": first["stopping_distribution"],
     }
     if size is None or size != len(cell) or size < 2:
-        return row
-    sampling = PoissonSampling.of(first["batch_size"], first["examples"])
-    steps = count_steps(first["epochs"], first["examples"], first["batch_size"])
-    search = RandomStoppingSearch(sampling, steps, size)
-    row["distribution"] = infer_stopping_distribution(
-        search, first["noise_multiplier"], first["epsilon"], first["delta"]
-    )
-    if row["distribution"] is None:
         return row
     values = cell["mean"].to_numpy(dtype=float)
     if np.isnan(values).all():

@@ -59,7 +59,7 @@ def add_keys(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     They do not depend on the order of the rows.
 
     Raises:
-        OsoError: A data set has two metrics, or two runs differ only in their identity.
+        OsoError: A data set has two metrics, or two runs of one seed are at one point.
     """
     keyed = runs.assign(metric=_metrics(runs, evaluations))
     rounded = keyed[CELL + VARIANT + POINT].copy()
@@ -104,13 +104,13 @@ def _metrics(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.Series:
 
 
 def _check_unique(keyed: pd.DataFrame) -> None:
-    """Runs that differ only in their identity differ in unknown options: do not average them."""
+    """Two runs with the same seed at what counts as one point are not to be averaged."""
     twins = keyed[keyed.duplicated(["point", "seed"], keep=False)].sort_values(["point", "run_id"])
     if len(twins):
         first, second = twins["run_id"].iloc[:2]
         raise OsoError(
-            f"runs {first} and {second}: identical in every column, so they differ in options "
-            "that the tables do not store; store such studies in different results folders"
+            f"runs {first} and {second}: identical in every column, to {_DIGITS} digits; keep them "
+            "in different results folders"
         )
 
 

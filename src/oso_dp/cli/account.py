@@ -13,7 +13,9 @@ def account(
     results_option: ResultsOption = None,
     plan: Annotated[
         list[Path] | None,
-        typer.Option(help="Plan with the grid sizes; may be repeated [RESULTS/plan.json]."),
+        typer.Option(
+            help="Plan that its runs must agree with; may be repeated [RESULTS/plan.json]."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Also write the table to this CSV file.")
@@ -36,7 +38,6 @@ def account(
         account_store,
         accounts_table,
         check_budgets,
-        check_grid_sizes,
     )
     from oso_dp.analysis.study_statement import make_stored_statements
     from oso_dp.cli.printing import print_table
@@ -72,4 +73,3 @@ def account(
         with writing(output), atomic_write(output) as file:
             file.write(table.to_csv(index=False).encode())
     check_budgets(grids)
-    check_grid_sizes(grids)

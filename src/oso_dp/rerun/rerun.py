@@ -163,13 +163,10 @@ class StoredRun:
 def select_repeatable(runs: pd.DataFrame) -> list[StoredRun]:
     """The rows of the table `runs` that can be trained again, in its order.
 
-    Rows of schema version 1 without run options, of user-defined data sets, and with unseeded noise
-    are left out.
+    Rows of user-defined data sets and with unseeded noise are left out.
     """
     repeatable = []
     for row in records(runs):
-        if row["model"] is None:
-            continue
         cohort, run = make_run(row)
         if cohort.data_version is None and cohort.randomness == "seeded":
             repeatable.append(StoredRun(row, cohort, run))

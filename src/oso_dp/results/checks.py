@@ -191,7 +191,7 @@ def _column_error(table: pa.Table, broken: pa.ChunkedArray, name: str, rule: str
 
 _NEEDED = (
     *("run_id", "dataset", "method", "k", "seed", "learning_rate", "search_accounting"),
-    *("examples", "batch_size", "epochs", "steps", "status"),
+    *("examples", "batch_size", "epochs", "steps", *BASIC_OPTIONS, "status"),
 )
 # The columns that the checks read: rows that are equal in these are checked once.
 _CLAIM = [
@@ -255,10 +255,7 @@ def _row_errors(row: Row) -> Iterator[str]:
 
 
 def _option_errors(row: Row) -> Iterator[str]:
-    """Options that are missing, or that contradict others on a budget."""
-    missing = [name for name in BASIC_OPTIONS if row[name] is None]
-    if len(missing) < len(BASIC_OPTIONS) or any(row[name] is not None for name in OPTIONS):
-        yield from (f"{name} is missing" for name in missing)
+    """Options that contradict others on a budget."""
     if row["budget_runs"] is not None:
         reason = f"since the data of {row['dataset']} are not declared public"
         if row["data_version"] is None:
@@ -269,8 +266,6 @@ def _option_errors(row: Row) -> Iterator[str]:
             yield f"randomness: {row['randomness']}; must be system, {reason}"
         if not find_search_accounting(row["search_accounting"]).counts_every_run:
             yield f"search_accounting: {row['search_accounting']}; must be {COMPOSITION}, {reason}"
-    elif find_search_accounting(row["search_accounting"]).has_stages and missing:
-        yield f"{missing[0]} is missing"
     if (row["unit"] is None) != (row["local"] is None):
         yield "unit and local must both be null, or neither"
     fractions = row["trial_fractions"]
@@ -305,17 +300,16 @@ def check_planned(row: Row, cohort: Cohort, run: Run) -> None:
         **cohort.columns,
         "steps": cohort.steps,
     }
-    unknown = OPTIONS if row["model"] is None else ()
     for name, value in planned.items():
-        if name not in unknown and row[name] != value:
+        if row[name] != value:
             raise OsoError(
                 f"run {row['run_id']}: {name}: {row[name]}; must be {value}, as in the plan"
             )
 
 
 def check_identity(row: Row) -> None:
-    """OsoError if the options of the row, as by `records`, are known and contradict its run_id."""
-    if row["model"] is not None and make_run_id(row) != row["run_id"]:
+    """OsoError if the values of the row, as by `records`, contradict its run_id."""
+    if make_run_id(row) != row["run_id"]:
         raise OsoError(f"run {row['run_id']}: run_id: not the identity of its values")
 
 

@@ -29,8 +29,8 @@ from oso_dp.results.write import write_table
 from oso_dp.study.identity import OPTIONS, POINT, make_cohort_id, make_cohort_name
 
 STAGING = ".staging"
-# Columns that may differ if a run was trained twice with one outcome; rows of older versions may
-# lack the options, which the identity covers.
+# Columns that may differ if a run was trained twice with one outcome; the identity covers the
+# options, of which rows of older versions may lack the defaults.
 _WHERE_IT_RAN = [
     *("device", "commit", "torch_version", "package_version", "code_hash", "wall_seconds"),
     *OPTIONS,

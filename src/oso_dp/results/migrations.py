@@ -29,7 +29,6 @@ from oso_dp.study.identity import (
 )
 
 _COLUMNS = {stored: name for name, stored in STORED_NAMES.items()}
-_UNKNOWN: Mapping[str, Any] = dict.fromkeys(OPTIONS)
 _DECLARED = {"data_version", "public", "budget_runs"}  # of a user-defined data set
 
 
@@ -39,10 +38,10 @@ def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
     Before version 6 an example was the unit of privacy of every run.
 
     In version 1 all products were in float32, and batches and noise were drawn by the first scheme;
-    the commit was not stored (code_hash was). The options are the defaults if these give the row's
-    run_id, else null. Versions 2 to 4 had the options in one JSON text.
+    the commit was not stored (code_hash was), and neither were the options: they are the defaults.
+    Versions 2 to 4 had the options in one JSON text.
 
-    OsoError for a text that is not a run's options.
+    OsoError for a run whose options are missing or not those of a run.
     """
     if version == "5":
         return runs.assign(**dict.fromkeys(USER_OPTIONS))
@@ -53,10 +52,10 @@ def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
         found = []
         for run_id, text in zip(runs["run_id"], runs[OLD_OPTIONS.name], strict=True):
             try:
-                found.append(_UNKNOWN if text is None or pd.isna(text) else _parse_options(text))
+                found.append(_parse_options(text))
             except (ValueError, TypeError, AttributeError):
                 raise OsoError(
-                    f"run {run_id}: settings: {text[:40]!r}; must be the options of a run"
+                    f"run {run_id}: settings: {str(text)[:40]!r}; must be the options of a run"
                 ) from None
         runs = runs.drop(columns=OLD_OPTIONS.name)
     return runs.join(pd.DataFrame(found, index=runs.index, columns=[*OPTIONS], dtype=object))
@@ -64,20 +63,19 @@ def migrate_runs(runs: pd.DataFrame, version: str) -> pd.DataFrame:
 
 @cache
 def _parse_options(text: str) -> Mapping[str, Any]:
-    """The options from their JSON text; all null if some were not stored.
+    """The options from their JSON text.
 
-    ValueError for a declaration about the data that contradicts itself, or that no identity covers:
-    the run would pass as one on public data.
+    ValueError for missing ones, and for a declaration about the data that contradicts itself: the
+    run would pass as one on public data.
     """
     stored = {_COLUMNS.get(name, name): value for name, value in parse_json(text).items()}
-    is_complete = {*BASIC_OPTIONS} <= stored.keys()
+    if missing := {*BASIC_OPTIONS} - stored.keys():
+        raise ValueError(missing)
     if _DECLARED & stored.keys():
         is_public = stored.get("budget_runs") is None
         is_named = isinstance(stored.get("data_version"), str)
-        if not (is_complete and is_named and stored.get("public") is is_public):
+        if not (is_named and stored.get("public") is is_public):
             raise ValueError("data_version, public, budget_runs")
-    if not is_complete:
-        return _UNKNOWN
     fractions = stored.get("trial_fractions")
     return {
         **{name: stored.get(name) for name in OPTIONS},
@@ -87,30 +85,28 @@ def _parse_options(text: str) -> Mapping[str, Any]:
 
 
 def _default_options(row: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """The default options; OsoError if the row's run had others."""
     known: dict[str, Any] = {
         str(name): None if pd.isna(value) else value for name, value in row.items()
     }
     needed = {"run_id", "dataset", "method", "k", "search_accounting", "seed", "learning_rate"}
-    if (
-        known["dataset"] not in DATASETS
-        or known["method"] not in method_names()
-        or None in map(known.get, needed)
-    ):
-        return _UNKNOWN
-    data = DATASETS[known["dataset"]]
-    model = fitting_models([data.input_shape], data.metric)[0]
-    options = {
-        **_UNKNOWN,
-        "model": model,
-        "method_options": format_method_options(asdict(find_method(known["method"]).Options())),
-        "grid_runs": default_grid_size(known["method"], known["k"]),
-        "evaluate_every": 50,
-        "final_activation": False,
-        "loss": "mean",
-        "oov_words": "zeros" if data.words else None,
-        "randomness": "seeded",
-        "stopping_distribution": None
-        if known["search_accounting"] == COMPOSITION
-        else STOPPING_DISTRIBUTION,
-    }
-    return options if make_run_id(known | options) == known["run_id"] else _UNKNOWN
+    is_complete = None not in map(known.get, needed)
+    if is_complete and known["dataset"] in DATASETS and known["method"] in method_names():
+        data = DATASETS[known["dataset"]]
+        options = {
+            **dict.fromkeys(OPTIONS),
+            "model": fitting_models([data.input_shape], data.metric)[0],
+            "method_options": format_method_options(asdict(find_method(known["method"]).Options())),
+            "grid_runs": default_grid_size(known["method"], known["k"]),
+            "evaluate_every": 50,
+            "final_activation": False,
+            "loss": "mean",
+            "oov_words": "zeros" if data.words else None,
+            "randomness": "seeded",
+            "stopping_distribution": None
+            if known["search_accounting"] == COMPOSITION
+            else STOPPING_DISTRIBUTION,
+        }
+        if make_run_id(known | options) == known["run_id"]:
+            return options
+    raise OsoError(f"run {known['run_id']}: its options are not stored and not the defaults")

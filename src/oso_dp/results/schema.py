@@ -36,7 +36,7 @@ RUNS = pa.schema(
         ("epochs", pa.int64()),
         ("steps", pa.int64()),  # T as planned
         ("precision", pa.string()),  # of products: float32, tf32 or bfloat16
-        # The options of the run; all null in rows of version 1 that do not determine them.
+        # The options of the run.
         ("model", pa.string()),
         ("method_options", pa.string()),  # name=value, by name, separated by a comma and a space
         ("grid_runs", pa.int64()),  # N: runs that the budget covers; see oso_dp.study.cohort

@@ -247,8 +247,6 @@ def make_run(row: Mapping[str, Any]) -> tuple[PlannedCohort, Run]:
     row: of the table `runs`, None where a value is null. OsoError where its values do not give its
     run_id, since it is then unknown what was trained.
     """
-    if row["model"] is None:
-        raise OsoError(f"run {row['run_id']}: model: must not be null")
     known = {name: row[name] for name in OPTIONS if row[name] is not None}
     facts = {**dict.fromkeys(OPTIONS), **IDENTITY_DEFAULTS, **known}
     facts |= {name: row[name] for name in (*COHORT, "precision")}

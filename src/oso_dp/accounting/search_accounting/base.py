@@ -66,7 +66,6 @@ class SearchAccounting(ABC):
     is_search: ClassVar[bool] = True  # False: each run has a budget of its own
     has_stages: ClassVar[bool] = False  # one cohort for each, with noise of its own
     supports_pld: ClassVar[bool] = True
-    needs_grid_size: ClassVar[bool] = False  # to charge runs that are not stored
 
     @abstractmethod
     def search(

@@ -20,7 +20,6 @@ class Composition(SearchAccounting):
     label = "whole grid"
     summary = "the costs of all runs add up"
     counts_every_run = True
-    needs_grid_size = True
 
     def search(
         self, sampling: PoissonSampling, steps: int, runs: int, options: Mapping[str, Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ from oso_dp.accounting.accountants import compute_epsilon_of_event
 from oso_dp.accounting.search import Search
 from oso_dp.accounting.search_accounting import RANDOM_STOPPING
 from oso_dp.accounting.search_accounting.base import SearchAccounting
-from oso_dp.defaults import ROUNDING, STOPPING_DISTRIBUTION
+from oso_dp.defaults import STOPPING_DISTRIBUTION
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, composed_event
 from oso_dp.privacy.sampling import PoissonSampling, Words
@@ -118,23 +118,6 @@ def compute_random_stopping_epsilon(
     RandomStoppingSearch(candidate.sampling, 1, mean_runs, stopping_eta=eta)
     event = _random_stopping_event(candidate.event(), mean_runs, eta)
     return compute_epsilon_of_event(candidate.sampling, event, delta, "rdp")
-
-
-def infer_stopping_distribution(
-    search: RandomStoppingSearch, noise_multiplier: float, budget: float, delta: float
-) -> str | None:
-    """The stopping distribution with which this noise was calibrated to the budget.
-
-    Returns:
-        The name in `STOPPING_ETA` whose cost is nearest to the budget from below; None if no cost
-        is within 0.1 % of it. `search.stopping_eta` is ignored.
-    """
-    nearest: tuple[float, str] | None = None
-    for name, eta in STOPPING_ETA.items():
-        spent = replace(search, stopping_eta=eta).epsilon(noise_multiplier, delta)
-        if budget * 0.999 <= spent <= budget * (1 + ROUNDING):
-            nearest = max(nearest or (spent, name), (spent, name))
-    return nearest[1] if nearest else None
 
 
 def _random_stopping_event(run: DpEvent, mean_runs: int, eta: float) -> DpEvent:

@@ -95,18 +95,11 @@ def _total_sentence(account: GridAccount) -> str:
 
 
 def _grids_sentences(accounts: Sequence[GridAccount]) -> str:
-    exceeded = [grid.name for grid in accounts if grid.budget_status == "exceeded"]
+    exceeded = [grid.name for grid in accounts if not grid.is_within_budget]
     count = len(accounts)
     subject = "The only grid was" if count == 1 else f"All {count} grids were"
     text = f"{subject} recomputed from the stored ledgers, by RDP. "
-    unclear = [grid.name for grid in accounts if grid.budget_status == "unclear"]
-    if unclear:
-        names = ", ".join(unclear[:_NAMED]) + (", …" if len(unclear) > _NAMED else "")
-        text += (
-            f"The rows of {names} do not record the size of the grid; with the size assumed here, "
-            "it would exceed its budget: pass the plan. "
-        )
-    elif not exceeded:
+    if not exceeded:
         text += "It is within its budget. " if count == 1 else "None exceeds its budget. "
     if exceeded:
         names = ", ".join(exceeded[:_NAMED]) + (", …" if len(exceeded) > _NAMED else "")
