@@ -57,6 +57,15 @@ def test_account_printed_epsilon_rounded_up(spent, said, store, oso, monkeypatch
     assert output.count(f" {said} ") == (3 if spent < 3 else 1)  # rdp, pld, prv
 
 
+def test_account_non_private_store_lists_nothing(oso, tmp_path) -> None:
+    store = Store()
+    store.add(method="no_dp")
+    status, output, error = oso("account", store.write(tmp_path), "--output", "accounts.csv")
+    assert (status, error) == (0, "")
+    assert "0 private grids" in output
+    assert len(pd.read_csv("accounts.csv")) == 0
+
+
 @pytest.mark.parametrize("odd", [1.2345678e-7, 9.87654321e-6, 0.00123456789])
 def test_account_prints_delta_unrounded(odd, oso, tmp_path) -> None:
     rows = grid(delta=odd).to_dict("records")

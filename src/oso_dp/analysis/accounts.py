@@ -252,10 +252,15 @@ def most_expensive(accounts: Iterable[GridAccount]) -> dict[str, GridAccount]:
 
 
 _SLOWER = [name for name in ACCOUNTANTS if name != "rdp"]
+GRID_KEYS = ["dataset", "method", "k", "search_accounting"]  # whose texts are in `grid`
+ACCOUNT_COLUMNS = [
+    *(*GRID_KEYS, "grid", "budget", "delta", "runs", "stored", "seeds"),
+    *("rdp", *_SLOWER, "verdict"),
+]
 
 
 def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = False) -> pd.DataFrame:
-    """One row per grid: grid, budget, delta, runs, stored, seeds, rdp, pld, prv, verdict.
+    """One row per grid, columns `ACCOUNT_COLUMNS`.
 
     pld and prv are NaN except for the most expensive grid of each data set, unless
     `all_accountants` is set: they take about a second per grid. They are also NaN above the budget,
@@ -267,6 +272,7 @@ def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = Fals
         check = grid.is_within_budget and (all_accountants or grid in checked)
         rows.append(
             {
+                **{name: getattr(grid, name) for name in GRID_KEYS},
                 "grid": grid.name,
                 "budget": grid.epsilon,
                 "delta": grid.delta,
@@ -278,7 +284,7 @@ def accounts_table(accounts: Sequence[GridAccount], all_accountants: bool = Fals
                 "verdict": "within" if grid.is_within_budget else "exceeded",
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=ACCOUNT_COLUMNS)
 
 
 def _account_search(rows: pd.DataFrame) -> GridAccount:

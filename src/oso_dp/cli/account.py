@@ -35,6 +35,7 @@ def account(
     from oso_dp.accounting.accountants import ACCOUNTANTS
     from oso_dp.accounting.formatting import format_epsilon_column
     from oso_dp.analysis.accounts import (
+        GRID_KEYS,
         account_store,
         accounts_table,
         check_budgets,
@@ -55,7 +56,7 @@ def account(
     plans = [read_plan(path) for path in paths]
     runs = read_results(results).runs
     grids = account_store(results, runs, *plans)
-    table = accounts_table(grids, all_accountants)
+    table = accounts_table(grids, all_accountants).drop(columns=GRID_KEYS)
     printed = table.copy()
     for name in ACCOUNTANTS:
         printed[name] = [format_epsilon_column(one) if one == one else "" for one in table[name]]

@@ -1,10 +1,7 @@
 """The privacy accounts of all grids, as a table and a sentence."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
-
-import pandas as pd
 
 from oso_dp import labels
 from oso_dp.accounting.formatting import format_epsilon_column
@@ -64,14 +61,8 @@ def accounting_table(accounts: Sequence[GridAccount]) -> Table:
 
     PLD and PRV are given for the most expensive grid of each data set (see `accounts_table`).
     """
-    named = [{"dataset": a.dataset, "method": a.method, "k": a.k} for a in accounts]
-    data = pd.concat([pd.DataFrame(named), accounts_table(accounts)], axis=1)
-    if accounts:
-        data = sort_as_paper(data.rename(columns={"budget": "epsilon"}))
-        data = data.rename(columns={"epsilon": "budget"})
-    rules = {grid.name: grid.search_accounting for grid in accounts}
-    kinds = [rules[row["grid"]] for row in data.to_dict("records")]
-    return replace(_SPEC.fill(data.assign(search_accounting=kinds)), data=data)
+    data = sort_as_paper(accounts_table(accounts).rename(columns={"budget": "epsilon"}))
+    return _SPEC.fill(data.rename(columns={"epsilon": "budget"}))
 
 
 def statement(accounts: Sequence[GridAccount]) -> str:
