@@ -78,9 +78,8 @@ def sums_of_one(queries: Sequence[Query], gradients: Any) -> list[Tensor]:
 def always_empty(mechanism: Mechanism) -> Mechanism:
     """Its batches hold nobody from now on, so that its answers are noise alone."""
 
-    def batches(run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
-        nobody = torch.zeros(len(run_ids), 0)
-        return nobody.long(), nobody.bool()
+    def draw(run_ids: Sequence[str], step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(np.arange(0), np.arange(0))] * len(run_ids)
 
-    mechanism.random_numbers.batches = batches  # type: ignore[method-assign]
+    mechanism.random_numbers._draw = draw  # type: ignore[method-assign]
     return mechanism

@@ -499,12 +499,12 @@ def test_mechanism_protected_batches_share_width(
         return Given(torch.ones(*indices.shape, 1))
 
     rng = mechanism.random_numbers
-    rng.batches = lambda *asked, draw=rng.batches: drawn.append(draw(*asked)) or drawn[-1]
+    rng._draw = lambda *asked, draw=rng._draw: drawn.append(draw(*asked)) or drawn[-1]
     for step in range(1, 41):
         query = ClippedGradient(0.0, torch.full((runs,), 2.0))
         sums = mechanism.release(slice(0, runs), step, [query], gradients)[ClippedGradient]
         sizes += [*(sums[:, 0] * batch_size).round().int().tolist()]
-    assert sizes == [int(row.sum()) for _, present in drawn for row in present]
+    assert sizes == [len(batch) for step in drawn for batch, _ in step]
     assert len(widths) == 1
     (width,) = widths
     assert width <= (microbatch_size or MAX_MICROBATCH)

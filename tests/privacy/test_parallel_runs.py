@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +15,15 @@ from oso_dp.api.privacy_cost import PrivacyCost
 from oso_dp.errors import OsoError
 from oso_dp.gradients import BatchGradients, GradientEngine
 from oso_dp.models.losses import cross_entropy
-from oso_dp.privacy.batch_rng import BLOCK, MAX_SHORT, SHORT_BLOCK, padded_length
+from oso_dp.privacy.batch_rng import (
+    BLOCK,
+    MAX_MICROBATCH,
+    MAX_SHORT,
+    SHORT_BLOCK,
+    BatchRNG,
+    Microbatches,
+    padded_length,
+)
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_composition import LayerGroup
@@ -28,6 +37,7 @@ from oso_dp.privacy.queries import (
     Runs,
     UnclippedCount,
 )
+from oso_dp.privacy.rng_sources import Seeded, SystemEntropy
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.privacy.unnoised_sums import unnoised_sums
 
@@ -128,6 +138,47 @@ def test_batches_by_width_match_batches(problem, expected: int, block: int) -> N
                 assert torch.equal(row[own], indices[place][present[place]])
                 assert len(row) == padded_length(int(own.sum()), row.device)
     assert {0, 1, block - 1} <= drawn
+
+
+@pytest.mark.parametrize("most", [None, 1, 7, 16, 24, 1000, 1024, 5000])
+def test_microbatches_leave_place_for_one_more(most: int | None) -> None:
+    """Where all records are in the batch, one more does not change the number of microbatches."""
+    for records in [*range(1, 300), *range(1000, 1100), 4095, 4096, 10**6]:
+        microbatches = Microbatches.of(records, 1.0, most)
+        places = microbatches.padded(records)
+        assert microbatches.padded(records + 1) == places > records
+        assert places % microbatches.size == 0
+        assert microbatches.size <= (most or MAX_MICROBATCH)
+        assert microbatches.padded(0) == places
+
+
+@pytest.mark.parametrize(("size", "count"), [(16, 1), (16, 3), (5, 2)])
+def test_batches_private_records_keep_places(size: int, count: int) -> None:
+    """One record more takes an empty place; its places are equally likely, and in no order."""
+    numbers = BatchRNG(
+        Seeded(), PoissonSampling(1.0), 9, torch.device("cpu"), None, Microbatches(size, count)
+    )
+    places = size * count
+    taken = np.zeros((places, places))
+    for step in range(1, 2001):
+        most = numbers._draw_places("run", step, places)
+        assert sorted(most) == list(range(places))
+        for length in (0, 1, places // 2, places - 1):
+            assert (numbers._draw_places("run", step, length) == most[:length]).all()
+        taken[np.arange(places), most] += 1
+    spread = ((taken - 2000 / places) ** 2 / (2000 / places)).sum() / (places - 1) ** 2
+    assert spread == pytest.approx(1, abs=0.5)
+    drawn = numbers.batches_by_width(["run"], 1)[0]
+    assert drawn.indices[drawn.present].sort().values.tolist() == list(range(9))
+    assert drawn.indices.shape == (1, places)
+    assert drawn.indices[drawn.present].tolist() != list(range(9))
+
+
+@pytest.mark.parametrize(("source", "together"), [(Seeded(), 1), (SystemEntropy(), 3)])
+def test_batches_by_width_private_runs_alone(source, together: int) -> None:
+    """The batch of one private run must not choose the products of another."""
+    numbers = Mechanism(RUNS[:3], 9, 9, 0.0, source).random_numbers
+    assert len(numbers.batches_by_width(RUNS[:3], 1)) == together
 
 
 def test_weighted_sums_mixed_runs_equal_alone(problem) -> None:

@@ -45,14 +45,17 @@ ONE = slice(0, 1)
 
 @pytest.mark.parametrize("kind", STABILISED)
 @pytest.mark.parametrize("threshold", [1.0, 1e18, 1e30, math.inf])
-def test_automatic_gradient_large_factors_stay_finite(kind, threshold) -> None:
+@pytest.mark.parametrize(("small", "stabiliser"), [(1e-17, None), (1e-25, 1e-6)])
+def test_automatic_gradient_large_factors_stay_finite(kind, threshold, small, stabiliser) -> None:
     """A nonfinite sum would reveal that the batch has an example with such factors."""
     engine = GradientEngine(nn.Linear(2, 1, bias=False), lambda out, target: out[:, 0] * target)
-    inputs, targets = torch.tensor([[[1e-17, 0.0]]]), torch.tensor([[1e17]])
+    inputs, targets = torch.tensor([[[small, 0.0]]]), torch.tensor([[1e17]])
     made = engine(torch.zeros(1, 2), inputs, targets)
-    (total,) = sums_of_one([kind(1.0, torch.tensor([threshold]))], made)
+    more = {} if stabiliser is None else {"stabiliser": stabiliser}
+    (total,) = sums_of_one([kind(1.0, torch.tensor([threshold]), **more)], made)
     assert total.isfinite().all()
-    assert total.norm() > 0
+    assert total.norm() <= min(threshold, 1e18) * (1 + 1e-5)
+    assert total.norm() > 0 or (stabiliser is not None and threshold > 1)
 
 
 norms = st.floats(min_value=0.0, width=32) | st.just(math.nan)

@@ -183,7 +183,9 @@ class NoisyScorer:
                         values.append(targets.new_tensor(math.nan, dtype=torch.float64))
                         continue
                     one = slice(row, row + 1)
-                    values.append(self._value(model, select(inputs, (0, one)), targets[one]))
+                    # A copy: a product may be rounded by the address, that is, by the place.
+                    inputs_of_one = map_tensors(torch.clone, select(inputs, (0, one)))
+                    values.append(self._value(model, inputs_of_one, targets[one]))
         return torch.stack(values)
 
 

@@ -24,9 +24,7 @@ from oso_dp.privacy.thread_pool import run_in_threads
 # keep their widths, and with them their results to the last bit.
 BLOCK = 64
 SHORT_BLOCK, MAX_SHORT = 8, 384
-# Microbatches of private data. In products of 16 rows or more, MKL rounds each row
-# alike; of 8, it does not always.
-MICROBATCH_BLOCK, MAX_MICROBATCH = 16, 1024
+MICROBATCH_BLOCK, MAX_MICROBATCH = 16, 1024  # of private data
 
 
 def padded_length(length: int, device: torch.device) -> int:
@@ -36,16 +34,33 @@ def padded_length(length: int, device: torch.device) -> int:
     return _round_up(length, block)
 
 
-def microbatch_of_protected(expected: float, rate: float, most: int | None) -> int:
-    """Records of a microbatch of private data, at most `most`.
+@dataclass(frozen=True)
+class Microbatches:
+    """Of private data: `size` records each, `count` or more of them in a batch.
 
-    Most batches fill equal microbatches. It is public: a function of the expected batch size, the
-    sampling rate and `most`.
+    A library may round a record's gradient by its place, and by the shape of a product, never by
+    the values of other records. Therefore microbatches have one size, and the records of a batch
+    stand at random places of them: one record more takes an empty place, and the others keep
+    theirs. All but the largest batches fill the same number of microbatches.
     """
-    likely = math.ceil(expected + 2 * math.sqrt(expected * (1 - rate)))
-    most = most or MAX_MICROBATCH
-    parts = -(-likely // most)
-    return min(most, _round_up(-(-likely // parts), MICROBATCH_BLOCK))
+
+    size: int
+    count: int
+
+    @classmethod
+    def of(cls, expected: float, rate: float, most: int | None) -> "Microbatches":
+        """At most `most` records each. They are public: a function of the arguments.
+
+        expected: the batch size, of Poisson sampling at this rate; at 1, a place is left.
+        """
+        likely = math.floor(expected + 2 * math.sqrt(expected * (1 - rate))) + 1
+        most = most or MAX_MICROBATCH
+        count = -(-likely // most)
+        return cls(min(most, _round_up(-(-likely // count), MICROBATCH_BLOCK)), count)
+
+    def padded(self, length: int) -> int:
+        """The places of a batch of this length."""
+        return max(self.count * self.size, _round_up(length, self.size))
 
 
 def _round_up(length: int, block: int) -> int:
@@ -77,8 +92,8 @@ class BatchRNG:
     """Draws batches of `records` records, and noise, by run id, purpose and step.
 
     group: the processes among which batches and noise are divided; this one draws its part.
-    microbatch: how many records it has; a batch is padded to whole ones. By default it is padded to
-    the next `padded_length`.
+    microbatches: those among which the records of a batch are scattered. By default a batch is
+    padded to the next `padded_length`.
     """
 
     def __init__(
@@ -88,26 +103,44 @@ class BatchRNG:
         records: int,
         device: torch.device,
         group: ProcessGroup | None = None,
-        microbatch: int | None = None,
+        microbatches: Microbatches | None = None,
     ) -> None:
         self.randomness, self.sampling, self.records = randomness, sampling, records
         self.device, self.group = device, group or ProcessGroup()
-        self.microbatch = microbatch
+        self.microbatches = microbatches
         self.is_on_accelerator = device.type != "cpu"
 
     def batches(self, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
         """Indices, int64 [R, B], and which of them are present, bool [R, B]; the rest is padding.
 
-        B is the length of the longest batch, rounded up; padding has the index 0.
+        B is the width of the longest batch; padding has the index 0.
         """
+        drawn = self._draw(run_ids, step)
+        return self._pad(drawn, max(self._width(len(batch)) for batch, _ in drawn))
+
+    def _draw(self, run_ids: Sequence[str], step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The batch of each run, and the places of its records."""
         own = self.group.count_records(self.records)
-        words = [self._words(run_id, "sampling", step) for run_id in run_ids]
-        drawn = [self.group.to_dataset_indices(self.sampling.draw(own, each)) for each in words]
-        width = self._padded(max(map(len, drawn)))
+        drawn = []
+        for run_id in run_ids:
+            words = self._words(run_id, "sampling", step)
+            batch = self.group.to_dataset_indices(self.sampling.draw(own, words))
+            drawn.append((batch, self._draw_places(run_id, step, len(batch))))
+        return drawn
+
+    def _draw_places(self, run_id: str, step: int, count: int) -> np.ndarray:
+        if self.microbatches is None:
+            return np.arange(count)
+        words = self._words(run_id, "places", step)(self._width(count))
+        return words.argsort(kind="stable")[:count]
+
+    def _pad(
+        self, drawn: Sequence[tuple[np.ndarray, np.ndarray]], width: int
+    ) -> tuple[Tensor, Tensor]:
         indices = np.zeros((len(drawn), width), dtype=np.int64)
         present = np.zeros((len(drawn), width), dtype=bool)
-        for row, batch in enumerate(drawn):
-            indices[row, : len(batch)], present[row, : len(batch)] = batch, True
+        for run, (batch, places) in enumerate(drawn):
+            indices[run, places], present[run, places] = batch, True
         return self._to_device(indices), self._to_device(present)
 
     def _to_device(self, values: np.ndarray) -> Tensor:
@@ -122,23 +155,26 @@ class BatchRNG:
 
         The rounding of a product may depend on its shape, and a run's result must not depend on
         the other runs. On an accelerator it depends on the number of runs anyway, so that all runs
-        are one group, which is faster.
+        are one group, which is faster. Private batches are alone on a CPU: whether two of one width
+        share a product must not depend on their records.
         """
-        indices, present = self.batches(run_ids, step)
-        by_width: dict[int, list[int]] = {}
-        for run, row in enumerate(present):
-            length = int(row.nonzero().max()) + 1 if self.device.type == "cpu" and row.any() else 0
-            by_width.setdefault(self._padded(length), []).append(run)
-        if len(by_width) == 1:
-            return [Batches(list(range(len(run_ids))), indices, present)]
+        drawn = self._draw(run_ids, step)
+        widths = [self._width(len(batch)) for batch, _ in drawn]
+        groups: dict[tuple[int, int], list[int]] = {}
+        for run, width in enumerate(widths):
+            if self.device.type != "cpu":
+                group = (max(widths), 0)
+            else:
+                group = (width, 0 if self.microbatches is None else run)
+            groups.setdefault(group, []).append(run)
         return [
-            Batches(members, indices[members, :width], present[members, :width])
-            for width, members in by_width.items()
+            Batches(members, *self._pad([drawn[run] for run in members], width))
+            for (width, _), members in groups.items()
         ]
 
-    def _padded(self, length: int) -> int:
-        if self.microbatch is not None:
-            return _round_up(length, self.microbatch)
+    def _width(self, length: int) -> int:
+        if self.microbatches is not None:
+            return self.microbatches.padded(length)
         return padded_length(length, self.device)
 
     def model_seed(self, run_id: str, step: int, number: int) -> int:

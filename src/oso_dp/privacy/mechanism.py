@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oso_dp.defaults import ROUNDING
 from oso_dp.errors import OsoError
-from oso_dp.privacy.batch_rng import Batches, BatchRNG, NoiseSpec, microbatch_of_protected
+from oso_dp.privacy.batch_rng import Batches, BatchRNG, Microbatches, NoiseSpec
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_composition import check_noise_multiplier, combined_noise_multiplier
 from oso_dp.privacy.process_group import ProcessGroup
@@ -80,16 +80,14 @@ class Mechanism:
         self.sampling = PoissonSampling.of(batch_size, records, unit)
         randomness, group = randomness or Seeded(), group or ProcessGroup()
         self.microbatch_size = microbatch_size
-        one_size = None
+        microbatches = None
         if not isinstance(randomness, Seeded):
-            # A product rounds a row differently for another number of rows. So that a record's
-            # gradient depends on no other record, microbatches of protected data have one size.
             rate = self.sampling.rate
             expected = rate * group.count_records(records)
-            one_size = microbatch_of_protected(expected, rate, microbatch_size)
-            self.microbatch_size = one_size
+            microbatches = Microbatches.of(expected, rate, microbatch_size)
+            self.microbatch_size = microbatches.size
         self.random_numbers = BatchRNG(
-            randomness, self.sampling, records, torch.device(device), group, one_size
+            randomness, self.sampling, records, torch.device(device), group, microbatches
         )
         self.run_ids = list(run_ids)
         self.ledgers = [Ledger(self.sampling) for _ in run_ids]

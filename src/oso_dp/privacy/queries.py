@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # importing torch is slow, and planning a study does not need
 
 SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 1e-12, 1e18
 _SMALLEST_WEIGHT = 2.0**-126  # subnormal float32 weights round coarsely and could exceed the bound
+_LARGEST_WEIGHT = 1e20  # a larger one times a large factor of a small gradient may be infinite
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ class AutomaticGradient(BoundedGradient):
             )
 
     def weights(self, norms: Tensor, runs: Runs) -> Tensor:
-        return _usable(self._threshold(runs) / self._length(norms), norms.isfinite())
+        weights = self._threshold(runs) / self._length(norms)
+        return _usable(weights, norms.isfinite() & (weights <= _LARGEST_WEIGHT))
 
     def _length(self, norms: Tensor) -> Tensor:
         """The divisor of each gradient; never less than its norm."""
