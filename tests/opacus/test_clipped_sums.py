@@ -245,6 +245,53 @@ def test_model_hooks_low_precision_mean_rejected(mode, dtype) -> None:
     refused(lambda: made.step(inputs[:5].to(dtype), targets[:5]), message, made)
 
 
+class Stage(nn.Module):
+    """A trained layer in float32, and what follows it in bfloat16."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.trained, self.frozen, self.what = nn.Linear(6, 5), nn.Linear(5, 3), what
+        self.frozen.requires_grad_(False)
+        if what in ("layer", "first"):
+            self.frozen.bfloat16()
+        if what == "first":
+            self.trained, self.frozen = nn.Linear(5, 3), nn.Linear(6, 5).bfloat16()
+            self.frozen.requires_grad_(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.what == "first":
+            return self.trained(self.frozen(inputs.bfloat16()).float())
+        hidden = self.trained(inputs).tanh()
+        if self.what == "layer":
+            return self.frozen(hidden.bfloat16()).float()
+        if self.what == "cast":
+            hidden = hidden.bfloat16().float()
+        return self.frozen(hidden)
+
+
+@pytest.mark.parametrize(
+    ("what", "is_refused"),
+    [("layer", True), ("cast", True), ("autocast", True), ("loss", True), ("plain", False),
+     ("first", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_model_hooks_mean_through_low_precision_rejected(mode, what, is_refused) -> None:
+    """Also in frozen layers, casts and losses behind trained layers."""
+    inputs, targets = examples()
+    made = make(mode=mode, model=Stage(what), loader=loader_of(inputs, targets))
+
+    def step() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=what == "autocast"):
+            outputs = made.model(inputs[:5])
+        outputs = outputs.bfloat16() if what == "loss" else outputs.float()
+        nn.functional.cross_entropy(outputs, targets[:5]).backward()
+
+    if is_refused:
+        refused(step, "use grad_sample_mode='ghost', or loss_reduction='sum'", made)
+    else:
+        step()
+
+
 PLACES, ALLOWED = 64, 1 + 1e-5
 
 

@@ -472,3 +472,12 @@ def test_ghost_criterion_inputs_by_example_accepted(change) -> None:
         made.criterion(change(made.model(inputs.clone())), targets % 2).backward()
         made.optimizer.step()
     assert made.optimizer.ledger.step_count == 2
+
+
+def test_ghost_mode_other_criterion_rejected() -> None:
+    """Its losses may depend on other examples: by a mean over class weights, for instance."""
+    inputs, targets = examples()
+    made = make(mode="ghost", model=nn.Linear(6, 3), loader=loader_of(inputs, targets))
+    outputs = made.model(inputs[:5])
+    loss = nn.functional.cross_entropy(outputs, targets[:5], torch.tensor([50.0, 1.0, 1.0]))
+    refused(loss.backward, "not of the criterion that make_private returned", made)

@@ -111,7 +111,7 @@ class GhostCriterion(DPLossFastGradientClipping):
 
     def __init__(self, module: Any, *arguments: Any) -> None:
         super().__init__(module, *arguments)
-        module.keeps_outputs = True
+        module.keeps_outputs = module.needs_criterion = True
 
     def __call__(self, *args: Any, shape: Any = None, **kwargs: Any) -> GhostLoss:
         loss = super().__call__(*args, shape=shape, **kwargs)

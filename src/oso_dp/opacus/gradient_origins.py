@@ -8,7 +8,7 @@ parameter's gradient must be the sum of what the hooked layers' nodes send to it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -76,19 +76,32 @@ def find_leaves(values: Sequence[Any], known: Sequence[Tensor] = ()) -> list[Ten
 
     Not those of which only `known` tensors were computed.
     """
+    leaves = (getattr(node, "variable", None) for node in _walk(values, known))
+    return [leaf for leaf in leaves if torch.is_tensor(leaf)]
+
+
+def find_low_precision(values: Sequence[Any]) -> torch.dtype | None:
+    """A type below float32 in which gradients of these values are computed, or None."""
+    for node in _walk(values):
+        for gradient in node._input_metadata:
+            if gradient.dtype.is_floating_point and gradient.dtype.itemsize < 4:
+                dtype: torch.dtype = gradient.dtype
+                return dtype
+    return None
+
+
+def _walk(values: Sequence[Any], known: Sequence[Tensor] = ()) -> Iterator[Any]:
+    """The nodes of the backward pass of these values, up to those of `known` tensors."""
     tensors = [value.data if isinstance(value, PackedSequence) else value for value in values]
     nodes: list[Any] = [tensor.grad_fn for tensor in tensors if torch.is_tensor(tensor)]
     seen: set[Any] = {tensor.grad_fn for tensor in known}
-    leaves = []
     while nodes:
         node = nodes.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if torch.is_tensor(leaf := getattr(node, "variable", None)):
-            leaves.append(leaf)
+        yield node
         nodes += [following for following, _ in node.next_functions]
-    return leaves
 
 
 def _differ(gradient: Tensor, sent: list[Tensor]) -> bool:

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
-from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves
+from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves, find_low_precision
 from oso_dp.opacus.layer_rules import RULES, accumulation_dtype, has_factors
 from oso_dp.opacus.per_sample_gradients import Dense, PerSampleGradient
 
@@ -57,6 +57,9 @@ class PerExampleHooks:
     batch_inputs: Tensor | None = None  # its input, or the base of which it is a view
     calls = 0  # in training mode, so far
     are_losses_summed = False  # in this backward pass, whatever the reduction
+    is_mean_of_losses = False  # unless they are summed
+    needs_criterion = False  # that make_private returned, which sums the losses
+    low_precision: torch.dtype | None = None  # in that call's gradients
     loss_factors: tuple[float, ...] = ()  # of the first ghost loss
     keeps_outputs = False  # until the criterion is checked
     outputs: Sequence[Tensor] = ()  # of that call, those that require a gradient
@@ -145,13 +148,28 @@ class PerExampleHooks:
         if self.is_in_call:
             learning = {id(parameter) for parameter in self.learning}
             self.writes_after = [one for one in writes if id(one[1]) not in learning]
-            tensors = tree_leaves(outputs) if self.keeps_outputs else []
-            self.outputs = [v for v in tensors if torch.is_tensor(v) and v.requires_grad]
+            tensors = [v for v in tree_leaves(outputs) if torch.is_tensor(v) and v.requires_grad]
+            self.outputs = tensors if self.keeps_outputs else ()
+            if self.is_mean_of_losses:
+                self._watch_precision(tensors)
         self.is_in_call = False
         if not self.is_placeholder:
             return None
         dim = 0 if self.batch_first else 1
         return tree_map(lambda v: v.narrow(dim, 0, 0) if torch.is_tensor(v) else v, outputs)
+
+    def _watch_precision(self, outputs: Sequence[Tensor]) -> None:
+        """Find low precision in the call's backward pass, and refuse it in the loss's."""
+        self.low_precision = find_low_precision(outputs)
+        count = self.example_count or 1  # 1: an empty batch has no gradients
+
+        def check(gradient: Tensor) -> None:
+            dtype = _rounded_to(gradient, count)
+            if dtype is not None and self.hooks_enabled and not self.are_losses_summed:
+                raise OsoError(MSG_ROUNDED_MEAN.format(dtype))
+
+        for output in outputs:
+            output.register_hook(check)
 
     def check_count(self, size: int) -> None:
         """OsoError unless `size` is the number of examples of the last call."""
@@ -223,10 +241,12 @@ class PerExampleHooks:
                 raise OsoError(MSG_USED_TWICE)
             raise OsoError(MSG_EVAL.format(type(module).__name__))
         outputs = forward_output[0].detach()
+        if self.needs_criterion and not self.are_losses_summed:
+            raise OsoError(MSG_OTHER_CRITERION)
         if self.are_losses_summed:
             loss_reduction = "sum"
-        if loss_reduction == "mean" and outputs.dtype.itemsize < torch.float32.itemsize:
-            raise OsoError(MSG_ROUNDED_MEAN.format(str(outputs.dtype).removeprefix("torch.")))
+        if loss_reduction == "mean" and self.low_precision is not None:
+            raise OsoError(MSG_ROUNDED_MEAN.format(self.low_precision))
         if self.empty or outputs.shape[0 if batch_first else 1] == 0:
             self._store_zeros(module)
         elif type(module) in self.layer_rules and batch_first and has_factors(module):
@@ -308,7 +328,22 @@ def wrap_model(
         plain = HookedModule if wrap_model else ModuleHooks
         hooked = plain(module, **common, force_functorch=mode == FUNCTORCH)
     hooked.watch_calls()
+    hooked.is_mean_of_losses = loss_reduction == "mean"
     return hooked
+
+
+def _rounded_to(gradient: Tensor, count: int) -> torch.dtype | None:
+    """The type below float32 in which the gradient of a mean over `count` was computed, or None.
+
+    1 / count is not exact in such a type, unless count is a power of two, nor is the gradient.
+    """
+    if count & (count - 1) == 0:
+        return None
+    numbers = gradient[gradient != 0]
+    for dtype in (torch.bfloat16, torch.float16) if len(numbers) else ():
+        if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
+            return dtype
+    return None
 
 
 def store_gradient(parameter: Any, held: PerSampleGradient) -> None:
@@ -348,6 +383,10 @@ def clear_gradients(module: nn.Module) -> None:
 MSG_USED_TWICE = (
     "loss.backward: called twice in one step; an example could count twice; call the model once "
     "per batch, or split the batch with BatchMemoryManager"
+)
+MSG_OTHER_CRITERION = (
+    "loss.backward: not of the criterion that make_private returned, which alone checks that no "
+    "loss depends on another example; compute the loss with that one"
 )
 MSG_FOREIGN_GRADIENT = (
     "loss: parameter {!r} gets a gradient that belongs to no example (a weight penalty, a layer "
