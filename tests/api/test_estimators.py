@@ -324,3 +324,28 @@ def test_estimator_invalid_numbers_cost_nothing(wrong, rows) -> None:
 def test_private_classifier_one_class_rejected(rows) -> None:
     with pytest.raises(ValueError, match="y has one class; must have two or more"):
         PrivateClassifier(**QUICK, public=True, random_state=0).fit(rows[0], np.zeros(300))
+
+
+def _fails(*sizes: int) -> nn.Module:
+    raise ZeroDivisionError("in the factory")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"hidden": 32}, OsoError, "hidden: 32; must be a sequence of integers >= 1"),
+        ({"hidden": ("a",)}, OsoError, r"hidden: \('a',\); must be a sequence of integers >= 1"),
+        ({"hidden": (8, 0)}, OsoError, r"hidden: \(8, 0\); must be"),
+        ({"model": _fails}, ZeroDivisionError, "in the factory"),
+        ({"random_state": "x"}, ValueError, "'x' cannot be used to seed"),
+        ({"training_options": [1]}, OsoError, "training_options: list; must be a dictionary"),
+    ],
+)
+def test_estimator_mistakes_before_training_cost_nothing(options, error, message, rows) -> None:
+    account = PrivacyAccount(epsilon=1, delta=1e-5)
+    estimator = PrivateClassifier(account=account, epsilon=1, delta=1e-5, **options)
+    with pytest.raises(error, match=message):
+        estimator.fit(*rows)
+    assert account.spent == 0
+    estimator.set_params(**dict.fromkeys(options) | {"hidden": (4,)}).fit(*rows)
+    assert account.spent > 0

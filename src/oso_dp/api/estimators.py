@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from numbers import Integral
 from threading import Lock
 from typing import Any, Self
 
@@ -152,7 +153,10 @@ class _PrivateEstimator(BaseEstimator):
 
     def _fit(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
         """Train on inputs [n, features] and targets [n, ...]."""
-        refused = _NOT_OPTIONS & {*(self.training_options or ())}
+        given: Any = self.training_options or {}
+        if not isinstance(given, Mapping):
+            raise OsoError(f"training_options: {type(given).__name__}; must be a dictionary")
+        refused = _NOT_OPTIONS & {*given}
         if refused:
             raise OsoError(f"training_options: {min(refused)!r} cannot be given there")
         if isinstance(self.model, nn.Module):
@@ -160,21 +164,28 @@ class _PrivateEstimator(BaseEstimator):
                 f"model: {type(self.model).__name__}; must be a function of the numbers of "
                 "features and outputs that returns a module"
             )
+        random = check_random_state(self.random_state)
+        make = self.model or _MLPFactory(self.hidden)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(random.randint(2**31)))
+            module = make(inputs.shape[1], outputs)  # what fails here costs nothing
+        seed = int(random.randint(2**31)) if self.public else None
         paid = None if self.public else self._pay(len(inputs))
         try:
-            self._train(inputs, targets, outputs, loss)
+            self._train(module, loss, inputs, targets, seed)
         except OsoError as error:
             if not getattr(error, "__notes__", None):  # refused before the first step
                 self._refund(paid)
             raise
 
-    def _train(self, inputs: np.ndarray, targets: Tensor, outputs: int, loss: nn.Module) -> None:
-        random = check_random_state(self.random_state)
-        make = self.model or _MLPFactory(self.hidden)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(random.randint(2**31)))
-            module = make(inputs.shape[1], outputs)
-        seed = int(random.randint(2**31)) if self.public else None
+    def _train(
+        self,
+        module: nn.Module,
+        loss: nn.Module,
+        inputs: np.ndarray,
+        targets: Tensor,
+        seed: int | None,
+    ) -> None:
         options, stopped_at = _watch_callbacks(self.training_options or {})
         result = train_private(
             module,
@@ -345,7 +356,11 @@ class _MLPFactory:
         self.hidden = hidden
 
     def __call__(self, features: int, outputs: int) -> nn.Module:
-        sizes, layers = [features, *self.hidden], []
+        given: Any = self.hidden
+        hidden = given if isinstance(given, Sequence | np.ndarray) else [None]
+        if not all(isinstance(size, Integral) and int(size) >= 1 for size in hidden):
+            raise OsoError(f"hidden: {given!r}; must be a sequence of integers >= 1")
+        sizes, layers = [features, *map(int, hidden)], []
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
