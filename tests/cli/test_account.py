@@ -60,10 +60,11 @@ def test_account_printed_epsilon_rounded_up(spent, said, store, oso, monkeypatch
 def test_account_non_private_store_lists_nothing(oso, tmp_path) -> None:
     store = Store()
     store.add(method="no_dp")
-    status, output, error = oso("account", store.write(tmp_path), "--output", "accounts.csv")
+    table = tmp_path / "accounts.csv"
+    status, output, error = oso("account", store.write(tmp_path), "--output", table)
     assert (status, error) == (0, "")
     assert "0 private grids" in output
-    assert len(pd.read_csv("accounts.csv")) == 0
+    assert len(pd.read_csv(table)) == 0
 
 
 @pytest.mark.parametrize("odd", [1.2345678e-7, 9.87654321e-6, 0.00123456789])
