@@ -122,13 +122,13 @@ def _small_norms() -> AbstractContextManager[Any]:
 
 
 def _repeated_examples() -> AbstractContextManager[Any]:
-    right = BatchRNG.batches
+    right = BatchRNG._pad
 
-    def batches(self: BatchRNG, run_ids: Sequence[str], step: int) -> tuple[Tensor, Tensor]:
-        indices, present = right(self, run_ids, step)
+    def pad(self: BatchRNG, drawn: Sequence[Any], width: int) -> tuple[Tensor, Tensor]:
+        indices, present = right(self, drawn, width)
         return indices.repeat(1, 4), present.repeat(1, 4)
 
-    return patch.object(BatchRNG, "batches", batches)
+    return patch.object(BatchRNG, "_pad", pad)
 
 
 def _whole_batch() -> AbstractContextManager[Any]:
@@ -136,8 +136,8 @@ def _whole_batch() -> AbstractContextManager[Any]:
 
 
 def _same_batch() -> AbstractContextManager[Any]:
-    right = BatchRNG.batches
-    return patch.object(BatchRNG, "batches", lambda self, run_ids, step: right(self, run_ids, 1))
+    right = BatchRNG._draw
+    return patch.object(BatchRNG, "_draw", lambda self, run_ids, step: right(self, run_ids, 1))
 
 
 def _deviation_booked() -> AbstractContextManager[Any]:

@@ -49,24 +49,6 @@ def test_engine_nonfinite_example_dropped_across_chunks(name, at, monkeypatch) -
     torch.testing.assert_close(mine.weighted_sums(weights), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.nightly  # a property of the processor's library, too
-@pytest.mark.parametrize("width", [16, 32, 144, 560])
-@pytest.mark.parametrize("name", [*CASES, "small_cnn"])
-def test_engine_example_place_has_no_effect(name, width) -> None:
-    """In a full microbatch, norms and sums of equal examples are bitwise equal at all places."""
-    if name == "small_cnn":
-        engine = GradientEngine(build_model(name), cross_entropy)
-        flats, inputs = 0.1 * torch.randn(1, engine.size), torch.rand(1, 1, 1, 14, 14)
-    else:
-        engine, flats, inputs, _ = prepare(name, torch.float32, batch=1)
-    targets = torch.ones(1, width, dtype=torch.int64)
-    made = engine(flats, inputs.expand(1, width, *inputs.shape[2:]).contiguous(), targets)
-    assert (made.norms() == made.norms()[0, 0]).all()
-    alone = torch.eye(width)[None, [0, 1, width // 2, width - 1]]
-    sums = made.weighted_sums(alone)
-    assert (sums == sums[:, :1]).all()
-
-
 SHAPES = {"small_cnn": (1, 14, 14), "bag_of_words": (750,)}
 
 
