@@ -57,7 +57,7 @@ class PerExampleHooks:
     batch_inputs: Tensor | None = None  # its input, or the base of which it is a view
     calls = 0  # in training mode, so far
     are_losses_summed = False  # in this backward pass, whatever the reduction
-    is_mean_of_losses = False  # unless they are summed
+    is_mean_of_losses = False  # in every backward pass
     needs_criterion = False  # that make_private returned, which sums the losses
     low_precision: torch.dtype | None = None  # in that call's gradients
     loss_factors: tuple[float, ...] = ()  # of the first ghost loss
@@ -164,8 +164,7 @@ class PerExampleHooks:
         count = self.example_count or 1  # 1: an empty batch has no gradients
 
         def check(gradient: Tensor) -> None:
-            dtype = _rounded_to(gradient, count)
-            if dtype is not None and self.hooks_enabled and not self.are_losses_summed:
+            if (dtype := _rounded_to(gradient, count)) is not None:
                 raise OsoError(MSG_ROUNDED_MEAN.format(dtype))
 
         for output in outputs:
@@ -245,7 +244,7 @@ class PerExampleHooks:
             raise OsoError(MSG_OTHER_CRITERION)
         if self.are_losses_summed:
             loss_reduction = "sum"
-        if loss_reduction == "mean" and self.low_precision is not None:
+        if self.low_precision is not None:
             raise OsoError(MSG_ROUNDED_MEAN.format(self.low_precision))
         if self.empty or outputs.shape[0 if batch_first else 1] == 0:
             self._store_zeros(module)
@@ -328,7 +327,7 @@ def wrap_model(
         plain = HookedModule if wrap_model else ModuleHooks
         hooked = plain(module, **common, force_functorch=mode == FUNCTORCH)
     hooked.watch_calls()
-    hooked.is_mean_of_losses = loss_reduction == "mean"
+    hooked.is_mean_of_losses = mode != GHOST and loss_reduction == "mean"
     return hooked
 
 
