@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from oso_dp.gradients.layer_gradients import CHUNK_BYTES
 from oso_dp.opacus.layer_rules import RULES
+from oso_dp.opacus.model_hooks import _rounded_to
 from oso_dp.opacus.optimizer import ONE_RUN
 from oso_dp.opacus.per_sample_gradients import (
     Dense,
@@ -290,6 +291,16 @@ def test_model_hooks_mean_through_low_precision_rejected(mode, what, is_refused)
         refused(step, "use grad_sample_mode='ghost', or loss_reduction='sum'", made)
     else:
         step()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_rounded_to_names_low_precision(dtype, scale) -> None:
+    """Whatever the size of the gradient; a type in which it would be 0 or infinite is left out."""
+    gradient = (scale * torch.tensor([0.0, 1.0, -0.7]) / 5).to(dtype).float()
+    is_low = dtype.itemsize < 4 and bool(gradient.isfinite().all() and gradient.any())
+    assert (_rounded_to(gradient, 5) is not None) == is_low
+    assert _rounded_to(gradient, 8) is None  # 1 / 8 is exact
 
 
 PLACES, ALLOWED = 64, 1 + 1e-5

@@ -338,7 +338,7 @@ def _rounded_to(gradient: Tensor, count: int) -> torch.dtype | None:
     """
     if count & (count - 1) == 0:
         return None
-    numbers = gradient[gradient != 0]
+    numbers = gradient[(gradient != 0) & gradient.isfinite()]
     for dtype in (torch.bfloat16, torch.float16) if len(numbers) else ():
         if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
             return dtype
