@@ -8,7 +8,7 @@ import torch
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import MethodOptions, State, by_name, find_method, method_names
-from oso_dp.methods.base import option
+from oso_dp.methods.base import checked_queries, option
 from oso_dp.privacy.noise_composition import combined_noise_multiplier
 from oso_dp.privacy.queries import (
     AdaptiveGradient,
@@ -48,9 +48,9 @@ def names(queries) -> list[str]:
 @pytest.mark.parametrize("nu", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("name", [n for n in method_names() if find_method(n).is_private])
 def test_method_queries_cost_step_price(name: str, nu: float) -> None:
-    """The queries of a step together cost as much as one Gaussian sum with nu."""
+    """The queries of a step cost as much as one Gaussian sum with nu, and change nothing."""
     method = make(name, 0.9)
-    asked = method.queries(state(nu))
+    asked = checked_queries(method, state(nu))
     together = combined_noise_multiplier([query.noise_multiplier for query in asked])
     assert together == pytest.approx(nu, rel=1e-9)
     assert len(set(names(asked))) == len(asked)
@@ -60,6 +60,57 @@ def test_method_queries_cost_step_price(name: str, nu: float) -> None:
     second = method.split_noise(nu, 100)[1]
     others = [query.noise_multiplier for query in asked if query.kind != asked[0].kind]
     assert second == (pytest.approx(combined_noise_multiplier(others)) if others else None)
+
+
+def grow(state: State) -> None:
+    state.threshold = 2 * state.threshold
+
+
+def grow_in_place(state: State) -> None:
+    state.threshold[1] = 7.0
+
+
+def count(state: State) -> None:
+    state.step += 1
+
+
+def add_buffer(state: State) -> None:
+    state.buffers["sum"] = torch.zeros(R)
+
+
+def change_buffer(state: State) -> None:
+    state.buffers["kept"].mul_(0.5)
+
+
+def drop_buffer(state: State) -> None:
+    del state.buffers["kept"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (grow, "threshold"),
+        (grow_in_place, "threshold"),
+        (count, "step"),
+        (add_buffer, r"buffers\['sum'\]"),
+        (change_buffer, r"buffers\['kept'\]"),
+        (drop_buffer, r"buffers\['kept'\]"),
+    ],
+)
+def test_checked_queries_changed_state_rejected(change, what: str) -> None:
+    """A step of the study asks once, but the drop-in asks for each physical batch."""
+    online = make("online")
+
+    class Changing(type(online)):
+        def queries(self, state: State):
+            change(state)
+            return super().queries(state)
+
+    mine = state()
+    mine.buffers["kept"] = torch.ones(R, P)
+    told = f"method 'online': `queries` changes state.{what}; must be changed in `update` only"
+    with pytest.raises(OsoError, match=told):
+        checked_queries(Changing(online.options, 0.0), mine)
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -129,6 +180,7 @@ def test_by_name_subclass_never_replaces_parent() -> None:
     [
         ({"name": 3}, "name must be a string"),
         ({"title": None}, "title must be a string"),
+        ({"__abstractmethods__": {"update", "queries"}}, "queries and update must be defined"),
         ({"search": "learning_rate"}, "search 'learning_rate'; must be a tuple of learning_rate,"),
         ({"search": ("learning_rate", "thresh")}, "'thresh'); must be a tuple of learning_rate,"),
         ({"search": None}, "search None; must be a tuple of learning_rate, threshold, quantile"),

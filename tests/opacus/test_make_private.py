@@ -327,6 +327,13 @@ def test_make_private_method_options_kept(method: str) -> None:
     assert driver.threshold == 0.5
 
 
+def test_queries_changed_state_rejected() -> None:
+    """A logical batch asks once for each of its physical batches."""
+    driver = make("online").optimizer.driver
+    driver.method.queries = lambda state: state.threshold.mul_(2)
+    refused(lambda: driver.queries(1.0), r"`queries` changes state\.threshold; must be changed in")
+
+
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.75, 0.99])
 def test_fixed_quantile_threshold_follows_given_quantile(quantile: float) -> None:
     """With a batch of nobody, half of the expected one counts as unclipped."""

@@ -308,8 +308,25 @@ class TestABudgetedStep:
 def test_mechanism_duplicate_query_rejected() -> None:
     mechanism = Mechanism(["run"], records=10, batch_size=5)
     twice = [ClippedGradient(1.0, threshold(1.0)), ClippedGradient(2.0, threshold(1.0))]
-    with pytest.raises(ValueError, match=r"share (their )?noise"):
-        mechanism.release(ONE_RUN, 1, twice, Zeros)
+    for use in (mechanism.check_queries, lambda asked: mechanism.release(ONE_RUN, 1, asked, Zeros)):
+        with pytest.raises(OsoError, match="share noise"):
+            use(twice)
+    assert mechanism.ledgers[0].steps == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "NoneType; must be a tuple of queries"),
+        ((), "tuple; must be a tuple of queries"),
+        (ClippedGradient(1.0, threshold(1.0)), "ClippedGradient; must be a tuple of queries"),
+        ((ClippedGradient,), "query .*ClippedGradient.*: ABCMeta; must be a class of oso_dp.privacy"),
+        ((None,), "query None: NoneType; must be a class of oso_dp.privacy.queries"),
+    ],
+)
+def test_mechanism_no_queries_rejected(answer, told: str) -> None:
+    with pytest.raises(OsoError, match=told):
+        Mechanism(["run"], records=10, batch_size=5).check_queries(answer)
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(3, 0.5), (5, 0.5), (4, 0.4)])

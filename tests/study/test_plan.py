@@ -104,6 +104,13 @@ def test_make_plan_low_count_noise_raises(base) -> None:
         make_plan(parse_config(base, "x"))
 
 
+def test_make_plan_no_learning_rate_raises(base, monkeypatch) -> None:
+    monkeypatch.setattr(FixedThreshold, "search", ("threshold",))
+    base.update(methods={"fixed_threshold": {}})
+    with pytest.raises(OsoError, match=r"method 'fixed_threshold': has no learning_rate; set it"):
+        make_plan(parse_config(base, "x"))
+
+
 def test_read_plan_stored_plan_matches_config(repo) -> None:
     """results/plan.json, which the report's noise figure shows, belongs to config/paper.yaml."""
     plan, config = read_plan(repo / "results/plan.json"), load_config(repo / "config/paper.yaml")

@@ -325,6 +325,15 @@ def test_study_training_missing_threshold_raises(lacks, arrays, make_task, make_
         study_training(make_task("fixed_threshold"), runs, arrays)
 
 
+def test_study_training_changing_queries_raises(arrays, make_task, make_run, monkeypatch) -> None:
+    task = make_task("fixed_threshold")
+    monkeypatch.setattr(
+        type(task.method), "queries", lambda self, state: state.threshold.mul_(2) and ()
+    )
+    with pytest.raises(OsoError, match=r"`queries` changes state\.threshold"):
+        study_training(task, [make_run()], arrays)
+
+
 @pytest.mark.parametrize("name", method_names())
 def test_train_joint_runs_equal_separate(name, make_task, make_run) -> None:
     """Runs whose batches need different widths store the same rows together as alone."""

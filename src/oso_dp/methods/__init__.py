@@ -55,6 +55,8 @@ def _check(method: type[Method]) -> None:
     for attribute in ("name", "title"):
         if not isinstance(getattr(method, attribute, None), str):
             raise OsoError(f"{where}: {attribute} must be a string")
+    if missing := sorted(getattr(method, "__abstractmethods__", ())):
+        raise OsoError(f"{where}: {' and '.join(missing)} must be defined")
     check_declarations(method.Options, where)
     search = getattr(method, "search", None)
     if not isinstance(search, tuple) or not {*search} <= {*AXES}:

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from oso_dp.errors import OsoError
+
 if TYPE_CHECKING:  # importing torch is slow, and planning a study does not need it
     from torch import Tensor
 
@@ -173,6 +175,30 @@ class Method(ABC):
     def fraction_clipped(self, state: State) -> Tensor | None:
         """The sanitized fraction of clipped examples in the last batch, [R], if it was queried."""
         return None
+
+
+def checked_queries(method: Method, state: State) -> tuple[Query, ...]:
+    """`method.queries(state)`; OsoError if it changes `state`."""
+    before = _fingerprints(state)
+    queries = method.queries(state)
+    after = _fingerprints(state)
+    for name in [*before, *after]:
+        if before.get(name) != after.get(name):
+            raise OsoError(
+                f"method {method.name!r}: `queries` changes state.{name}; must be changed in "
+                "`update` only"
+            )
+    return queries
+
+
+def _fingerprints(state: State) -> dict[str, tuple[Any, int]]:
+    """A value by name that changes when the state's does; a tensor's with each write."""
+    values = {**vars(state), **{f"buffers[{name!r}]": of for name, of in state.buffers.items()}}
+    del values["buffers"], values["layers"]
+    return {
+        name: (id(value), value._version) if hasattr(value, "_version") else (value, 0)
+        for name, value in values.items()
+    }
 
 
 def gradient_step(state: State, gradient: Tensor, momentum: float) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from oso_dp.errors import OsoError
 from oso_dp.methods import Method, State
+from oso_dp.methods.base import checked_queries
 
 if TYPE_CHECKING:
     from oso_dp.privacy.queries import Answers, Query
@@ -68,7 +69,7 @@ class MethodAdapter:
     def queries(self, noise_multiplier: float) -> tuple[Query, ...]:
         """The queries of a step at `noise_multiplier`; the first is the gradient."""
         self.state.noise_multiplier = noise_multiplier
-        return self.method.queries(self.state)
+        return checked_queries(self.method, self.state)
 
     def adapt_hyperparameters(self, answers: Answers) -> None:
         """Update C and the factor after a step that used the old ones."""

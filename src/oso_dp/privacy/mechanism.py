@@ -121,14 +121,12 @@ class Mechanism:
             By the query's key: [R, P], [R, P_g] for a layer group, or [R] for a scalar query.
 
         Raises:
-            ValueError: for a step that was released before, or equal names.
-            OsoError: for queries that exceed the budget of a step.
+            ValueError: for a step that was released before.
+            OsoError: for queries that `check_queries` refuses.
         """
         members = range(len(self.run_ids))[runs]
         if any(step <= self._last_step[run] for run in members):
             raise ValueError(f"step: {step}; was released before, its noise must not be reused")
-        if len({query.name for query in queries}) != len(queries):
-            raise ValueError("queries: names must be distinct, since equal ones would share noise")
         self.check_queries(queries)
         for run in members:
             self._last_step[run] = step
@@ -167,18 +165,23 @@ class Mechanism:
         self._last_step = [max(last_step, step) for step in self._last_step]
 
     def check_queries(self, queries: Sequence[Query]) -> None:
-        """OsoError for queries that `release` refuses: of unknown cost, or beyond the budget."""
+        """OsoError for queries of unknown cost or beyond the budget, and for equal names."""
+        if not isinstance(queries, tuple | list) or not queries:
+            raise OsoError(f"queries: {type(queries).__name__}; must be a tuple of queries")
         for query in queries:
             # Sensitivities are decided in this package alone.
             if type(query) not in QUERIES:
+                name = query.name if isinstance(query, Query) else query
                 raise OsoError(
-                    f"query {query.name!r}: {type(query).__name__}; must be a class of "
+                    f"query {name!r}: {type(query).__name__}; must be a class of "
                     "oso_dp.privacy.queries"
                 )
             # As the ledger's: an epsilon must be known for each step that is taken.
             check_noise_multiplier(
                 f"query {query.name!r}: noise_multiplier", query.noise_multiplier
             )
+        if len({query.name for query in queries}) != len(queries):
+            raise OsoError("queries: names must be distinct, since equal ones would share noise")
         combined = combined_noise_multiplier([query.noise_multiplier for query in queries])
         if combined < self.noise_multiplier * (1 - ROUNDING):
             raise OsoError(

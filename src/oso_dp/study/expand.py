@@ -115,11 +115,15 @@ def _make_cohort(
         raise OsoError(f"methods.{name}: {error}") from None
     if config.grid_points == "paper_best":
         grid = nearest_to_papers_best(cohort, grid)
-    points = [_point(method.initial_values(candidate)) for candidate in grid]
+    points = [_point(name, method.initial_values(candidate)) for candidate in grid]
     return cohort.with_runs(points, config.seeds)
 
 
-def _point(start: dict[str, float]) -> Point:
+def _point(name: str, start: dict[str, float]) -> Point:
     learning_rate, threshold, quantile = (start.get(axis) for axis in POINT)
-    assert learning_rate is not None
+    if learning_rate is None:
+        raise OsoError(
+            f"method {name!r}: has no learning_rate; set it in the method's `search` or "
+            "`initial_values`"
+        )
     return learning_rate, threshold, quantile

@@ -23,6 +23,7 @@ from oso_dp.gradients import check_model, explain_slow
 from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.layer_gradients import is_async_device
 from oso_dp.methods import Method, State
+from oso_dp.methods.base import checked_queries
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.mechanism import Mechanism
 from oso_dp.privacy.noise_range import check_range
@@ -204,7 +205,7 @@ class Training:
             layers=dict(self.engine.layer_sizes),
             average=None if task.averaging is None else problem.initial_parameters.clone(),
         )
-        queries = task.method.queries(self.state)
+        queries = checked_queries(task.method, self.state)
         self.mechanism.check_queries(queries)  # now, not after a part of the budget is spent
         _check_thresholds(task.method, queries, self.state)
         first = self.state.parameters[0]
