@@ -214,6 +214,17 @@ def test_model_invalid_rejected(train, model, message) -> None:
         ({"method": None, "lr": 3}, "unknown argument 'lr'; did you mean learning_rate?"),
         ({"threshold_rate": -1.0}, "threshold_rate: -1.0; must be a number >= 0"),
         ({"schedule": "step"}, "schedule: 'step'; must be one of constant, linear, cosine"),
+        (
+            {"schedule": lambda step, steps: "x"},
+            "schedule at step 1 of 16: 'x'; must be a number >=",
+        ),
+        ({"schedule": lambda step, steps: 3.5 - step}, "schedule at step 4 of 16: -0.5; must be a"),
+        (
+            {"schedule": lambda step, steps: 1 / (3 - step)},
+            "schedule: fails at step 3 of 16: division",
+        ),
+        ({"evaluate": lambda model, data: 1.0}, "evaluate: must be a function of the model"),
+        ({"callbacks": [lambda: None]}, "callbacks: must be a function of an Evaluation"),
         ({"averaging": 1.0}, "averaging: 1.0; must be a number >= 0 and < 1"),
         (
             {"method": None, "learning_rate": 1},

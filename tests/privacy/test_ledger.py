@@ -320,7 +320,10 @@ def test_mechanism_duplicate_query_rejected() -> None:
         (None, "NoneType; must be a tuple of queries"),
         ((), "tuple; must be a tuple of queries"),
         (ClippedGradient(1.0, threshold(1.0)), "ClippedGradient; must be a tuple of queries"),
-        ((ClippedGradient,), "query .*ClippedGradient.*: ABCMeta; must be a class of oso_dp.privacy"),
+        (
+            (ClippedGradient,),
+            "query .*ClippedGradient.*: ABCMeta; must be a class of oso_dp.privacy",
+        ),
         ((None,), "query None: NoneType; must be a class of oso_dp.privacy.queries"),
     ],
 )

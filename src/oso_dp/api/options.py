@@ -97,8 +97,12 @@ class TrainingOptions:
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise OsoError(f"{name}: {type(function).__name__}; must be callable")
+        if self.evaluate is not None:
+            _check_signature("evaluate", self.evaluate, "the model")
         if not isinstance(self.callbacks, Sequence) or not all(map(callable, self.callbacks)):
             raise OsoError("callbacks: must be a list of functions, each called with an Evaluation")
+        for callback in self.callbacks:
+            _check_signature("callbacks", callback, "an Evaluation")
         if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
             raise OsoError(f"checkpoint: {self.checkpoint!r}; must be a file name")
         if self.checkpoint is None and self.checkpoint_every is not None:
@@ -115,12 +119,7 @@ class TrainingOptions:
 
     def _check_schedule(self) -> None:
         if callable(self.schedule):
-            try:
-                inspect.signature(self.schedule).bind(1, 1)
-            except TypeError:
-                raise OsoError("schedule: must be a function of step and steps") from None
-            except ValueError:  # a function of C without a signature
-                pass
+            _check_signature("schedule", self.schedule, "step", "steps")
         else:
             if self.schedule == _FUNCTION:
                 raise OsoError(
@@ -251,6 +250,15 @@ def check_effects(
                 )
     if momentum is not None and not takes_momentum(name):
         raise OsoError(f"momentum: {momentum}; has no effect with method {name!r}, leave it out")
+
+
+def _check_signature(name: str, function: Callable[..., Any], *arguments: str) -> None:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        raise OsoError(f"{name}: must be a function of {' and '.join(arguments)}") from None
+    except ValueError:  # a function of C without a signature
+        pass
 
 
 def _takes_optimizer(name: str) -> bool:

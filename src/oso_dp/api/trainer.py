@@ -32,7 +32,7 @@ from oso_dp.privacy.process_group import ProcessGroup
 from oso_dp.privacy.promise import EXAMPLE, USER
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.training.loop import Training
-from oso_dp.training.schedule_and_averaging import CONSTANT
+from oso_dp.training.schedule_and_averaging import CONSTANT, rehearse_schedule
 from oso_dp.training.task import Examples, TrainConfig, TrainingProblem
 from oso_dp.training.torch_optimizer import TorchOptimizer
 from oso_dp.training.user_model import Loss, UserModel, check_targets, count_classes
@@ -127,6 +127,8 @@ class Trainer:
         self, noise_multiplier: float, delta: float, progress: bool, restore: Callable[[], None]
     ) -> TrainingResult:
         options, device, resume_from = self.options, self.options.torch_device(), self.resume_from
+        if callable(options.schedule):
+            rehearse_schedule(options.schedule, self.last_step)
         optimizer = self._optimizer(device)
         config = TrainConfig(
             method=_make_method(optimizer, options),

@@ -9,6 +9,9 @@ from typing import Final, TypeAlias
 
 from torch import Tensor
 
+from oso_dp.errors import failing_as
+from oso_dp.value_checks import as_plain, check_number
+
 Schedule: TypeAlias = Callable[[int, int], float]  # step, from 1, and steps -> factor
 CONSTANT: Final = "constant"
 _NAMED: Final[dict[str, Schedule]] = {
@@ -29,6 +32,14 @@ def rate_factor(
     """
     factor = _NAMED[schedule or CONSTANT] if not callable(schedule) else schedule
     return factor(step, steps) * min(1.0, step / max(1.0, warmup * steps))
+
+
+def rehearse_schedule(schedule: Schedule, steps: int) -> None:
+    """OsoError if the function fails within the steps, which a training learns too late."""
+    for step in range(1, steps + 1):
+        with failing_as(f"schedule: fails at step {step} of {steps}"):
+            factor = as_plain(schedule(step, steps))
+        check_number(f"schedule at step {step} of {steps}", factor, ge=0)
 
 
 def update_average(average: Tensor, parameters: Tensor, decay: float, step: int) -> Tensor:
