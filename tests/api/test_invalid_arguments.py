@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch import nn
 from torch.utils.data import (
@@ -45,7 +46,8 @@ def refusal(call, **changed) -> str:
         (
             "online",
             {"threshold": 0.5},
-            "threshold: method 'online' has no such option; it has learning",
+            "threshold: method 'online' has no such option; it has learning_rate and constants; "
+            "did you mean initial_threshold?",
         ),
         (
             "online",
@@ -342,6 +344,10 @@ PAIRS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
         ((X, np.full(9, np.inf)), "data: targets contain NaN or infinity"),
         ((X.astype(complex), Y), "data: inputs are complex;"),
         ((np.ma.masked_array(X, X == 0), Y), "data: inputs are a masked array; fill or drop"),
+        (
+            (scipy.sparse.csr_array((9, 6)), Y),
+            "data: inputs are sparse; must be dense, as toarray()",
+        ),
         ((torch.zeros(9, 6).to_sparse(), Y), "data: inputs are a sparse, nested"),
         (Endless(), "data: has no length (TypeError: 'float' object"),
         (([["a"] * 6] * 9, Y), "data: inputs of type list; must be numbers"),

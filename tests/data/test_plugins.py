@@ -33,6 +33,10 @@ def test_user_dataset_prepared_and_loaded(offer, tmp_path) -> None:
         ({"load": "lambda: arrays(x=x * np.float32('nan'))"}, "contains NaN or infinity"),
         ({"load": "lambda: 3"}, "returned int; must be oso_dp.Arrays"),
         ({"load": "lambda: 1 / 0"}, r"load\(\) failed \(ZeroDivisionError: division by zero\)"),
+        (
+            {"load": "lambda: open('x.csv')"},
+            r"FileNotFoundError: No such file or directory: x\.csv",
+        ),
         ({"public": "'no'"}, "public: 'no'; must be True or False"),
         ({"version": "1"}, "version: 1; must be a string"),
         ({"metric": "'auc'"}, "metric: 'auc'; must be one of accuracy, mse"),

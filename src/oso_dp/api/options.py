@@ -198,8 +198,10 @@ class TrainingOptions:
                 del searched[name]
                 if not hasattr(method.options, name):
                     options = " and ".join([*filter(None, [", ".join(method.search)]), "constants"])
+                    initial = f"initial_{name}"
+                    hint = f"; did you mean {initial}?" * hasattr(method.options, initial)
                     raise OsoError(
-                        f"{name}: method {self.method!r} has no such option; it has {options}"
+                        f"{name}: method {self.method!r} has no such option; it has {options}{hint}"
                     )
         point = method.initial_values(searched)
         for name in method.search:

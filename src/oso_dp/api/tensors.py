@@ -66,6 +66,8 @@ def to_tensor(argument: str, name: str, values: Any) -> Tensor:
         values = _to_array(argument, name, values)
     if isinstance(values, np.ma.MaskedArray):  # masked values would be trained on
         raise OsoError(f"{argument}: {name} are a masked array; fill or drop the masked values")
+    if not torch.is_tensor(values) and hasattr(values, "toarray"):  # of SciPy
+        raise OsoError(f"{argument}: {name} are sparse; must be dense, as toarray() makes them")
     try:
         tensor = values if torch.is_tensor(values) else _from_array(np.asarray(values))
     except (TypeError, ValueError, RuntimeError):

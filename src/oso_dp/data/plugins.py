@@ -197,4 +197,5 @@ def _at(name: str, point: EntryPoint) -> str:
 
 
 def _describe_error(error: Exception) -> str:
-    return f"{type(error).__name__}: {format_os_error(error)}"
+    file = getattr(error, "filename", None)  # of an OSError
+    return f"{type(error).__name__}: {format_os_error(error)}{f': {file}' if file else ''}"

@@ -55,8 +55,8 @@ def check_layer(name: str, layer: nn.Module) -> None:
     # In eval mode it reads its statistics, and changes none.
     if (batch_norm or keeps_statistics) and (layer.training or not keeps_statistics):
         raise OsoError(
-            f"model: layer {name!r} is a {kind}, which {MSG_MIXES_EXAMPLES}, as fix=True does, or "
-            "freeze it in eval mode"
+            f"model: layer {name!r} is a {kind}, which {MSG_MIXES_EXAMPLES} (train_private "
+            "replaces it with fix=True), or freeze it in eval mode"
         )
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         # max_norm changes parameters in the forward pass; scale_grad_by_freq mixes examples.
