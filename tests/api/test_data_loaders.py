@@ -3,12 +3,14 @@
 import gc
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -461,6 +463,68 @@ def test_data_loader_several_inputs_trained(train) -> None:
     made = train(model=Bag(), data=loader, **SEEDED)
     assert made.status == "finished"
     assert "inputs['ids'] int64 [6], inputs['mask'] bool [6]" in made.statement.types
+
+
+class Drawing(Pairs):
+    """Adds a random number of each kind to an example, as a random crop does."""
+
+    def __getitem__(self, index: int):
+        inputs, target = super().__getitem__(index)
+        drawn = torch.tensor([random.random(), np.random.random(), torch.rand(()).item()])
+        return torch.cat([inputs, drawn]), target
+
+
+def seed_all(seed: int = 0) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def states() -> tuple:
+    return torch.get_rng_state().tolist(), str(np.random.get_state()), random.getstate()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_make_examples_private_draws_unknown(workers: int, pairs, open_files) -> None:
+    """What an example draws does not depend on a seed that is known, or on those before it."""
+    drawn = []
+    for _ in range(2):
+        seed_all()
+        before = states()
+        loader = DataLoader(
+            Drawing(pairs), num_workers=workers, generator=torch.Generator().manual_seed(0)
+        )
+        examples = make_examples(loader, CPU)
+        for size in (3, 5, 3):
+            inputs, _, _ = examples.batch(torch.arange(size)[None])
+            drawn += inputs[0, :, -3:].tolist()
+        assert states() == before  # it would tell the sizes of the batches
+        examples.fetch.close()
+    kinds = list(zip(*drawn, strict=True))
+    assert all(len({*kind}) == 22 for kind in kinds)
+
+
+def test_train_private_leaves_generators(pairs, train, search) -> None:
+    """Their states would tell the sizes of batches, and with random stopping how many trainings."""
+    network, data = nn.Linear(9, 4), Drawing(pairs)
+    before = states()
+    train(model=network, data=data, epochs=1)
+    search({"learning_rate": [0.3]}, model=network, data=data, validation=data, epochs=1)
+    assert states() == before
+
+
+def test_make_examples_public_draws_repeated(pairs, train) -> None:
+    drawn, trained = [], []
+    for _ in range(2):
+        seed_all()
+        inputs, _, _ = make_examples(Drawing(pairs), CPU, is_public=True).batch(torch.tensor([[3]]))
+        drawn.append(inputs)
+        seed_all()
+        network = nn.Linear(9, 4)
+        trained.append(train(model=network, data=Drawing(pairs), **SEEDED))
+        assert not torch.equal(flat(trained[-1]), flat(train(model=network, data=Drawing(pairs))))
+    assert torch.equal(*drawn)
+    assert torch.equal(*map(flat, trained))
 
 
 class Noting(Pairs):

@@ -533,6 +533,17 @@ def test_noise_range_beyond_delta_rejected(search, data, changed) -> None:
     search({"learning_rate": [0.5]}, epochs=1, **changed, **SEEDED)  # on public data
 
 
+def test_noise_range_delta_split_over_scores(search, data, monkeypatch) -> None:
+    """Scores have noise for the mean number of trainings, not for the number of points."""
+    asked = []
+    monkeypatch.setattr("oso_dp.api.search.check_range", lambda *given: asked.append(given))
+    monkeypatch.setattr("oso_dp.api.search.draw_number_of_runs", lambda *given: 2)
+    for options in ({}, {"mean_runs": 5000, "search_accounting": RANDOM_STOPPING}):
+        search({"learning_rate": [0.3, 0.5]}, epochs=1, validation=data, **options)
+    assert [given[0] for given in asked] == [1e-5 / 2, 1e-5 / 5000]
+    assert {given[3:] for given in asked} == {(1, 1)}
+
+
 @pytest.mark.filterwarnings("ignore:score. no training of this search has one")
 def test_search_private_noise_counts_whole_grid(search) -> None:
     """A search stopped at the first of 90 points has the noise of all 90."""

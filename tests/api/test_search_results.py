@@ -338,6 +338,26 @@ def test_noisy_scorer_counts_examples_once(examples: int, microbatch_size: int |
     assert found == pytest.approx((examples - 1) / (2 * examples), abs=8 * scores.std + 1e-6)
 
 
+class Drawing(nn.Linear):
+    """Draws a random number for each example, as a model with dropout that stays on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.randn(len(x), 1)
+
+
+def test_noisy_scorer_drawing_model_scores_examples_alone() -> None:
+    def right(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs[0, 0].sigmoid()
+
+    model, values = Drawing(2, 2), []
+    for count in (40, 39):
+        torch.manual_seed(0)
+        inputs = torch.linspace(-2, 2, 80).view(40, 2)[-count:]
+        examples = TensorExamples(inputs, torch.zeros(count))
+        values.append(NoisyScorer(examples, right, 1e-3, Seeded(), CPU, 16)._values(model))
+    assert torch.equal(values[0][1:], values[1])
+
+
 class NotingScores(nn.Module):
     """Adds up what goes through it."""
 

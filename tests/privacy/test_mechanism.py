@@ -384,9 +384,9 @@ def released_at(mechanism: Mechanism, step: int, taken: list) -> tuple[float, fl
 
     def gradients(runs: Runs, batch: torch.Tensor) -> Given:
         taken.append((step, tuple(batch[0].tolist())))
-        return Given(torch.zeros(*batch.shape, 1))
+        return Given(torch.zeros(*batch.shape, 1, dtype=torch.float64))
 
-    one = torch.ones(1)
+    one = torch.ones(1, dtype=torch.float64)  # of 336 numbers of float32, two may be equal
     asked = [ClippedGradient(1.0, one), ClippedDirection(2.0, one)]
     sums = mechanism.release(slice(0, 1), step, asked, gradients)
     return float(sums[ClippedGradient][0, 0]), float(sums[ClippedDirection][0, 0])

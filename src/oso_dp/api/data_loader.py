@@ -6,6 +6,8 @@ and its worker processes, not its batches.
 
 import contextlib
 import copy
+import os
+import random
 import signal
 import traceback
 import warnings
@@ -14,6 +16,8 @@ from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -123,11 +127,12 @@ class Reader(Protocol):
 class Fetcher:
     """Examples from a reader, in this process or in worker processes.
 
-    The processes start at the first request and last until `close`.
+    The processes start at the first request and last until `close`. is_public: whether the data
+    need no protection. If they do, what they draw (a random crop) is seeded anew in each request.
     """
 
-    def __init__(self, reader: Reader, options: LoaderOptions) -> None:
-        self._requests = _Requests(reader)
+    def __init__(self, reader: Reader, options: LoaderOptions, is_public: bool) -> None:
+        self._requests = _Requests(reader, is_public)
         self._options, self._queue = options.workers, _Queue()
         self._loader: DataLoader[Answer] | None = None
         self._pending: Iterator[Answer] | None = None  # answers to the requests of the queue
@@ -217,15 +222,16 @@ class _Queue:
 class _Requests:
     """The data set of the inner loader, whose indices are requests."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
+    def __init__(self, reader: Reader, is_public: bool) -> None:
+        self.reader, self.is_public = reader, is_public
 
     def __len__(self) -> int:
         return len(self.reader.dataset)
 
     def answer(self, request: Request) -> Answer:
         try:
-            return self.reader.read(*request), None
+            with contextlib.nullcontext() if self.is_public else _fresh_generators():
+                return self.reader.read(*request), None
         except Exception as error:  # a data set may raise any exception
             return None, error
 
@@ -258,6 +264,25 @@ class _InitWorker:
         object.__setattr__(info, "dataset", info.dataset.reader.dataset)
         if self.by_user is not None:
             self.by_user(worker)
+
+
+@contextlib.contextmanager
+def _fresh_generators() -> Iterator[None]:
+    """Inside, the global generators start from the system's entropy; afterwards they are as before.
+
+    Under a known seed (`torch.manual_seed(0)`) one example more would change what the later ones
+    draw, and the generators' states would tell the size of a batch.
+    """
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(int.from_bytes(os.urandom(7)))
+    np.random.seed(np.frombuffer(os.urandom(32), dtype=np.uint32))
+    random.seed(os.urandom(32))
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
 
 
 def _identity(answer: Any) -> Any:

@@ -42,9 +42,11 @@ _MAX_WIDENED = 6  # tensors of an example, of which all combinations are tried
 
 
 @contextmanager
-def open_examples(data: Any, device: torch.device, argument: str = "data") -> Iterator[Examples]:
+def open_examples(
+    data: Any, device: torch.device, argument: str = "data", is_public: bool = False
+) -> Iterator[Examples]:
     """The examples of `make_examples`; at the end of the block, their worker processes end."""
-    examples = make_examples(data, device, argument)
+    examples = make_examples(data, device, argument, is_public)
     try:
         yield examples
     finally:
@@ -52,13 +54,15 @@ def open_examples(data: Any, device: torch.device, argument: str = "data") -> It
             examples.fetch.close()
 
 
-def make_examples(data: Any, device: torch.device, argument: str = "data") -> Examples:
+def make_examples(
+    data: Any, device: torch.device, argument: str = "data", is_public: bool = False
+) -> Examples:
     """(inputs [n, ...], targets [n, ...]), or a data set of such pairs, or its DataLoader.
 
     Floating-point numbers become float32, integers int64, when a batch is fetched. Raises OsoError
     for data that cannot be trained on; of a data set that is not a TensorDataset, only the first
     example is checked until `widen` has chosen its types. `argument`: the name of the caller's
-    argument, for messages.
+    argument, for messages. `is_public`: whether the data need no protection.
     """
     options = LoaderOptions()
     is_loaded = isinstance(data, DataLoader)
@@ -95,7 +99,7 @@ def make_examples(data: Any, device: torch.device, argument: str = "data") -> Ex
         if size == 0:
             raise OsoError(f"{argument}: has no examples; must have at least one")
         check_no_repeats(data, argument)
-        return DatasetExamples(data, device, argument, options)
+        return DatasetExamples(data, device, argument, options, is_public)
     raise OsoError(
         f"{argument}: {type(data).__name__}; must be (inputs, targets) or a map-style data set "
         "with a length"
@@ -284,12 +288,14 @@ class DatasetExamples:
         device: torch.device,
         argument: str = "data",
         options: LoaderOptions | None = None,
+        is_public: bool = False,
     ) -> None:
         self.dataset: Any = dataset
         self.device, self.argument = device, argument
         options = options or LoaderOptions()
         # Worker processes fetch the first example, too: a file that it opens would be shared.
-        self.fetch = Fetcher(_DatasetReader(dataset, argument, options.collate_fn), options)
+        reader = _DatasetReader(dataset, argument, options.collate_fn)
+        self.fetch = Fetcher(reader, options, is_public)
         try:
             self.empty_batch = self._first_types()
         except BaseException:

@@ -185,7 +185,8 @@ class NoisyScorer:
                     one = slice(row, row + 1)
                     # A copy: a product may be rounded by the address, that is, by the place.
                     inputs_of_one = map_tensors(torch.clone, select(inputs, (0, one)))
-                    values.append(self._value(model, inputs_of_one, targets[one]))
+                    # Seeded, since one example more would change what is drawn for later ones.
+                    values.append(self._seeded_value(model, inputs_of_one, targets[one]))
         return torch.stack(values)
 
 

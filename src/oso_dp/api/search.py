@@ -182,13 +182,14 @@ def search_private(
         )
     elif mean_runs is not None:
         raise OsoError(f"mean_runs: {mean_runs}; needs search_accounting='random_stopping'")
-    device = options.torch_device()
+    device, is_public = options.torch_device(), options.randomness == "seeded"
     with ExitStack() as stack:
-        examples = stack.enter_context(open_examples(data, device))
+        examples = stack.enter_context(open_examples(data, device, "data", is_public))
         user_model = UserModel(model)
         name = uuid4().hex if options.seed is None else f"search {options.seed}"
         first = Trainer(user_model, loss, examples, options, name)
         budget.warn_of_large_delta(first.sampling, first.records)
+        runs_of_budget = len(candidates) if stopping is None else stopping[0]
         randomness = get_source(options.randomness)
         scorer: Scorer
         if validation is not None and options.users is not None:
@@ -199,11 +200,13 @@ def search_private(
         if score is not None:
             scorer = PublicScorer(score)
         else:
-            scored_examples = stack.enter_context(open_examples(validation, device, "validation"))
+            scored_examples = stack.enter_context(
+                open_examples(validation, device, "validation", is_public)
+            )
             everyone = PoissonSampling(1.0)
             noise = _calibrate(stopping, everyone, 1, len(candidates), budget)
             if options.randomness == "system":
-                check_range(budget.delta, noise, everyone, len(candidates), 1)
+                check_range(budget.delta / runs_of_budget, noise, everyone, 1, 1)
             scorer = NoisyScorer(
                 scored_examples, metric, noise, randomness, device, options.microbatch_size
             )
@@ -212,8 +215,6 @@ def search_private(
         # A method may need more noise than this for its second query.
         for candidate in candidates:
             candidate.options.make_method().split_noise(noise, first.batch_size)
-
-        runs_of_budget = len(candidates) if stopping is None else stopping[0]
 
         def train(candidate: GridPoint, number: int, progress: bool) -> TrainingResult:
             trainer = Trainer(user_model, loss, examples, candidate.options, f"{name}/{number}")

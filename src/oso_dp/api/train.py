@@ -208,7 +208,7 @@ def train_private(
     check_effects(options.method, optimizer, learning_rate, momentum)
     with (
         only_training(options.checkpoint) as path,
-        open_examples(data, options.torch_device()) as examples,
+        open_examples(data, options.torch_device(), is_public=randomness == "seeded") as examples,
     ):
         replaced: tuple[str, ...] = ()
         if fix:

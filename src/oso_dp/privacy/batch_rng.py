@@ -51,10 +51,11 @@ class Microbatches:
     def of(cls, expected: float, rate: float, most: int | None) -> "Microbatches":
         """At most `most` records each. They are public: a function of the arguments.
 
-        expected: the batch size, of Poisson sampling at this rate; at 1, a place is left.
+        expected: the batch size, of Poisson sampling at this rate; at 1, a place is left. A float32
+        sum of many more records would be rounded by more than the sensitivity allows for.
         """
         likely = math.floor(expected + 2 * math.sqrt(expected * (1 - rate))) + 1
-        most = most or MAX_MICROBATCH
+        most = min(most or MAX_MICROBATCH, MAX_MICROBATCH)
         count = -(-likely // most)
         return cls(min(most, _round_up(-(-likely // count), MICROBATCH_BLOCK)), count)
 
