@@ -1,6 +1,8 @@
 """Which data loaders are taken: all examples, each once, and no two in one buffer."""
 
+import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from tests.opacus.helpers import (
     NOT_TRIED,
     QUIET,
     examples,
+    in_pieces,
     loader_of,
     make,
     refused,
@@ -321,3 +324,50 @@ def test_make_private_repeated_example_rejected() -> None:
         lambda: make(loader=DataLoader(Subset(DATA, [0, *range(120)]), 12)),
         "data_loader: an example appears twice",
     )
+
+
+class Drawing(TensorDataset):
+    """Adds a random number of each kind, as a random crop does."""
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, target = super().__getitem__(index)
+        drawn = torch.tensor([random.random(), np.random.random(), torch.rand(()).item()])
+        return torch.cat([inputs[3:], drawn]), target
+
+
+def drawn_in_training(workers: int, split: bool, seed: int | None) -> list[list[float]]:
+    """What examples, the script and the script after the training draw; seed: of the noise."""
+    generator = torch.Generator()
+    data = Drawing(INPUTS, TARGETS)
+    loader = DataLoader(data, 60, num_workers=workers, generator=generator.manual_seed(0))
+    options = {} if seed is None else {"noise_generator": torch.Generator().manual_seed(seed)}
+    made = make(model=nn.Linear(6, 3), loader=loader, **options)
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    drawn, script = [], []
+    with in_pieces(made, 20) if split else nullcontext(made.loader) as batches:
+        for inputs, targets in batches:
+            made.backward(inputs, targets)
+            made.optimizer.step()
+            made.optimizer.zero_grad()
+            drawn += inputs[:, 3:].tolist()
+            script += [torch.rand(()).item()]
+    script += [random.random(), np.random.random(), torch.rand(()).item()]
+    return [*map(list, zip(*drawn, strict=True)), script]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_make_private_draws_unknown(workers: int, split: bool) -> None:
+    """No draw in a loop over the loader, or after it, follows a seed that is known."""
+    one, other = (drawn_in_training(workers, split, None) for _ in range(2))
+    for here, there in zip(one, other, strict=True):
+        assert not {*here} & {*there}
+        assert len({*here}) == len(here)
+
+
+def test_make_private_noise_generator_draws_repeated() -> None:
+    one, other = (drawn_in_training(0, False, 5) for _ in range(2))
+    assert one == other

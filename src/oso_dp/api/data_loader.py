@@ -6,8 +6,6 @@ and its worker processes, not its batches.
 
 import contextlib
 import copy
-import os
-import random
 import signal
 import traceback
 import warnings
@@ -16,8 +14,6 @@ from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
-import numpy as np
-import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -30,6 +26,7 @@ from torch.utils.data import (
 )
 
 from oso_dp.errors import OsoError
+from oso_dp.privacy.global_generators import fresh_generators
 
 Collate = Callable[[list[Any]], Any]
 Request = tuple[Sequence[int], Any]  # indices, and the types of their values
@@ -230,7 +227,7 @@ class _Requests:
 
     def answer(self, request: Request) -> Answer:
         try:
-            with contextlib.nullcontext() if self.is_public else _fresh_generators():
+            with contextlib.nullcontext() if self.is_public else fresh_generators():
                 return self.reader.read(*request), None
         except Exception as error:  # a data set may raise any exception
             return None, error
@@ -264,25 +261,6 @@ class _InitWorker:
         object.__setattr__(info, "dataset", info.dataset.reader.dataset)
         if self.by_user is not None:
             self.by_user(worker)
-
-
-@contextlib.contextmanager
-def _fresh_generators() -> Iterator[None]:
-    """Inside, the global generators start from the system's entropy; afterwards they are as before.
-
-    Under a known seed (`torch.manual_seed(0)`) one example more would change what the later ones
-    draw, and the generators' states would tell the size of a batch.
-    """
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    torch.default_generator.manual_seed(int.from_bytes(os.urandom(7)))
-    np.random.seed(np.frombuffer(os.urandom(32), dtype=np.uint32))
-    random.seed(os.urandom(32))
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
 
 
 def _identity(answer: Any) -> Any:

@@ -154,8 +154,11 @@ class AdaptivePrivacyEngine(PrivacyEngine):
         model, private_optimizer, loader = result[0], result[1], result[-1]
         if not reason:
             model.expand_position_ids()
-        if shared["noise_generator"] is None and not self.secure_mode:
-            loader.batch_sampler.reseed()  # epsilon is that of independent batches
+        loader.batch_sampler.is_reproducible = shared["noise_generator"] is not None
+        if shared["noise_generator"] is None:
+            loader.generator = seeded_generator(torch.device("cpu"))  # of worker processes' seeds
+            if not self.secure_mode:
+                loader.batch_sampler.reseed()  # epsilon is that of independent batches
         private_optimizer.watch(model, loader)
         self.optimizers.append(private_optimizer)
         model.allow_grad_accumulation()  # the optimizer rejects it, in all modes by one message

@@ -6,6 +6,8 @@
   a different one: with equal draws, two examples would always be in the same batches.
 - The sizes of batches that no step has used are recorded, so that a step without a new batch, or
   with more rows than any of these, is detected.
+- Each loop over the loader seeds the global generators anew before it and after it, unless the run
+  is to be reproducible: dropout and data sets draw from them.
 - A forked process, or a copy, cannot draw its parent's batches again.
 - Uniform numbers are float64: float32 has 2^24 values, too few for small sampling rates.
 """
@@ -13,6 +15,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import deque
@@ -31,6 +34,7 @@ from torch.utils.data import DataLoader
 
 from oso_dp.errors import OsoError
 from oso_dp.opacus.mechanism import seeded_generator
+from oso_dp.privacy.global_generators import seed_generators
 
 
 class TrackedSampler(ABC):
@@ -39,12 +43,14 @@ class TrackedSampler(ABC):
     Attributes:
         begin: Called before the first batch of each loop.
         begun: Whether there was a loop.
+        is_reproducible: Whether the script's seeds decide what is drawn.
         handed_out: The number of batches that the script has received.
         sizes: Sizes of those batches that no step has used, ascending.
     """
 
     begin: Callable[[], None] | None = None
     begun = False
+    is_reproducible = False
     generator: torch.Generator | None
     sample_rate: float
     accounted_rate: float
@@ -99,12 +105,19 @@ class TrackedSampler(ABC):
         self.begun = True
         if self.begin is not None:
             self.begin()
+        self._seed_generators()
         for batch in self._batches():
             if fetched is None:
                 self.hand_out(len(batch))
             else:
                 fetched.append(len(batch))
             yield batch
+        self._seed_generators()
+
+    def _seed_generators(self) -> None:
+        if not self.is_reproducible:
+            seed_generators()
+            torch.cuda.manual_seed_all(secrets.randbits(63))
 
     @abstractmethod
     def _batches(self) -> Iterator[list[int]]:
