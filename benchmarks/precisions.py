@@ -1,7 +1,7 @@
 """Effect of low precision on results: pairs of the same run in float32 and bfloat16.
 
     make bench-precision  # the pairs below, from build/data; resumes after an interruption
-    make bench-precision PAIRS='ag_news mnist'  # only these data sets
+    make bench-precision PAIRS='ag_news_partial mnist'  # only these data sets
 
 Both runs of a pair start from the same weights and use the same batches and noise: the random
 streams use the float32 run's identity for both. Neither run is stored in the results, where the two
@@ -57,8 +57,8 @@ class Choice:
 
 
 CHOICES = (
-    Choice("ag_news_partial", "ag_news_partial", 5, 3),
-    Choice("ag_news_partial_beyond", "ag_news_partial", 5, 3),
+    Choice("paper/ag_news_subset", "ag_news_partial", 5, 3),
+    Choice("extensions/ag_news_subset_other_methods", "ag_news_partial", 5, 3),
     Choice("paper/best_points", "mnist", 9, 3, MOST_NOISE),
     Choice("paper/best_points", "fashion_mnist", 9, 1, MOST_NOISE),
 )
@@ -80,7 +80,8 @@ def pairs(choice: Choice, stored: pd.DataFrame) -> list[Pair]:
         for name, settings in config.methods.items()
         if choice.methods is None or name in choice.methods
     }
-    section = config.datasets[choice.dataset].model_copy(update={"epsilons": [EPSILON]})
+    change = {"epsilons": [EPSILON], "precision": PRECISIONS[0]}
+    section = config.datasets[choice.dataset].model_copy(update=change)
     plan = make_plan(
         config.model_copy(
             update={
