@@ -1,5 +1,6 @@
 """What every competitor offers: it is built for a setting and some data, and takes steps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, ClassVar
@@ -11,7 +12,6 @@ from workloads import Data, Workload, find_workload
 
 from oso_dp.errors import OsoError
 from oso_dp.models import build_model
-from oso_dp.models.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -122,17 +122,17 @@ def batch_of(setting: Setting, data: Data) -> tuple[Tensor, Tensor]:
 
 
 class ExampleLoss(nn.Module):
-    """The study's loss as a criterion: per example, or their mean.
+    """A loss of outputs and targets as a criterion: per example, or their mean.
 
     The attribute `reduction` is how Opacus asks for one or the other. Its ghost clipping needs one
     loss per example; nn.MSELoss has one per pixel instead, and is refused.
     """
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, loss: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
-        self.loss = LOSSES[metric]
+        self.loss = loss
         self.reduction = "mean"
 
-    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, outputs: Any, targets: Tensor) -> Tensor:
         losses = self.loss(outputs, targets)
         return losses if self.reduction == "none" else losses.mean()

@@ -15,6 +15,8 @@ from competitor import (
 from torch import nn
 from workloads import Data
 
+from oso_dp.models.losses import LOSSES
+
 
 class PlainSGD(Competitor):
     package = "torch"
@@ -23,7 +25,7 @@ class PlainSGD(Competitor):
     def __init__(self, setting: Setting, data: Data) -> None:
         super().__init__(setting, data)
         self.model = fresh_model(setting, self.plain)
-        self.criterion = ExampleLoss(setting.workload.metric)
+        self.criterion = ExampleLoss(LOSSES[setting.workload.metric])
         self.batch = batch_of(setting, data)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=setting.learning_rate, momentum=setting.momentum

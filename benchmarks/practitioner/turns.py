@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from case import Case
 from cases import CASES
-from competitor import Setting
+from competitor import ExampleLoss, Setting
 from memory import held_bytes, peak_bytes
 from opacus.validators import ModuleValidator
 from opacus_peer import make_private
-from torch import Tensor, nn
 
 import oso_dp
 from oso_dp.training.loop import Training
@@ -53,23 +52,10 @@ class Pace:
         self.seconds.append(time.process_time() - began)
 
 
-class MeanLoss(nn.Module):
-    """A case's loss as a criterion; by `reduction` Opacus asks for one loss per example."""
-
-    def __init__(self, case: Case) -> None:
-        super().__init__()
-        self.loss = case.loss
-        self.reduction = "mean"
-
-    def forward(self, outputs: Any, targets: Tensor) -> Tensor:
-        losses = self.loss(outputs, targets)
-        return losses if self.reduction == "none" else losses.mean()
-
-
 def run_peer(case: Case, mode: str, pace: Pace) -> None:
     """Plain SGD, or Opacus in this mode, until the last turn."""
     model: Any = copy.deepcopy(case.model)
-    criterion: Any = MeanLoss(case)
+    criterion: Any = ExampleLoss(case.loss)
     if mode:
         model = ModuleValidator.fix(model.train())  # as its messages tell people to do
     trained = [p for p in model.parameters() if p.requires_grad]
