@@ -12,7 +12,6 @@ mean difference of the best test value by method, with Student's 95 % interval.
 import argparse
 import csv
 import hashlib
-import io
 import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -23,12 +22,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from csv_file import write_csv
 from scipy.special import stdtrit
 
 from oso_dp.data.arrays import load_arrays
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write
 from oso_dp.metrics import is_higher_better
 from oso_dp.results.read import read_results
 from oso_dp.study.cohort import PlannedCohort, Run
@@ -160,14 +159,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[-1]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        sorted(rows, key=lambda row: (row["dataset"], row["method"], int(row["seed"])))
-    )
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+    write_csv(path, sorted(rows, key=lambda row: (row["dataset"], row["method"], int(row["seed"]))))
 
 
 def summary(rows: list[dict[str, Any]]) -> str:

@@ -1,15 +1,15 @@
 """The bench's results: one row per model, competitor and R; as CSV and as text."""
 
 import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from competitors import BASELINE, label
+from csv_file import write_csv
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write, format_os_error
+from oso_dp.files import format_os_error
 
 MEASURED = "ok"
 # Columns that a table from before they were there lacks, and what they say of it.
@@ -59,14 +59,10 @@ def add_ratios(rows: Sequence[Row]) -> None:
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [f.name for f in fields(Row)], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        values = asdict(row).items()
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values})
-    with atomic_write(path) as file:
-        file.write(buffer.getvalue().encode())
+    every = [asdict(row).items() for row in rows]
+    write_csv(
+        path, [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in one} for one in every]
+    )
 
 
 def read_rows(path: Path) -> list[Row]:

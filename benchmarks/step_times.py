@@ -7,8 +7,6 @@ of each pair of neighbouring turns is one observation, and the interval is Stude
 logarithms. What runs beside it hits both of a pair alike.
 """
 
-import csv
-import io
 import statistics
 import sys
 import tempfile
@@ -19,11 +17,11 @@ from pathlib import Path
 import torch
 from child import CannotGoOnError, Child
 from competitor import Setting
+from csv_file import write_csv
 from scipy.special import stdtrit
 from workloads import WORKLOADS, Workload, make_data, save_data
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write
 from oso_dp.output_paths import check_output, is_table
 from oso_dp.training.provenance import commit, device_name
 
@@ -41,16 +39,11 @@ def main(arguments: Sequence[str]) -> int:
         check_output(Path(arguments[0]), "a table of step times", is_ours, option="FILE")
         threads = torch.get_num_threads()
         rows = [measure(workload, threads) for workload in WORKLOADS.values()]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        with atomic_write(Path(arguments[0])) as file:
-            file.write(text.getvalue().encode())
+        write_csv(Path(arguments[0]), rows)
     except (OsoError, CannotGoOnError) as error:
         print(f"bench: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(text.getvalue(), end="")
+    print(Path(arguments[0]).read_text(), end="")
     return 0
 
 

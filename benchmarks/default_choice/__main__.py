@@ -10,7 +10,6 @@ trained again.
 """
 
 import argparse
-import csv
 import sys
 import time
 from collections.abc import Sequence
@@ -62,12 +61,8 @@ def rows_so_far() -> pd.DataFrame:
 
 
 def append(row: dict[str, Any]) -> None:
-    is_new = not ROWS.exists()
-    with ROWS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(row), lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
+    table = pd.DataFrame([row])
+    table.to_csv(ROWS, mode="a", header=not ROWS.exists(), index=False, lineterminator="\n")
 
 
 def table(rows: pd.DataFrame) -> str:

@@ -12,21 +12,19 @@ charged for drawing its Poisson batches and for the ledger; the peers step on a 
 """
 
 import argparse
-import csv
-import io
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
-from oso_dp.files import atomic_write
 from oso_dp.openmp import spin_briefly
 from oso_dp.training.provenance import commit, device_name
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from cases import CASES  # noqa: E402
+from csv_file import write_csv  # noqa: E402
 from turns import COMPETITORS, take_turns  # noqa: E402
 
 
@@ -63,15 +61,6 @@ def shown(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
@@ -91,7 +80,7 @@ def main(arguments: list[str]) -> int:
             print(*shown(found), sep="\n", flush=True)
             rows += found
             if options.output:
-                write(options.output, rows)
+                write_csv(options.output, rows)
     except OsoError as error:
         print(f"practitioner: error: {error}", file=sys.stderr)
         return 2
