@@ -11,7 +11,6 @@ from rows import MEASURED, Row, aligned
 from workloads import WORKLOADS
 
 _CONFIG = Path(__file__).parents[1] / "config" / "paper.yaml"
-_LIKE = "mnist"  # the data set whose grids, seeds and number of budgets every other one has
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,13 @@ def private_loads() -> tuple[Load, ...]:
     every = make_cohorts(config)
     loads = []
     for workload in WORKLOADS.values():
-        dataset = workload.dataset if workload.dataset in config.datasets else _LIKE
         steps = math.ceil(config.epochs * workload.examples / config.batch_size)
         for method in config.methods:
             runs = sum(
                 len(cohort.runs)
                 for cohort in every
-                if (cohort.dataset, cohort.method) == (dataset, method) and cohort.is_private
+                if (cohort.dataset, cohort.method) == (workload.dataset, method)
+                and cohort.is_private
             )
             if runs:
                 loads.append(Load(workload.model, method, runs, runs * steps))

@@ -12,8 +12,6 @@ from oso_dp.errors import OsoError
 from oso_dp.files import format_os_error
 
 MEASURED = "ok"
-# Columns that a table from before they were there lacks, and what they say of it.
-_LATER = {"precision": "float32", "evaluation_share": ""}
 
 
 @dataclass
@@ -75,7 +73,7 @@ def read_rows(path: Path) -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return [
-                Row(**{f.name: as_type[f.type]({**_LATER, **line}[f.name]) for f in fields(Row)})
+                Row(**{f.name: as_type[f.type](line[f.name]) for f in fields(Row)})
                 for line in csv.DictReader(file)
             ]
     except OSError as error:

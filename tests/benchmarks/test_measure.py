@@ -98,7 +98,7 @@ def test_interval_matches_student_t(module) -> None:
 
 def test_step_times_rows_readable_by_report(module, tmp_path, monkeypatch) -> None:
     usual = module.WORKLOADS["bag_of_words"]
-    small = replace(usual, dataset="no_such_data", known_examples=700, tested=100)
+    small = replace(usual, dataset="no_such_data", examples=700, tested=100)
     row = module.measure(small, threads=1, turns=3, seconds=0.05)
     assert (row["method"], row["rival"], row["turns"]) == ("online", "fixed_threshold", 3)
     assert float(row["low"]) < float(row["ratio"]) < float(row["high"])
