@@ -83,10 +83,9 @@ def budget_strategies(study: ResultSet) -> pd.DataFrame:
     alone = pd.DataFrame(_from_defaults(study), columns=COLUMNS)
     if alone.empty:
         return alone
-    rows = pd.DataFrame(
-        [*_grid_search_rows(study), *_random_stopping_rows(study), *_linear_scaling_rows(study)],
-        columns=COLUMNS,
-    )
+    searches = (_grid_searches(study), _random_stopping(study), _linear_scaling(study))
+    rows = pd.DataFrame([row for found in searches for row in found], columns=COLUMNS)
+    rows = rows[_has_enough_steps(rows)].assign(chosen="the search", seen=False)
     rows = rows.sort_values(["k", "seeds"], ascending=[True, False], kind="stable")
     rows = rows.drop_duplicates(_DEDUP_KEY).sort_index()
     all_rows = pd.concat([rows, alone], ignore_index=True)
@@ -116,15 +115,10 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
             row = cell.sort_values(["seeds", "k"], ascending=[False, True]).iloc[0].to_dict()
             factor = labels.display_factor(row["metric"])
             judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
-            yield {
-                **{
-                    name: row[name]
-                    for name in (*CELL, "variant", "metric", "seeds", *COMPARABLE_ON)
-                },
+            yield row | {
                 **{name: row[name] * factor for name in ("mean", "std")},
                 "cross_mean": judged.mean(),
                 "cross_std": judged.std(ddof=1),
-                "noise_multiplier": row["noise_multiplier"],
                 "strategy": DEFAULT,
                 "chosen": default.why_chosen,
                 "seen": row["dataset"] in default.chosen_on,
@@ -156,8 +150,7 @@ def _has_enough_steps(rows: pd.DataFrame) -> pd.Series:
     return pd.Series([has_paper_length(*pair) for pair in pairs], index=rows.index, dtype=bool)
 
 
-def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
-    cross = study.cross_selected.set_index("cell")
+def _grid_searches(study: ResultSet) -> list[dict[str, Any]]:
     known = {*PAPER_METHODS, *(default.method for default in DEFAULTS)}
     best = study.best[study.best["epsilon"].notna() & study.best["method"].isin(known)]
     sizes = [study.grid_size(row.dataset, row.method, row.k) or 0 for row in best.itertuples()]
@@ -168,19 +161,14 @@ def _grid_search_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
     best["few"] = best["part"] & (best["seeds"] < SEEDS_NEEDED)
     best = best[(best["size"] > 1) & _has_enough_steps(best)]
     best = best.sort_values(["part", "lacks", "few", "k"])
-    for row in best.drop_duplicates(["dataset", "epsilon", "method", "variant"]).to_dict("records"):
-        factor = labels.display_factor(row["metric"])
-        yield {
-            **{name: row[name] for name in (*CELL, "variant", "metric", "seeds", *COMPARABLE_ON)},
-            "noise_multiplier": row["noise_multiplier"],
-            **{name: row[name] * factor for name in ("mean", "std")},
-            **{f"cross_{name}": cross.at[row["cell"], name] * factor for name in ("mean", "std")},
-            "strategy": COMPOSITION,
-            "chosen": "the search",
-            "seen": False,
-            "runs": row["size"],
-            "whole": not row["part"],
-        }
+    best = best.drop_duplicates(["dataset", "epsilon", "method", "variant"])
+    factor = best["metric"].map(labels.display_factor).astype(float)
+    cross = study.cross_selected.set_index("cell")
+    for name in ("mean", "std"):
+        best[f"cross_{name}"] = best["cell"].map(cross[name]) * factor
+        best[name] *= factor
+    best = best.assign(strategy=COMPOSITION, runs=best["size"], whole=~best["part"])
+    return best.to_dict("records")
 
 
 _DEDUP_KEY = ["dataset", "epsilon", "strategy", "method", "variant", "distribution"]
@@ -198,42 +186,18 @@ def strategy_title(row: dict[str, Any]) -> str:
     return STRATEGIES[row["strategy"]] if row["whole"] else f"incomplete grid, k = {row['k']:g}"
 
 
-def _random_stopping_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
-    stopped = random_stopping.outcomes(study)
-    stopped = stopped[(stopped["search_accounting"] == RANDOM_STOPPING) & stopped["value"].notna()]
-    stopped = stopped[_has_enough_steps(stopped)]
-    for row in stopped.to_dict("records"):
-        yield {
-            **{
-                name: row[name]
-                for name in (*CELL, "variant", "metric", "std", "seeds", *COMPARABLE_ON)
-            },
-            "noise_multiplier": row["noise_multiplier"],
-            "mean": row["value"],
-            "strategy": RANDOM_STOPPING,
-            "distribution": row["distribution"],
-            "chosen": "the search",
-            "seen": False,
-            "runs": row["grid_size"],
-            "whole": True,
-        }
+def _random_stopping(study: ResultSet) -> list[dict[str, Any]]:
+    rows = random_stopping.outcomes(study)
+    rows = rows[(rows["search_accounting"] == RANDOM_STOPPING) & rows["value"].notna()]
+    names = {"search_accounting": "strategy", "value": "mean", "grid_size": "runs"}
+    return rows.rename(columns=names).assign(whole=True).to_dict("records")
 
 
-def _linear_scaling_rows(study: ResultSet) -> Iterator[dict[str, Any]]:
-    scaled = linear_scaling.outcomes(study)
-    scaled = scaled[_has_enough_steps(scaled)]
-    for row in scaled[scaled["mean"].notna()].to_dict("records"):
-        of_trial = row["grid_runs"]
-        trials = len(row["trial_fractions"].split(","))
-        yield {
-            **{name: row[name] for name in (*CELL, "variant", "metric", "mean", "std", "seeds")},
-            **{name: row[name] for name in (*COMPARABLE_ON, "trial_fractions", "noise_multiplier")},
-            "strategy": LINEAR_SCALING,
-            "chosen": "the search",
-            "seen": False,
-            "runs": trials * of_trial + 1,
-            "whole": True,
-        }
+def _linear_scaling(study: ResultSet) -> list[dict[str, Any]]:
+    rows = linear_scaling.outcomes(study).dropna(subset="mean")
+    trials = rows["trial_fractions"].str.count(",") + 1
+    runs = trials * rows["grid_runs"] + 1  # each trial's, and the final one
+    return rows.assign(strategy=LINEAR_SCALING, runs=runs, whole=True).to_dict("records")
 
 
 def _compare_with_references(
