@@ -35,7 +35,6 @@ from oso_dp.analysis.values import (
     CELL,
     COMPARABLE_ON,
     are_comparable,
-    select_checkpoints,
     sort_as_paper,
     variant_label,
 )
@@ -108,13 +107,13 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
         return
     all_rows = untuned_points(alone)
     all_rows = all_rows[_has_enough_steps(all_rows)]
-    cross = _cross_selected(study)
     for default in DEFAULTS:
         of_default = all_rows[_matches_default(default, all_rows)]
         for _, cell in of_default.groupby(["dataset", "epsilon"], sort=False):
             row = cell.sort_values(["seeds", "k"], ascending=[False, True]).iloc[0].to_dict()
             factor = labels.display_factor(row["metric"])
-            judged = cross.loc[cross["point"] == row["point"], "cross"] * factor
+            is_here = study.cross_values["point"] == row["point"]
+            judged = study.cross_values.loc[is_here, "value"] * factor
             yield row | {
                 **{name: row[name] * factor for name in ("mean", "std")},
                 "cross_mean": judged.mean(),
@@ -136,12 +135,6 @@ def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
     for axis, value in default.point.items():
         matching &= np.isclose(rows[axis].astype(float), value, rtol=1e-4, atol=0)
     return matching
-
-
-def _cross_selected(study: ResultSet) -> pd.DataFrame:
-    """Each run under cross-selection: the mean over both halves; stored unit."""
-    values = select_checkpoints(study.keyed, study.checkpoints, "cross")
-    return values.assign(cross=(values["value_even"] + values["value_odd"]) / 2)
 
 
 def _has_enough_steps(rows: pd.DataFrame) -> pd.Series:

@@ -155,17 +155,18 @@ class ResultSet:
     @cached_property
     def cross_selected(self) -> pd.DataFrame:
         """One row per cell that was run, under the rule `cross`."""
-        return cross_select_points(self._cross_selected, self.points)
+        return cross_select_points(_select_composition(self.cross_values), self.points)
 
     @cached_property
     def cross_selected_points(self) -> pd.DataFrame:
         """One row per grid point under the rule `cross`, as `points`."""
-        both = (self._cross_selected["value_even"] + self._cross_selected["value_odd"]) / 2
-        return grid_points(self._cross_selected.assign(value=both))
+        return grid_points(_select_composition(self.cross_values))
 
     @cached_property
-    def _cross_selected(self) -> pd.DataFrame:
-        return _select_composition(select_checkpoints(self.keyed, self.checkpoints, "cross"))
+    def cross_values(self) -> pd.DataFrame:
+        """One row per run under the rule `cross`; `value` is the mean over both halves."""
+        values = select_checkpoints(self.keyed, self.checkpoints, "cross")
+        return values.assign(value=(values["value_even"] + values["value_odd"]) / 2)
 
     @cached_property
     def best_runs(self) -> pd.DataFrame:
