@@ -66,9 +66,7 @@ _COUNTS = [
 
 
 TablePanel = tuple[str, int]  # a data set and a k
-_ValuesByCell = defaultdict[
-    TablePanel, dict[tuple[float | None, str], dict]
-]  # by epsilon and method
+CellKey = tuple[str, int, float | None, str]  # data set, k, epsilon (None: no privacy), method
 
 
 @cached_per_study
@@ -82,8 +80,8 @@ def make_cells(study: ResultSet) -> pd.DataFrame:
     sources = _make_inputs(study)
     rows = [
         row
-        for setting in dict.fromkeys([*asked, *list_panels(study)])
-        for row in _join_paper_values(study, sources, *setting)
+        for panel in dict.fromkeys([*asked, *list_panels(study)])
+        for row in _join_paper_values(study, sources, panel)
     ]
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_COUNTS, "Int64"))
 
@@ -110,25 +108,28 @@ def list_panels(study: ResultSet) -> list[TablePanel]:
 class _CellInputs:
     """The paper's values, ours by each checkpoint rule, and the grid points of each cell."""
 
-    printed: _ValuesByCell
-    best: _ValuesByCell
-    last: _ValuesByCell
-    cross: _ValuesByCell
-    points: dict[int, list[dict]]  # of the cell's main variant, by its key `cell`
-    crossed: dict[int, list[dict]]
-    lasting: dict[int, list[dict]]
+    printed: dict[CellKey, dict]
+    best: dict[CellKey, dict]
+    last: dict[CellKey, dict]
+    cross: dict[CellKey, dict]
+    # By the rule's suffix in names: of the cell's main variant, by its key `cell`.
+    points: dict[str, dict[int, list[dict]]]
 
 
 def _make_inputs(study: ResultSet) -> _CellInputs:
-    printed, best, last, cross = map(
-        _index_by_cell, (paper_results(), study.best, study.last, study.cross_selected)
+    frames = paper_results(), study.best, study.last, study.cross_selected
+    printed, best, last, cross = (
+        {cell_key(row): row for row in reversed(frame.to_dict("records"))}  # of several the first
+        for frame in frames
     )
-    points = main_variants(study.points)
-    others = (
-        by_rule[by_rule["point"].isin(points["point"])]
-        for by_rule in (study.cross_selected_points, study.last_points)
-    )
-    return _CellInputs(printed, best, last, cross, _list_points(points), *map(_list_points, others))
+    main = main_variants(study.points)["point"]
+    by_rule = {
+        "": study.points,
+        "_cross": study.cross_selected_points,
+        "_last": study.last_points,
+    }
+    points = {rule: _list_points(f[f["point"].isin(main)]) for rule, f in by_rule.items()}
+    return _CellInputs(printed, best, last, cross, points)
 
 
 def _list_points(frame: pd.DataFrame) -> dict[int, list[dict]]:
@@ -138,17 +139,16 @@ def _list_points(frame: pd.DataFrame) -> dict[int, list[dict]]:
     return by_cell
 
 
-def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: int) -> list[dict]:
-    table = find_table(dataset, k)
-    printed_at, best_at = sources.printed[dataset, k], sources.best[dataset, k]
-    last_at, cross_at = sources.last[dataset, k], sources.cross[dataset, k]
-    measured = (row["metric"] for row in best_at.values() if not pd.isna(row["metric"]))
-    metric = table.metric if table else next(measured, "")
-    cells = set(printed_at) | set(best_at)
-    order = labels.sort_methods({method for _, method in cells})
+def _join_paper_values(study: ResultSet, sources: _CellInputs, panel: TablePanel) -> list[dict]:
+    table = find_table(*panel)
+    cells = [key for key in {**sources.printed, **sources.best} if key[:2] == panel]
+    known = (sources.best[key]["metric"] for key in cells if key in sources.best)
+    metric = table.metric if table else next((name for name in known if not pd.isna(name)), "")
+    order = labels.sort_methods(method for *_, method in cells)
     rows = []
-    for epsilon, method in sorted(cells, key=lambda c: (c[0] is None, c[0], order.index(c[1]))):
-        printed, our_cell = printed_at.get((epsilon, method)), best_at.get((epsilon, method))
+    for key in sorted(cells, key=lambda cell: (cell[2] is None, cell[2], order.index(cell[3]))):
+        dataset, k, epsilon, method = key
+        printed, our_cell = sources.printed.get(key), sources.best.get(key)
         row: dict = {
             "table": table.number if table else None,
             "dataset": dataset,
@@ -169,16 +169,10 @@ def _join_paper_values(study: ResultSet, sources: _CellInputs, dataset: str, k: 
         if our_cell is not None:
             _check_budget_not_exceeded(row, our_cell)
             row |= _our_columns(our_cell, metric)
-            row |= _columns_by_other_rules(
-                last_at[epsilon, method], cross_at[epsilon, method], metric
-            )
+            row |= _columns_by_other_rules(sources.last[key], sources.cross[key], metric)
             row["difference"] = row["mean"] - row.get("paper_mean", math.nan)
             if printed is not None:
-                for rule, points in (
-                    ("", sources.points),
-                    ("_cross", sources.crossed),
-                    ("_last", sources.lasting),
-                ):
+                for rule, points in sources.points.items():
                     row |= _columns_at_paper_point(points[our_cell["cell"]], printed, metric, rule)
         rows.append(row)
     return rows
@@ -193,18 +187,6 @@ def _check_budget_not_exceeded(row: dict, our_cell: dict) -> None:
             f"{our_cell['points']} points of a grid of {size}; store the results of different "
             "grids in different folders"
         )
-
-
-def _as_epsilon(epsilon: float) -> float | None:
-    return None if pd.isna(epsilon) else float(epsilon)
-
-
-def _index_by_cell(frame: pd.DataFrame) -> _ValuesByCell:
-    """The first row where a cell has several."""
-    by_setting: _ValuesByCell = defaultdict(dict)
-    for row in reversed(frame.to_dict("records")):
-        by_setting[row["dataset"], int(row["k"])][_as_epsilon(row["epsilon"]), row["method"]] = row
-    return by_setting
 
 
 def _our_columns(best: dict, metric: str) -> dict:
@@ -256,27 +238,12 @@ def _columns_at_paper_point(
     return {}
 
 
-# Data set, k, epsilon (None without privacy), method.
-CellKey = tuple[str, int, float | None, str]
-
-
-@dataclass(frozen=True)
-class ContributingRun:
-    """A run of a cell's best grid point."""
-
-    run_id: str
-    seed: int
-    value: float  # printed unit; NaN for a run that diverged without one
-
-
 @cached_per_study
-def contributing_runs(study: ResultSet) -> dict[CellKey, list[ContributingRun]]:
-    """For each cell the runs whose mean is its value, by seed."""
-    behind: dict[CellKey, list[ContributingRun]] = {}
+def contributing_runs(study: ResultSet) -> dict[CellKey, list[dict]]:
+    """For each cell the rows of the runs whose mean is its value, by seed."""
+    behind = defaultdict(list)
     for row in study.best_runs.sort_values(["seed", "run_id"]).to_dict("records"):
-        value = row["value"] * labels.display_factor(row["metric"])
-        run = ContributingRun(str(row["run_id"]), int(row["seed"]), float(value))
-        behind.setdefault(cell_key(row), []).append(run)
+        behind[cell_key(row)].append(row)
     return behind
 
 

@@ -88,10 +88,12 @@ def anchor(row: _Row) -> str:
 
 def tooltip(study: ResultSet, row: _Row) -> str:
     """The seeds and runs behind a cell's value; empty without runs."""
-    runs = contributing_runs(study).get(cell_key(row), [])
-    return "\n".join(
-        f"seed {r.seed}: {labels.format_number(r.value, '.2f')} (run {r.run_id})" for r in runs
-    )
+    lines = []
+    for run in contributing_runs(study).get(cell_key(row), []):
+        value = run["value"] * labels.display_factor(run["metric"])
+        text = labels.format_number(value, ".2f")
+        lines.append(f"seed {run['seed']}: {text} (run {run['run_id']})")
+    return "\n".join(lines)
 
 
 def _ours(row: _Row) -> str:
