@@ -43,7 +43,13 @@ from oso_dp.analysis.user_level_claims import (
     finds_the_quantile,
     median_without_search,
 )
-from oso_dp.analysis.verdicts import Difference, Sample, difference, judge_cells
+from oso_dp.analysis.verdicts import (
+    Difference,
+    Sample,
+    difference,
+    judge_cells,
+    judge_paper_cells,
+)
 from oso_dp.paper.tables import DATASETS, SEEDS, paper_results
 
 
@@ -367,9 +373,8 @@ def judge_claims(study: ResultSet) -> pd.DataFrame:
         data sets that are not in the paper, if they were run.
     """
     others = [dataset for dataset in study.datasets if dataset not in DATASETS]
-    ran = [pair for pair in list_panels(study) if pair[0] in others]
-    frames = [judge_cells(study, dataset, k) for dataset, k in [*_designed_cells(), *ran]]
-    cells = pd.concat(frames)
+    ran = [judge_cells(study, *panel) for panel in list_panels(study) if panel[0] in others]
+    cells = pd.concat([judge_paper_cells(study), *ran])
     ours = cells[[*CELLS, *RUNS, *PAPER_POINT_COLUMNS]]
     best = ClaimData(
         ours,
@@ -443,9 +448,3 @@ def _make_random_stopping_cells(study: ResultSet) -> pd.DataFrame:
     """Expected outcomes of random stopping as cells, under one distribution for all methods."""
     cells = primary_distribution(outcomes(study)).rename(columns={"value": "mean"})
     return cells.assign(status=cells["mean"].notna().map({True: RAN, False: NOT_RUN}))
-
-
-def _designed_cells() -> list[tuple[str, int]]:
-    """The paper's pairs of data set and k; its claims concern no others."""
-    pairs = paper_results()[["dataset", "k"]].drop_duplicates()
-    return [(dataset, int(k)) for dataset, k in pairs.itertuples(index=False)]

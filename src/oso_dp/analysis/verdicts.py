@@ -244,6 +244,11 @@ def judge_cells(study: ResultSet, dataset: str, k: int) -> pd.DataFrame:
     return _judged_panels(study).get((dataset, k), pd.DataFrame(columns=COLUMNS)).copy()
 
 
+def judge_paper_cells(study: ResultSet) -> pd.DataFrame:
+    """As `judge_cells`, of all tables of the paper, one after the other."""
+    return pd.concat([judge_cells(study, table.dataset, table.k) for table in paper_tables()])
+
+
 @cached_per_study
 def _judged_panels(study: ResultSet) -> dict[TablePanel, pd.DataFrame]:
     groups = _judge_frame(make_cells(study)).groupby(["dataset", "k"])
@@ -357,8 +362,8 @@ def verdict_matrix(study: ResultSet) -> pd.DataFrame:
     of our best point, 0 if nothing was run. difference: ours - paper, in the printed unit, with
     half of its 95 % interval; NaN without one.
     """
-    frames = [judge_cells(study, table.dataset, table.k) for table in paper_tables()]
-    cells = pd.concat([frame[frame["in_paper"] & frame["epsilon"].notna()] for frame in frames])
+    cells = judge_paper_cells(study)
+    cells = cells[cells["in_paper"] & cells["epsilon"].notna()]
     cells["verdict"] = overall_verdict(cells)
     cells["seeds"] = cells["seeds"].fillna(0).astype(int)
     keys = cells[CELL].itertuples(index=False, name=None)

@@ -9,9 +9,8 @@ from matplotlib.patches import Patch
 
 from oso_dp import labels
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.verdicts import judge_cells, margin_near
+from oso_dp.analysis.verdicts import judge_paper_cells, margin_near
 from oso_dp.metrics import is_logarithmic
-from oso_dp.paper.tables import paper_tables
 from oso_dp.reporting.figures.chart import (
     Axis,
     Chart,
@@ -26,8 +25,7 @@ _BAND = "#E4E4E4"
 
 
 def figures(study: ResultSet) -> Iterator[FigureSpec]:
-    cells = pd.concat([judge_cells(study, table.dataset, table.k) for table in paper_tables()])
-    cells = cells.dropna(subset=["paper_mean", "mean"])
+    cells = judge_paper_cells(study).dropna(subset=["paper_mean", "mean"])
     if cells.empty:
         return
     caption = (

@@ -17,10 +17,11 @@ from oso_dp.analysis.verdicts import (
     is_comparable_with_paper,
     is_incomplete_grid,
     judge_cells,
+    judge_paper_cells,
     scale_to_margin,
 )
 from oso_dp.metrics import is_higher_better
-from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results, paper_tables
+from oso_dp.paper.tables import DATASETS, PAPER_EPOCHS, SEEDS, paper_results
 from oso_dp.reporting.tables.claims import claims_count, claims_sentence
 from oso_dp.reporting.tables.study import rules_sentence
 
@@ -31,12 +32,8 @@ def verdict_text(study: ResultSet, claims: pd.DataFrame) -> str:
     claims: from `claims.judge_claims`.
     """
     if not set(study.datasets) & set(DATASETS):
-        return " ".join(
-            filter(
-                None, (best_method_text(judge_cells(study, *pair)) for pair in list_panels(study))
-            )
-        )
-    cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
+        return " ".join(unmatched_results_text(study))
+    cells = judge_paper_cells(study)
     printed = cells[cells["paper_mean"].notna()]
     words = printed["verdict"]
     decided = (
@@ -275,7 +272,7 @@ def _name(cell: Mapping) -> str:
 
 def agreement_text(study: ResultSet) -> list[str]:
     """How far the values are from those that the paper prints."""
-    cells = pd.concat([judge_cells(study, t.dataset, t.k) for t in paper_tables()])
+    cells = judge_paper_cells(study)
     ran = cells[cells["paper_mean"].notna() & (cells["status"] != NOT_RUN)]
     if ran.empty:
         return []
