@@ -143,8 +143,6 @@ def compare_methods(
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
         design = _design(dataset, some_k, some_epsilon) or _pairs(evidence.cells, dataset)
         one, other = (evidence.require_rows(dataset, m, design) for m in (method, baseline))
-        if one.empty or other.empty:
-            return ClaimResult(NOT_RUN, _missing(method, one, baseline, other))
         both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
         if both.empty:
             return ClaimResult(NOT_RUN, _missing(method, one, baseline, other))
@@ -371,26 +369,18 @@ def always_diverges(method: str, epsilon: float) -> ClaimTest:
             gone = cells["status"] == DIVERGED
             if "runs" in cells:  # of ours also cells whose runs had values before they diverged
                 gone |= cells["diverged"] == cells["runs"]
-            lost = int(gone.sum())
-            text = f"diverged in {lost} of {len(cells)} grids"
-            if lost < len(cells):
-                return ClaimResult(FAILS, text)
-            incomplete = "grid_points" in cells and not _all_complete(cells, design)
-            return ClaimResult(
-                UNDECIDED if incomplete else HOLDS,
-                text + ", of an incomplete grid" * incomplete,
-            )
-        runs = evidence.runs
-        runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]
-        runs = runs[(runs["epsilon"] == epsilon) & runs["k"].isin(cells["k"])]
-        lost = int((runs["status"] == "diverged").sum())
-        text = f"{lost} of {len(runs)} runs diverged"
-        if lost < len(runs):
+            text = f"diverged in {gone.sum()} of {len(gone)} grids"
+        else:
+            runs = evidence.runs
+            runs = runs[(runs["dataset"] == dataset) & (runs["method"] == method)]
+            runs = runs[(runs["epsilon"] == epsilon) & runs["k"].isin(cells["k"])]
+            gone = runs["status"] == "diverged"
+            text = f"{gone.sum()} of {len(gone)} runs diverged"
+        if not gone.all():
             return ClaimResult(FAILS, text)
-        whole = _all_complete(cells, design)
-        return ClaimResult(
-            HOLDS if whole else UNDECIDED, text + ("" if whole else ", of an incomplete grid")
-        )
+        if "grid_points" in cells and not _all_complete(cells, design):
+            return ClaimResult(UNDECIDED, f"{text}, of an incomplete grid")
+        return ClaimResult(HOLDS, text)
 
     return judge
 
