@@ -40,7 +40,6 @@ def signs(
     from oso_dp.diagnostics.record import write_signs
     from oso_dp.diagnostics.signs import measure_signs
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     # Check the output before minutes of work.
@@ -62,8 +61,7 @@ def signs(
         for row in measure_signs(task, run, arrays, last):
             rows.append(row)
             if row.step % 50 == 0 or row.step == last:  # intermediate results
-                with writing(output):
-                    write_signs(output, chosen, run, rows)
+                write_signs(output, chosen, run, rows)
 
 
 def cosine(
@@ -91,7 +89,6 @@ def cosine(
     from oso_dp.diagnostics.inputs import read_inputs
     from oso_dp.diagnostics.record import write_similarities
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     # Check the output before half an hour of work.
@@ -114,8 +111,7 @@ def cosine(
     levels = list(dict.fromkeys((chosen.noise_multiplier, TINY_NOISE)))
     with reserve_gpu(device):
         rows = measure_similarities(task, chosen.runs[0], arrays, at, noise_multipliers=levels)
-    with writing(output):
-        write_similarities(output, chosen, task, rows)
+    write_similarities(output, chosen, task, rows)
 
 
 def updates(
@@ -141,7 +137,6 @@ def updates(
     from oso_dp.diagnostics.record import write_update_norms
     from oso_dp.diagnostics.update_norms import measure_update_norms
     from oso_dp.output_paths import check_output, is_table
-    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     # Check the output before minutes of work.
@@ -156,8 +151,7 @@ def updates(
     torch.set_num_threads(threads)
     with reserve_gpu(device):
         rows = list(measure_update_norms(make_task(chosen, device), run, arrays, every))
-    with writing(output):
-        write_update_norms(output, chosen, run, rows)
+    write_update_norms(output, chosen, run, rows)
 
 
 def series(
@@ -181,7 +175,6 @@ def series(
     from oso_dp.diagnostics.writer_series import measure_series
     from oso_dp.output_paths import check_output, is_table
     from oso_dp.rerun.rerun import select_repeatable
-    from oso_dp.results.write import writing
     from oso_dp.training.job import make_task
 
     check_output(output, "a table of writer series", is_table(WRITER_SERIES.columns), [data])
@@ -197,7 +190,6 @@ def series(
     torch.set_num_threads(threads)
     for stored in select_repeatable(best):
         rows = measure_series(make_task(stored.cohort), stored.run, arrays)
-        with writing(output):
-            write_series(output, stored.cohort, stored.run, rows)
+        write_series(output, stored.cohort, stored.run, rows)
         found = ", ".join(f"{row.series} {row.accuracy:.4f}" for row in rows)
         print(f"{stored}: {found}", flush=True)

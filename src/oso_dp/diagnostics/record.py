@@ -16,6 +16,7 @@ from oso_dp.diagnostics.update_norms import UpdateNorms
 from oso_dp.diagnostics.writer_series import SeriesAccuracy
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write
+from oso_dp.results.write import writing
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.training.provenance import code_hash, device_name
 from oso_dp.training.task import StudyTask
@@ -36,7 +37,8 @@ def write_similarities(
         "package_version": oso_dp.__version__,
         "code_hash": code_hash(),
     }
-    _write(path, pd.DataFrame([run_columns | asdict(row) | source for row in similarities]), 6)
+    with writing(path):
+        _write(path, pd.DataFrame([run_columns | asdict(row) | source for row in similarities]), 6)
 
 
 def write_signs(path: Path, cohort: Cohort, run: Run, steps: Sequence[StepSigns]) -> None:
@@ -72,10 +74,11 @@ def _add_run(
 ) -> None:
     run_columns |= {"run_id": run.run_id, "code_hash": code_hash()}
     table = pd.DataFrame([run_columns | asdict(row) for row in rows])
-    if path.exists():
-        stored = _stored(path, list(table), command)
-        table = pd.concat([stored[stored["run_id"] != run.run_id], table])
-    _write(path, table, 4)
+    with writing(path):
+        if path.exists():
+            stored = _stored(path, list(table), command)
+            table = pd.concat([stored[stored["run_id"] != run.run_id], table])
+        _write(path, table, 4)
 
 
 def _stored(path: Path, columns: list[str], command: str) -> pd.DataFrame:
