@@ -18,31 +18,16 @@ def noise_multipliers(study: ResultSet) -> pd.DataFrame:
     row. For a data set that is not public N is the number of all runs, which share one budget.
     """
     columns = [*CELL, "grid_size", "noise_multiplier", "source"]
-    budget = study.budget.dropna(subset=["epsilon", "noise_multiplier"])
-    rows = [
-        {name: row[name] for name in CELL}
-        | {
-            "grid_size": row["runs"],
-            "noise_multiplier": row["noise_multiplier"],
-            "source": "budget",
-        }
-        for _, row in budget.iterrows()
-    ]
-    listed = {tuple(row[name] for name in CELL) for row in rows}
-    for _, row in study.best.dropna(subset=["epsilon", "noise_multiplier"]).iterrows():
-        if tuple(row[name] for name in CELL) not in listed:
-            size = study.grid_size(row["dataset"], row["method"], row["k"])
-            rows.append(
-                {name: row[name] for name in CELL}
-                | {
-                    "grid_size": row["points"] if size is None else size,
-                    "noise_multiplier": row["noise_multiplier"],
-                    "source": "rows",
-                }
-            )
+    planned, ran = (
+        grids.dropna(subset=["epsilon", "noise_multiplier"]) for grids in (study.budget, study.best)
+    )
+    sizes = [study.grid_size(row.dataset, row.method, row.k) for row in ran.itertuples()]
+    planned = planned.assign(grid_size=planned["runs"], source="budget")
+    ran = ran.assign(grid_size=pd.Series(sizes, ran.index).fillna(ran["points"]), source="rows")
+    rows = [*planned.to_dict("records"), *ran.to_dict("records")]
     for row in rows:
-        row["grid_size"] = study.shared_budgets.get(row["dataset"], row["grid_size"])
-    data = sort_as_paper(pd.DataFrame(rows, columns=columns))
+        row["grid_size"] = int(study.shared_budgets.get(row["dataset"], row["grid_size"]))
+    data = sort_as_paper(pd.DataFrame(rows, columns=columns).drop_duplicates(CELL))
     online = data[data["method"] == "online"].set_index(["dataset", "k", "epsilon"])
     online = online["noise_multiplier"].to_dict()
     data["ratio_to_online"] = [
