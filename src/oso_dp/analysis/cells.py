@@ -190,15 +190,10 @@ def _check_budget_not_exceeded(row: dict, our_cell: dict) -> None:
 
 
 def _our_columns(best: dict, metric: str) -> dict:
-    factor = labels.display_factor(metric)
-    row = {
-        name: best[name]
-        for name in (*POINT, "seeds", "noise_multiplier", *COMPARABLE_ON, "variant")
-    }
-    return row | {
+    return {
+        **_printed_value("", best, metric),
+        **{name: best[name] for name in (*POINT, "noise_multiplier", *COMPARABLE_ON, "variant")},
         "status": DIVERGED if pd.isna(best["mean"]) else RAN,
-        "mean": best["mean"] * factor,
-        "std": best["std"] * factor,
         "runs": best["cell_runs"],
         "diverged": best["cell_diverged"],
         "best_runs": best["runs"],
@@ -208,12 +203,16 @@ def _our_columns(best: dict, metric: str) -> dict:
 
 
 def _columns_by_other_rules(last: dict, cross: dict, metric: str) -> dict:
-    factor = labels.display_factor(metric)
-    row = {"last_mean": last["mean"] * factor, "last_std": last["std"] * factor}
-    row |= {"last_seeds": last["seeds"], **{f"last_{name}": last[name] for name in POINT}}
-    row |= {"cross_mean": cross["mean"] * factor, "cross_std": cross["std"] * factor}
-    row |= {"cross_seeds": cross["seeds"]}
+    row = _printed_value("last_", last, metric) | _printed_value("cross_", cross, metric)
+    row |= {f"last_{name}": last[name] for name in POINT}
     return row | {f"{h}_{name}": cross[f"{h}_{name}"] for h in ("even", "odd") for name in POINT}
+
+
+def _printed_value(prefix: str, row: dict, metric: str) -> dict:
+    """The columns of a value in the printed unit; prefix: of their names."""
+    factor = labels.display_factor(metric)
+    columns = {f"{prefix}{name}": row[name] * factor for name in ("mean", "std")}
+    return columns | {f"{prefix}seeds": row["seeds"]}
 
 
 def _columns_at_paper_point(
@@ -229,12 +228,7 @@ def _columns_at_paper_point(
             abs(at[name] - printed[name]) <= POINT_TOLERANCE * abs(printed[name]) for name in names
         )
         if names and all(near):
-            factor = labels.display_factor(metric)
-            return {
-                f"at_paper{rule}_mean": at["mean"] * factor,
-                f"at_paper{rule}_std": at["std"] * factor,
-                f"at_paper{rule}_seeds": at["seeds"],
-            }
+            return _printed_value(f"at_paper{rule}_", at, metric)
     return {}
 
 
