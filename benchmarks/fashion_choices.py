@@ -12,7 +12,6 @@ squared error x 100 in the unit of the images, [0, 1], independent of the networ
 """
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from precisions import read, write
+from precisions import read, train_one, write
 from torch import Tensor, nn
 
 from oso_dp.data.arrays import Arrays, load_arrays
@@ -34,7 +33,6 @@ from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
 from oso_dp.training.job import make_task
-from oso_dp.training.loop import train
 from oso_dp.training.provenance import code_hash, commit, device_name
 
 REPO = Path(__file__).resolve().parents[1]
@@ -157,15 +155,7 @@ def run_one(name: str, cohort: PlannedCohort, run: Run, arrays: Arrays) -> dict[
         for part in ("train_inputs", "test_inputs")
     }
     checkpoint = REPO / "build" / "fashion_choices" / f"{name}.{run.run_id}.pt"
-    facts = f"{code_hash()} {arrays.digest} {cohort.noise_multiplier}"
-    (outcome,) = train(
-        make_task(cohort),
-        [run],
-        replace(arrays, **changed),
-        checkpoint=checkpoint,
-        fingerprint=hashlib.sha256(facts.encode()).hexdigest(),
-    )
-    checkpoint.unlink(missing_ok=True)
+    outcome = train_one(make_task(cohort), run, replace(arrays, **changed), checkpoint)
     values = {
         each["step"]: 100 * each["value"] / choice.scale**2
         for each in outcome.evaluations

@@ -25,7 +25,7 @@ import torch
 from csv_file import write_csv
 from scipy.special import stdtrit
 
-from oso_dp.data.arrays import load_arrays
+from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.data.catalogue import DATASETS
 from oso_dp.errors import OsoError
 from oso_dp.metrics import is_higher_better
@@ -33,9 +33,11 @@ from oso_dp.results.read import read_results
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
+from oso_dp.training.evaluate import Outcome
 from oso_dp.training.job import make_task
 from oso_dp.training.loop import train
 from oso_dp.training.provenance import code_hash, commit, device_name
+from oso_dp.training.task import StudyTask
 
 REPO = Path(__file__).resolve().parents[1]
 OUTPUT = REPO / "benchmarks" / "results" / "precisions.csv"
@@ -131,15 +133,7 @@ def run_pair(pair: Pair, data: Path) -> dict[str, Any]:
     for precision in PRECISIONS:
         checkpoint = REPO / "build" / "precisions" / f"{run.run_id}.{precision}.pt"
         print(f"{cohort.name} seed {run.seed} {precision}", flush=True)
-        facts = f"{code_hash()} {arrays.digest} {cohort.noise_multiplier}"
-        (outcome,) = train(
-            replace(task, precision=precision),
-            [run],
-            arrays,
-            checkpoint=checkpoint,
-            fingerprint=hashlib.sha256(facts.encode()).hexdigest(),
-        )
-        checkpoint.unlink(missing_ok=True)
+        outcome = train_one(replace(task, precision=precision), run, arrays, checkpoint)
         values = [each["value"] for each in outcome.evaluations if each["split"] == "test"]
         best = max if is_higher_better(task.metric) else min
         row |= {
@@ -149,6 +143,15 @@ def run_pair(pair: Pair, data: Path) -> dict[str, Any]:
             f"{precision}_seconds": round(outcome.wall_seconds, 1),
         }
     return row | {"device": device_name(task.device), "commit": commit(), "code_hash": code_hash()}
+
+
+def train_one(task: StudyTask, run: Run, arrays: Arrays, checkpoint: Path) -> Outcome:
+    """Train a run, from its checkpoint if it was interrupted."""
+    facts = f"{code_hash()} {arrays.digest} {task.noise_multiplier}"
+    fingerprint = hashlib.sha256(facts.encode()).hexdigest()
+    (outcome,) = train(task, [run], arrays, checkpoint=checkpoint, fingerprint=fingerprint)
+    checkpoint.unlink(missing_ok=True)
+    return outcome
 
 
 def read(path: Path) -> list[dict[str, Any]]:
