@@ -119,10 +119,10 @@ class Scheduler:
                 key=lambda one: len(one[1]) * self._run_seconds(one[0].cohort),
             )
 
-    def _train_next(self) -> dict[str, list[str]] | None:
+    def _train_next(self) -> set[str] | None:
         """Train the most valuable group that is free and ends in time; else why there is none."""
         self._refresh()
-        waits: dict[str, list[str]] = {}  # by reason, the cohorts that are passed over
+        waits: set[str] = set()  # the reasons to pass over cohorts
         for job, runs in self._order():
             cohort = job.cohort
             with self.store.claim(cohort.name) as claimed:
@@ -135,7 +135,7 @@ class Scheduler:
             details = f" ({needed}, {self._left() / 60:.0f} left)" if claimed else ""
             if missing:
                 self._say_wait(cohort, LATE if claimed else HELD, details)
-                waits.setdefault(LATE if claimed else HELD, []).append(cohort.name)
+                waits.add(LATE if claimed else HELD)
         return waits
 
     def _say_wait(self, cohort: Cohort, reason: str, details: str) -> None:
