@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from oso_dp.data.arrays import Arrays, load_arrays
 from oso_dp.errors import OsoError
 from oso_dp.methods import find_method
-from oso_dp.models import autoencoder as networks
+from oso_dp.models import networks
 from oso_dp.study.cohort import PlannedCohort, Run
 from oso_dp.study.config import load_config
 from oso_dp.study.plan import make_plan
