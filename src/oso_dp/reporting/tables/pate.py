@@ -59,16 +59,8 @@ _EPSILONS = TableSpec(
         Column(("labels", "asked"), "queries"),
         Column(("labels", "answered"), "answered", number(".0f")),
         _accuracy("labels", "label_accuracy"),
-        Column(
-            ("accuracy (%)", "mean teacher"),
-            lambda row: 100 * row["teacher_accuracy"],
-            number(".1f"),
-        ),
-        Column(
-            ("accuracy (%)", "plurality vote"),
-            lambda row: 100 * row["ensemble_accuracy"],
-            number(".1f"),
-        ),
+        _accuracy("mean teacher", "teacher_accuracy"),
+        _accuracy("plurality vote", "ensemble_accuracy"),
     ),
     (
         "RDP and PLD cover the plan, whatever the votes are. The data-dependent epsilon covers all "
