@@ -259,10 +259,7 @@ def _sides(usable: pd.DataFrame) -> tuple[Sample, Sample]:
 
 
 def _pair(row: dict) -> tuple[Sample, Sample]:
-    pair = (
-        Sample.of(row),
-        Sample(row["mean_baseline"], row["std_baseline"], int(row["seeds_baseline"])),
-    )
+    pair = Sample.of(row), Sample.of(row, "{}_baseline")
     direction = metric_direction(row["metric"])
     one, other = (
         replace(scaled, mean=direction * scaled.mean)

@@ -34,7 +34,7 @@ from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.values import CELL
 from oso_dp.data.catalogue import DATASETS, DatasetSpec
 from oso_dp.metrics import is_higher_better
-from oso_dp.paper.tables import SEEDS, paper_tables
+from oso_dp.paper.tables import paper_tables
 
 LEVEL = 0.95  # of a reported interval
 EQUIVALENCE_LEVEL = 0.90  # of the interval that must lie inside the margin
@@ -98,9 +98,10 @@ class Sample:
     seeds: int
 
     @classmethod
-    def of(cls, row: Mapping) -> "Sample":
-        """From a row's columns `mean`, `std` and `seeds`."""
-        return cls(row["mean"], row["std"], int(row["seeds"]))
+    def of(cls, row: Mapping, column: str = "{}") -> "Sample":
+        """From a row's columns `mean`, `std` and `seeds`; column: the form of their names."""
+        mean, std, seeds = (row[column.format(name)] for name in ("mean", "std", "seeds"))
+        return cls(mean, std, int(seeds))
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,7 @@ def is_comparable_with_paper(row: Mapping) -> bool:
 
 
 def _compare_with_paper(row: Mapping) -> tuple[Sample, Sample]:
-    return Sample.of(row), Sample(row["paper_mean"], row["paper_std"], SEEDS)
+    return Sample.of(row), Sample.of(row, "paper_{}")
 
 
 def _comparison(row: Mapping) -> Comparison:
@@ -326,8 +327,7 @@ def _point_verdict(row: Mapping) -> str:
         return SAME
     if pd.isna(row["at_paper_mean"]):  # all its runs diverged
         return OTHER
-    there = Sample(row["at_paper_mean"], row["at_paper_std"], int(row["at_paper_seeds"]))
-    gap = difference([(there, Sample.of(row))])
+    gap = difference([(Sample.of(row, "at_paper_{}"), Sample.of(row))])
     if gap is None:
         return UNDECIDED
     return AS_GOOD if gap.low <= 0 <= gap.high else OTHER

@@ -436,8 +436,7 @@ def other_methods_table(study: ResultSet) -> list[Table]:
 
 def _samples(row: _Row) -> tuple[Sample, Sample]:
     """Of the cell and of Online's."""
-    online = Sample(row["mean_online"], row["std_online"], int(row["seeds_online"]))
-    return Sample.of(row), online
+    return Sample.of(row), Sample.of(row, "{}_online")
 
 
 def _compare_with_online(row: _Row) -> Comparison | None:
