@@ -1,4 +1,4 @@
-"""From stored result rows to verdicts on the paper's claims, with pandas only.
+"""From stored result rows to verdicts on the paper's claims; draws nothing.
 
 Each step is a table that a script can use without the report:
 
@@ -14,6 +14,8 @@ Each step is a table that a script can use without the report:
     verdicts  `verdicts.judge_cells`: the cells with their verdicts, by equivalence tests
     claims    `claims.judge_claims`: a row per claim and data set, by the tests in `claim_tests`
 
-Other modules: `accounts` (epsilon from ledgers), `noise_tables`, `search_costs` (noise by tighter
-accounting), `random_stopping`, `linear_scaling`, `untuned_runs`, `budget_strategies`.
+Other modules: `load` (reads a results folder), `side_measurements`, `accounts` (epsilon from
+ledgers), `study_statement`, `noise_tables`, `search_costs` (noise by tighter accounting),
+`random_stopping`, `linear_scaling`, `untuned_runs`, `budget_strategies`, `selection_bias`,
+`adaptation_signs`, `user_level_claims`, `pate`.
 """

@@ -1,4 +1,4 @@
-"""Diagnostics that compare sanitized with true gradients. For public data only: not private.
+"""Diagnostics: true gradients, users' updates, groups of test examples. Public data only.
 
 The results explain the methods; no method may use them.
 """
