@@ -4,6 +4,7 @@ Votes in shards of the teachers; labels and students for each aggregator and eps
 """
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from snakemake.utils import min_version
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import error_line
 from oso_dp.pate.config import parse_pate_config
+from oso_dp.results.pate_rows import FILE, read_rows
+from oso_dp.snakemake_support.preflight import check_handed_over, is_read_only
 
 min_version("9.0")
 
@@ -21,7 +24,14 @@ if not workflow.configfiles:
 
 
 try:
-    STUDY = parse_pate_config(dict(config), ", ".join(map(str, workflow.configfiles)))
+    files = [Path(file) for file in workflow.configfiles]
+    check_handed_over(config, files, workflow.config_settings.config)
+    STUDY = parse_pate_config(dict(config), ", ".join(map(str, files)))
+    BUILD = Path("build") / STUDY.name
+    if workflow.is_main_process:
+        is_lost = read_rows(Path(STUDY.results) / FILE).empty
+        if is_lost and not is_read_only(sys.argv):  # Snakemake collects the students again
+            (BUILD / "collected.txt").unlink(missing_ok=True)
 except OsoError as error:
     sys.exit(error_line(error))
 
@@ -29,14 +39,13 @@ except OsoError as error:
 container: "build/oso.sif"
 
 
-BUILD = Path("build") / STUDY.name
 VOTED = "{dataset}.{teachers}.seed{seed}"
 ANSWERED = f"{VOTED}.{{aggregator}}.eps{{epsilon}}"
 
 shell.prefix(
     "set -euo pipefail; "
-    f"export PATH={Path(sys.executable).parent}:$PATH; "
-    + (f"export OSO_DATA_DIR='{STUDY.data_dir}'; " if STUDY.data_dir else "")
+    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+    + (f"export OSO_DATA_DIR={shlex.quote(STUDY.data_dir)}; " if STUDY.data_dir else "")
 )
 
 

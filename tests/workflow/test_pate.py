@@ -46,6 +46,23 @@ def test_pate_invalid_config_rejected(run_pate) -> None:
     assert "delta: 2; must be less than 1" in lines[0]
 
 
+def test_pate_equal_keys_rejected(run_pate, repo, tmp_path) -> None:
+    text = (repo / "config/ci/pate.yaml").read_text()
+    (tmp_path / "twice.yaml").write_text(f"{text}\nseeds: [1]\n")
+    refused = run_pate("--dry-run", "--configfile", str(tmp_path / "twice.yaml"))
+    assert refused.returncode != 0
+    assert "seeds: appears twice" in refused.stderr
+
+
+def test_pate_damaged_table_rejected(run_pate, tmp_path) -> None:
+    table = tmp_path / "build/pate_smoke/results" / FILE
+    table.parent.mkdir(parents=True)
+    table.write_bytes(b"PAR1")
+    refused = run_pate("--dry-run")
+    assert refused.returncode != 0
+    assert f"{FILE}: not a table of PATE's students" in refused.stderr
+
+
 @pytest.mark.nightly
 def test_pate_whole_study_within_budget(run_pate, tmp_path) -> None:
     done = run_pate()
@@ -55,6 +72,11 @@ def test_pate_whole_study_within_budget(run_pate, tmp_path) -> None:
     check_pate_budgets(account_rows(rows))
     again = run_pate()
     assert "Nothing to be done" in again.stdout + again.stderr
+    (tmp_path / "build/pate_smoke/results" / FILE).unlink()
+    (tmp_path / "it's").mkdir()  # and data elsewhere, whose folder a shell would misread
+    again = run_pate("--config", f"data_dir={tmp_path}/it's")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert read_rows(tmp_path / "build/pate_smoke/results" / FILE).equals(rows)
     # Another delta needs other noise, and the same teachers.
     assert planned_jobs(run_pate("--dry-run", "--config", "delta=1e-6")) == {
         "label": 2,
