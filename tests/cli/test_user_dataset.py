@@ -162,6 +162,8 @@ def test_plan_killed_job_other_study_rejected(change, said, oso, place) -> None:
     assert prepare(oso)[0] == 0
     shard = place / f"build/own/parts/{NAMES[0]}/shard0"
     command = ("train", "--plan", "plan.json", "--cohort", NAMES[0], "--data", "data.npz")
+    refused(oso(*command, "--output", str(shard)), "--store: missing; must be the results store")
+    command += ("--store", "store", "--allow-missing-store")
     assert oso(*command, "--output", str(shard))[0] == 0
     before = (shard / "runs.parquet").read_bytes()
     for name in ("runs", "evaluations"):  # a job is killed before it writes them

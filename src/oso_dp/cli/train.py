@@ -15,7 +15,10 @@ def train(
     data: DataFile,
     output: Annotated[Path, typer.Option(help="Folder for the two Parquet files of the runs.")],
     shard: Annotated[int, typer.Option(help="Index of the cohort's shard, from 0.")] = 0,
-    store: Annotated[Path | None, typer.Option(help="Skip the runs in this results store.")] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Skip the runs in this results store; required for private data."),
+    ] = None,
     allow_missing_store: Annotated[
         bool, typer.Option("--allow-missing-store", help="Allow a store that does not exist yet.")
     ] = False,
@@ -37,6 +40,11 @@ def train(
     shards = chosen.shards(planned.runs_per_job)
     if not 0 <= shard < len(shards):
         raise OsoError(f"--shard: {shard}; must be 0 to {len(shards) - 1} for {cohort}")
+    if store is None and not chosen.is_public:
+        raise OsoError(
+            "--store: missing; must be the results store of private data, or a new one with "
+            "--allow-missing-store: runs that are stored would be trained again"
+        )
     if store is not None:
         # A mistyped path would repeat stored runs, which costs privacy on private data.
         if not is_store(store) and (not allow_missing_store or store.is_file()):

@@ -117,14 +117,13 @@ def _previous_files(folder: Path, store: str) -> dict[str, tuple[str, ...]]:
     """Files of the store's previous report; raises OsoError if the folder contains others."""
     if not folder.is_dir():
         return {}
-    present = sorted(_files(folder))
     last = _read(folder)
-    if not [name for name in present if name != MANIFEST]:
+    other = next((name for name in _files(folder) if name != MANIFEST), None)
+    if other is None:
         return {}  # nothing to lose
     if last is None:
-        raise OsoError(
-            f"{folder}: contains other files ({present[0]}) and no report of oso; {_REMEDY}"
-        )
+        raise OsoError(f"{folder}: contains other files ({other}) and no report of oso; {_REMEDY}")
+    present = sorted(_files(folder))
     if last.store != store:
         of = os.path.normpath(folder / last.store)
         raise OsoError(f"{folder}: contains the report of {of}; {_REMEDY}")
