@@ -66,6 +66,12 @@ def grow(state: State) -> None:
     state.threshold = 2 * state.threshold
 
 
+def replace_twice(state: State) -> None:
+    size = len(state.threshold)
+    state.threshold = torch.ones(0)  # the next tensor may lie where the first one did
+    state.threshold = torch.ones(size)
+
+
 def grow_in_place(state: State) -> None:
     state.threshold[1] = 7.0
 
@@ -90,6 +96,7 @@ def drop_buffer(state: State) -> None:
     ("change", "what"),
     [
         (grow, "threshold"),
+        (replace_twice, "threshold"),
         (grow_in_place, "threshold"),
         (count, "step"),
         (add_buffer, r"buffers\['sum'\]"),

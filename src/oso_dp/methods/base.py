@@ -179,9 +179,11 @@ class Method(ABC):
 
 def checked_queries(method: Method, state: State) -> tuple[Query, ...]:
     """`method.queries(state)`; OsoError if it changes `state`."""
+    held = [*vars(state).values(), *state.buffers.values()]  # alive, so that no id is used again
     before = _fingerprints(state)
     queries = method.queries(state)
     after = _fingerprints(state)
+    del held
     for name in [*before, *after]:
         if before.get(name) != after.get(name):
             raise OsoError(
