@@ -90,6 +90,11 @@ BAD = {
     "epsilon true": ("epsilons", [True], "not true or false"),
     "epsilon twice": ("epsilons", [3, 3.0], "each value may appear only once"),
     "delta one": ({"delta": 1}, "delta: 1; must be less than 1"),
+    "batch size as a power of ten": (
+        {"batch_size": "6e2"},
+        "batch_size: '6e2'; must be an integer in decimal digits",
+    ),
+    "delta as a word": ({"delta": "tiny"}, "delta: 'tiny'; must be a number"),
     "batch size too large": ({"batch_size": 60001}, "must be <= 60000"),
     "grid turned round": ({"grid": {"log10_threshold": [2, -2]}}, "low < high"),
     "a seed that no row holds": (

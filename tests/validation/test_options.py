@@ -88,6 +88,15 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("group", [(), ("diagnose",), ("pate",)])
+def test_options_absent_command_listed(group, oso) -> None:
+    status, listed, error = oso(*group)
+    assert (status, error) == (0, "")
+    usage = listed.splitlines()[0]
+    assert usage.endswith(" ".join(["oso", *group, "[OPTIONS] COMMAND [ARGS]..."]))
+    assert "\nCommands:\n" in listed
+
+
 @pytest.mark.parametrize(("command", "said"), CASES)
 def test_options_wrong_value_rejected(command, said, place, oso) -> None:
     before = content(place)

@@ -306,7 +306,8 @@ def test_rules_shell_values_quoted(repo) -> None:
     [
         ("", "must name a folder"),
         ("--plan", "not begin with '-'"),
-        ("a{b}", "must not contain {, } or"),
+        ("a{b}", r"must not contain \$, {, } or"),
+        ("$HOME/x", r"must not contain \$, {, } or"),
         ("~nobody-of-this-name/x", "no such user"),
     ],
 )

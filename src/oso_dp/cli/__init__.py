@@ -31,7 +31,8 @@ def _command() -> int:
 
     from oso_dp.cli.commands import app
 
-    if len(sys.argv) == 1:
+    groups = [group.typer_instance.info.name for group in app.registered_groups]
+    if sys.argv[1:] in ([], *([name] for name in groups)):
         sys.argv.append("--help")
     try:
         with describe_missing(" ".join(["oso", *sys.argv[1:2]])):

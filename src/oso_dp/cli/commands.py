@@ -31,7 +31,6 @@ from oso_dp.option_types import integer, path, real_number
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -40,14 +39,12 @@ app = typer.Typer(
 diagnose = typer.Typer(
     name="diagnose",
     help="Look into runs on public data: true gradients, users' updates, groups of test examples.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 pate = typer.Typer(
     name="pate",
     help="Private aggregation of teacher ensembles, a study of its own (config/pate.yaml).",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 

@@ -54,7 +54,13 @@ from oso_dp.study.private_datasets import check_private_datasets
 from oso_dp.study.strict_yaml import read_limited, read_text, read_yaml
 
 _MAPPING = "must be a mapping of keys to values, {} if it is empty"
-_KINDS = {"dict_type": _MAPPING, "model_type": _MAPPING, "list_type": "must be a list, as [1]"}
+_KINDS = {
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "list_type": "must be a list, as [1]",
+    "int_parsing": "must be an integer in decimal digits",
+    "float_parsing": "must be a number",
+}
 _SHORT = Repr()  # shortens values in messages
 _FEW_KEYS: Final = 8  # that a message lists
 _PATE_KEYS: Final = ("teachers", "aggregators", "student")
@@ -82,8 +88,8 @@ def _folder(value: str) -> str:
     """A path that Python, Snakemake and a shell all read as the same folder."""
     if not value.strip() or value.startswith("-"):
         raise ValueError("must name a folder, and not begin with '-'")
-    if not value.isprintable() or set("{}") & set(value):
-        raise ValueError("must not contain {, } or unprintable characters")
+    if not value.isprintable() or set("${}") & set(value):
+        raise ValueError("must not contain $, {, } or unprintable characters")
     try:
         return str(Path(value).expanduser())
     except RuntimeError:
