@@ -14,7 +14,7 @@ from oso_dp.errors import OsoError
 from oso_dp.exit_codes import error_line
 from oso_dp.pate.config import parse_pate_config
 from oso_dp.results.pate_rows import FILE, read_rows
-from oso_dp.snakemake_support.preflight import check_handed_over, is_read_only
+from oso_dp.snakemake_support.preflight import check_before_start, check_handed_over
 
 min_version("9.0")
 
@@ -29,9 +29,11 @@ try:
     STUDY = parse_pate_config(dict(config), ", ".join(map(str, files)))
     BUILD = Path("build") / STUDY.name
     if workflow.is_main_process:
-        is_lost = read_rows(Path(STUDY.results) / FILE).empty
-        if is_lost and not is_read_only(sys.argv):  # Snakemake collects the students again
-            (BUILD / "collected.txt").unlink(missing_ok=True)
+        is_stored = not read_rows(Path(STUDY.results) / FILE).empty
+        # The lock is held while this process lives.
+        STUDY_LOCK = check_before_start(
+            BUILD, Path(".snakemake/locks"), sys.argv, is_stored=is_stored
+        )
 except OsoError as error:
     sys.exit(error_line(error))
 

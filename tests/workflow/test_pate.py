@@ -8,6 +8,7 @@ import pytest
 
 from oso_dp.analysis.pate import account_rows, check_pate_budgets
 from oso_dp.results.pate_rows import FILE, read_rows
+from oso_dp.snakemake_support.study_lock import StudyLock
 
 
 @pytest.fixture
@@ -61,6 +62,23 @@ def test_pate_damaged_table_rejected(run_pate, tmp_path) -> None:
     refused = run_pate("--dry-run")
     assert refused.returncode != 0
     assert f"{FILE}: not a table of PATE's students" in refused.stderr
+
+
+def test_pate_locked_study_rejected(run_pate, tmp_path) -> None:
+    """While it runs; the lock that a killed one leaves behind is removed."""
+    lock = StudyLock(tmp_path / "build/pate_smoke")
+    lock.acquire()
+    lock.note_host()
+    left = tmp_path / ".snakemake/locks/0.output.lock"
+    left.parent.mkdir(parents=True)
+    left.write_text("build/pate_smoke/collected.txt\nbuild/data/glyphs.npz\n")
+    refused = run_pate()
+    assert refused.returncode != 0
+    assert "another snakemake works on this study" in refused.stderr
+    lock.release()
+    done = run_pate("build/data/glyphs.npz")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not left.exists()
 
 
 @pytest.mark.nightly
