@@ -63,12 +63,16 @@ def test_collect_missing_planned_run_raises(write, tmp_path) -> None:
     assert not list((tmp_path / "store").glob("*.parquet"))
 
 
-def test_read_results_unknown_version_raises(write) -> None:
+@pytest.mark.parametrize(
+    ("kind", "version", "oldest"), [("runs", "99", 2), ("runs", "1", 2), ("evaluations", "0", 1)]
+)
+def test_read_results_unknown_version_raises(kind, version, oldest, write) -> None:
     folder = write("a", "r1")
-    path = folder / "runs.parquet"
+    path = folder / f"{kind}.parquet"
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({"oso_schema_version": "99"}), path)
-    with pytest.raises(OsoError, match=r"runs\.parquet: schema version 99; must be one of 1"):
+    pq.write_table(table.replace_schema_metadata({"oso_schema_version": version}), path)
+    said = rf"{kind}\.parquet: schema version {version}; must be one of {oldest}, "
+    with pytest.raises(OsoError, match=said):
         read_results(folder)
 
 

@@ -1,9 +1,9 @@
-"""Rows of the format's first version: read as what they were, and nothing invented."""
+"""Rows of older versions of the format: read as what they were."""
 
 import json
-import shutil
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -12,7 +12,7 @@ from oso_dp.results.checks import protected, records
 from oso_dp.results.collect import collect
 from oso_dp.results.migrations import migrate_runs
 from oso_dp.results.read import read_results, read_table
-from oso_dp.results.schema import ADDED, OLD_OPTIONS, RUNS, schema_of, stored_schema
+from oso_dp.results.schema import OLD_OPTIONS, RUNS, schema_of
 from oso_dp.study.config import load_config
 from oso_dp.study.expand import make_cohorts
 from oso_dp.study.identity import (
@@ -22,53 +22,6 @@ from oso_dp.study.identity import (
     parse_method_options,
     parse_trial_fractions,
 )
-
-
-def as_version_1(folder) -> None:
-    """Make a part what an older checkout would have written."""
-    for kind in ("runs", "evaluations"):
-        path = folder / f"{kind}.parquet"
-        table = pq.read_table(path).select(schema_of(kind, "1").names)
-        table = table.rename_columns(stored_schema(kind, "1").names)
-        pq.write_table(table.replace_schema_metadata({"oso_schema_version": "1"}), path)
-
-
-def test_collect_merges_old_and_new_parts(repo, write, tmp_path) -> None:
-    """Rows of version 1 with the default options are stored with these."""
-    old = shutil.copytree(repo / "results/ambiguities/as_chosen", tmp_path / "old")
-    before = read_results(old).runs.set_index("run_id")
-    as_version_1(old)
-    store = tmp_path / "store"
-    collect([write("new", "r2")], store)
-    collect([old], store)
-    runs = read_results(store).runs.set_index("run_id").loc[before.index]
-    assert runs.drop(columns="commit").equals(before.drop(columns="commit"))
-    assert runs["commit"].isna().all()
-
-
-def test_migrate_runs_infers_options_from_identity(repo) -> None:
-    planned = []
-    for name in ("paper", "extensions/random_stopping"):
-        config = load_config(repo / f"config/{name}.yaml")
-        then = {
-            key: section.model_copy(update={"precision": "float32"})
-            for key, section in config.datasets.items()
-        }
-        planned += make_cohorts(config.model_copy(update={"datasets": then}))
-    names = ["dataset", "method", "k", "epsilon", "delta", "search_accounting", "momentum"]
-    names += ["examples", "batch_size", "epochs"]
-    rows = [
-        {name: getattr(cohort, name) for name in names}
-        | {name: getattr(run, name) for name in ("run_id", "seed", "learning_rate")}
-        | {name: getattr(run, name) for name in ("threshold", "quantile")}
-        for cohort in planned
-        for run in cohort.runs[::7]
-    ]
-    filled = migrate_runs(pd.DataFrame(rows), "1")
-    expected = [cohort.columns for cohort in planned for _ in cohort.runs[::7]]
-    for found, columns in zip(records(filled), expected, strict=True):
-        assert {name: found[name] for name in columns} == columns
-    assert {*filled["model"]} == {"cnn", "autoencoder", "bag_of_words"}
 
 
 def as_version_4(runs: pd.DataFrame) -> pd.DataFrame:
@@ -88,6 +41,23 @@ def as_version_4(runs: pd.DataFrame) -> pd.DataFrame:
             stored["trial_shares"] = parse_trial_fractions(row["trial_fractions"])
         texts.append(json.dumps(stored))
     return runs.drop(columns=[*OPTIONS]).assign(settings=texts)
+
+
+def test_collect_merges_old_and_new_parts(write, tmp_path) -> None:
+    old = write("old", "r1")
+    before = read_results(old).runs.set_index("run_id")
+    path = old / "runs.parquet"
+    table = pa.Table.from_pandas(
+        as_version_4(pq.read_table(path).to_pandas()),
+        schema_of("runs", "4").with_metadata({"oso_schema_version": "4"}),
+        preserve_index=False,
+    )
+    pq.write_table(table, path)
+    store = tmp_path / "store"
+    collect([write("new", "r2")], store)
+    collect([old], store)
+    runs = read_results(store).runs.set_index("run_id").loc[before.index]
+    pd.testing.assert_frame_equal(runs, before)
 
 
 @pytest.mark.parametrize("name", ["extensions/linear_scaling", "extensions/random_stopping"])
@@ -120,18 +90,6 @@ def test_migrate_runs_invalid_options_raise(version, text) -> None:
 def test_migrate_runs_incomplete_options_rejected(text) -> None:
     with pytest.raises(OsoError, match=r"^run one: settings: .*; must be the options of a run"):
         migrate_runs(pd.DataFrame({"run_id": ["one"], "settings": [text]}), "2")
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [("run_id", "0" * 20), ("momentum", 0.5), ("seed", 99), ("delta", 1e-6), ("method", "none")],
-)
-def test_migrate_runs_unknown_options_rejected(repo, column, value) -> None:
-    """Rows of version 1 whose identity the default options do not give."""
-    runs = read_results(repo / "results/ambiguities/as_chosen").runs
-    runs = runs.drop(columns=[*ADDED["2"]["runs"], *OPTIONS]).assign(**{column: value})
-    with pytest.raises(OsoError, match=r"^run .*: its options are not stored and not the defaults"):
-        migrate_runs(runs, "1")
 
 
 def test_read_results_accepts_stored_results(repo) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, check_regular, format_os_error
 from oso_dp.results import checks
+from oso_dp.results.migrations import migrate_runs
 from oso_dp.results.schema import (
     EVALUATIONS,
     KEYS,
@@ -153,8 +154,6 @@ def _frame(path: Path, table: pa.Table, kind: str, version: str = SCHEMA_VERSION
     frame = table.cast(schema_of(kind, version)).to_pandas()
     if version == SCHEMA_VERSION:
         return frame
-    from oso_dp.results.migrations import migrate_runs  # it needs what checks a configuration
-
     try:
         migrated = migrate_runs(frame, version)
         current = pa.Table.from_pandas(migrated[RUNS.names], RUNS, preserve_index=False)
@@ -275,8 +274,8 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         head = pq.read_metadata(path)
         schema = head.schema.to_arrow_schema()
         version = (schema.metadata or {}).get(b"oso_schema_version", b"none").decode()
-        if version not in VERSIONS:
-            allowed = ", ".join(VERSIONS)
+        if version not in VERSIONS[kind]:
+            allowed = ", ".join(VERSIONS[kind])
             raise OsoError(f"{path}: schema version {version}; must be one of {allowed}")
         expected = stored_schema(kind, version)
         if not schema.equals(expected, check_metadata=False):

@@ -92,7 +92,7 @@ SPLITS = ("test", "test_even", "test_odd")
 SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
 # The columns that each version added, by table; its others are those of the version before.
 ADDED: dict[str, dict[str, tuple[str, ...]]] = {
-    "2": {"runs": ("precision", "rng_version", "commit")},
+    "2": {},
     "3": {"evaluations": ("class_accuracy",)},
     "4": {},
     "5": {"runs": tuple(name for name in OPTIONS if name not in USER_OPTIONS)},
@@ -101,9 +101,9 @@ ADDED: dict[str, dict[str, tuple[str, ...]]] = {
 # Versions 2 to 4 have the options as one JSON text.
 WITH_OLD_OPTIONS = ("2", "3", "4")
 OLD_OPTIONS = pa.field("settings", pa.string())
-WITH_OLD_NAMES = ("1", "2", "3")
+WITH_OLD_NAMES = ("2", "3")
 OLD_NAMES = {"search_accounting": "selection", "rng_version": "streams"}
-VERSIONS = ("1", *ADDED)
+VERSIONS = {"runs": (*ADDED,), "evaluations": ("1", *ADDED)}  # that are read
 
 # Columns of few texts, each of which stands in many rows: read as dictionaries, in half the time.
 REPEATED = {"runs": [], "evaluations": ["run_id", "split", "metric"]}
@@ -112,7 +112,7 @@ KEYS = {"runs": ["run_id"], "evaluations": ["run_id", "step", "split"]}
 
 def schema_of(kind: str, version: str) -> pa.Schema:
     """The columns of `kind` that one of `VERSIONS` has, under their current names."""
-    later = VERSIONS[VERSIONS.index(version) + 1 :]
+    later = VERSIONS[kind][VERSIONS[kind].index(version) + 1 :]
     absent = {name for version in later for name in ADDED[version].get(kind, ())}
     columns = [field for field in SCHEMAS[kind] if field.name not in absent]
     if kind == "runs" and version in WITH_OLD_OPTIONS:
