@@ -68,6 +68,22 @@ def test_check_before_start_stale_locks_removed(study) -> None:
     assert other.exists()
 
 
+@pytest.mark.parametrize("state", ["ended", "running", "elsewhere"])
+def test_check_before_start_lock_of_other_study(study, state) -> None:
+    """Only one that ended on this machine has left its lock behind, and that of the shared data."""
+    build, locks = study
+    other = build.parent / "other"
+    running = check_before_start(other, locks, ["snakemake"])
+    if state != "running":
+        running.release()
+    if state == "elsewhere":
+        (other / ".leader-host").write_text("elsewhere")
+    lock = locks / "0.output.lock"
+    lock.write_text(f"{other}/plan.json\n{build.parent}/data/mnist.npz\n")
+    check_before_start(build, locks, ["snakemake"])
+    assert lock.exists() is (state != "ended")
+
+
 @pytest.mark.parametrize("host", ["elsewhere", None])
 def test_check_before_start_foreign_lock_rejected(study, host) -> None:
     build, locks = study

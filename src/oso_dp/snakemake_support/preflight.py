@@ -4,12 +4,13 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from oso_dp.errors import OsoError
 from oso_dp.output_paths import check_folder
-from oso_dp.snakemake_support.study_lock import StudyLock
+from oso_dp.snakemake_support.study_lock import StudyLock, is_locked
 from oso_dp.study.strict_yaml import read_text, read_yaml
 
 _TABLES = ("runs.parquet", "evaluations.parquet")  # of a store
@@ -28,9 +29,10 @@ def check_before_start(
 ) -> StudyLock | None:
     """Acquire the study's lock; None if Snakemake's `arguments` start no job.
 
-    Removes stale Snakemake locks (files in `locks` that name a path below `build`) that a killed
-    Snakemake left on this machine. Removes build/collected.txt unless all planned runs are stored
-    (`is_stored`), and build/published.txt if `page` is missing: Snakemake makes these again.
+    Removes the Snakemake locks (files in `locks`) that a killed Snakemake left on this machine, of
+    this study or of another one: studies share their data. Removes build/collected.txt unless all
+    planned runs are stored (`is_stored`), and build/published.txt if `page` is missing: Snakemake
+    makes these again.
 
     OsoError if another Snakemake works on this study.
     """
@@ -39,21 +41,45 @@ def check_before_start(
     lock = StudyLock(build)
     lock.acquire()
     # Snakemake would refuse as well, in six lines.
-    stale = [path for path in locks.glob("*.lock") if f"{build}/" in path.read_text()]
+    named = _read_files(locks.glob("*.lock"))
+    stale = [path for path, files in named.items() if f"{build}/" in files]
     if stale and lock.last_host != platform.node():
         lock.release()
         raise OsoError(
             f"{build}: locked by a snakemake on {lock.last_host or 'another machine'}; wait for "
             "it, or, if it was killed, run `.venv/bin/snakemake --unlock` first"
         )
+    stale += [path for path, files in named.items() if _have_ended(files, build.parent)]
     for path in stale:  # the study's lock was free, so their process has ended
-        path.unlink()
+        path.unlink(missing_ok=True)
     lock.note_host()
     if not is_stored:
         (build / "collected.txt").unlink(missing_ok=True)
     if page is not None and not page.exists():
         (build / "published.txt").unlink(missing_ok=True)
     return lock
+
+
+def _read_files(paths: Iterable[Path]) -> dict[Path, str]:
+    """The texts of those that are still there: another study may end, and remove its locks."""
+    texts = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            texts[path] = path.read_text()
+    return texts
+
+
+def _have_ended(files: str, builds: Path) -> bool:
+    """Whether all studies of these files, one in each line, have ended on this machine."""
+    folders = {
+        builds.joinpath(*Path(line).relative_to(builds).parts[:1])
+        for line in files.splitlines()
+        if line.startswith(f"{builds}/")
+    }
+    locks = [lock for lock in map(StudyLock, folders) if lock.path.exists()]  # build/data has none
+    return bool(locks) and all(
+        lock.last_host == platform.node() and not is_locked(lock.path) for lock in locks
+    )
 
 
 def check_handed_over(
