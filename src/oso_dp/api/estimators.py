@@ -1,9 +1,9 @@
-"""scikit-learn estimators that train privately, and the account that pays for several of them.
+"""scikit-learn estimators that train privately, and the account that several are charged to.
 
 scikit-learn trains clones of an estimator: in cross-validation, in a grid search, in a pipeline
 that is fitted again. Each training on private data costs its own epsilon. So all clones of an
-estimator know of each other's trainings: without an account that pays for them, the second is
-refused.
+estimator know of each other's trainings: without an account that they are charged to, the second
+is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PrivacyAccount:
         return compute_epsilon(self.ledgers, self.budget.delta)
 
     def charge(self, ledger: Ledger) -> None:
-        """Pay for a training; OsoError, and no change, if not enough is left."""
+        """Charge a training; OsoError, and no change, if not enough is left."""
         budget = self.budget
         if os.getpid() != self._process:
             raise OsoError(_MSG_PROCESS)
@@ -292,9 +292,9 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
         epochs: as in `train_private`.
         batch_size: as in `train_private`.
         method: as in `train_private`.
-        training_options: further arguments of `train_private`, such as {"learning_rate": 0.5}.
-        account: pays for the trainings of all clones (cross-validation, grid search). Without one,
-            a second training is refused.
+        training_options: further arguments of `train_private`, such as {"schedule": "constant"}.
+        account: is charged for the trainings of all clones (cross-validation, grid search). Without
+            one, a second training is refused.
         public: whether the data need no protection: noise is then seeded by random_state, and
             nothing is charged.
         random_state: of the initial parameters, and of the noise for public data.

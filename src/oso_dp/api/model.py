@@ -43,7 +43,8 @@ class History:
     Attributes:
         step: step numbers, from 1, in order.
         threshold: C_t, the clipping threshold of each step; NaN if the method has none.
-        learning_rate: rho_t, the learning rate of each step; NaN if the method has none.
+        learning_rate: rho_t times the schedule's factor (with `optimizer`, the factor of its
+            learning rates) of each step; NaN if the method has none.
         score_step: steps after which `evaluate` was called.
         score: the values that `evaluate` returned after these steps.
     """

@@ -90,7 +90,7 @@ def check(
         targets: with a loss, the targets of one or more examples, [n, ...]; as `example`.
 
     Returns:
-        Layers that would be trained, replaced, slow or refused, and why.
+        Layers that would be trained, frozen, slow, replaced or refused, and why.
 
     Example:
         >>> print(oso_dp.check(model, inputs[:1], loss, targets[:1]))

@@ -115,16 +115,16 @@ def search_private(
     """Train copies of `model` at points of `grid` and return the best; the complete search costs at
     most (epsilon, delta).
 
-    Ctrl-C ends a search by composition: the trainings so far are returned. Epsilon then counts
-    their planned steps, since the step at which a training ends may depend on the data. Under
-    random stopping, nothing is released after Ctrl-C.
+    Ctrl-C ends a search by composition: the trainings so far are returned. Epsilon counts the
+    planned steps of all grid points, since the step at which a training ends may depend on the
+    data. Under random stopping, nothing is released after Ctrl-C.
 
     Args:
         model: as in `train_private`.
         loss: as in `train_private`.
         data: as in `train_private`.
         grid: lists of values by name: a searched value of the method (such as `learning_rate`),
-            `momentum`, or a constant of the method. With `optimizer`, `learning_rate_factor`
+            `momentum`, or an option of the method. With `optimizer`, `learning_rate_factor`
             multiplies its learning rates. All combinations are candidates.
         epsilon: the epsilon of the complete search; > 0.
         delta: the delta of the complete search; in (0, 1).

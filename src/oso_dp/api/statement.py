@@ -36,7 +36,7 @@ class Statement:
         versions: of oso and torch.
         scored: the data on which a search scored its models.
         evaluated: whether an `evaluate` function scored the model during training.
-        validation_examples: the number of private examples among them.
+        validation_examples: the number of private validation examples; 0 without.
         validation_epsilon: of each of these, at `delta`; None without private validation examples.
         unused_steps: planned steps that were not taken; they count in epsilon.
         resumed: whether the training was resumed after an interruption.

@@ -77,8 +77,8 @@ def train_private(
 
     Ctrl-C and SIGTERM end the training after the current step and return the model so far. Its
     epsilon counts all planned steps, as that of a diverged training does: the step at which a
-    training ends may depend on the data. `resume_from` it can spend the budget that the steps not
-    taken left, if the interruption did not depend on what was released.
+    training ends may depend on the data. A call with `resume_from` can spend the budget of the
+    steps not taken, if the interruption did not depend on what was released.
 
     Args:
         model: a module that treats examples independently (`oso_dp.check` says how it would be
@@ -93,10 +93,11 @@ def train_private(
         epochs: the training takes T = ceil(epochs n / batch_size) steps on n examples, or users.
         batch_size: the expected batch size B of Poisson sampling, of examples or, with `users`, of
             users. Default: 512, or n if smaller.
-        method: the optimizer, such as "online" (OSO-DPSGD, Galli et al. 2024, Algorithm 1) or
+        method: the DP algorithm, such as "online" (OSO-DPSGD, Galli et al. 2024, Algorithm 1) or
             "fixed_threshold" (DP-SGD, Abadi et al. 2016). Default: Online from rho_0 = 3 and
             C_0 = 1, without momentum, with a linear schedule, which did best without a search.
-        learning_rate: rho_0. Default if a method is given: 1 for methods that have one.
+        learning_rate: rho_0. Default if a method is given: 1 for methods that have one, or the
+            method's option of this name.
         threshold: C, the clipping threshold, for methods that do not set it.
         quantile: gamma, for methods that clip at a quantile.
         momentum: in [0, 1), for methods that use it. Default: 0.9; without a method 0.
@@ -145,9 +146,9 @@ def train_private(
         fix: whether GroupNorm replaces BatchNorm, which mixes examples (`replace_batch_norm`).
         resume_from: an earlier result on the same data. Training continues from it with the noise
             that the rest of epsilon allows. C, rho, momentum, schedule, averaging and the method's
-            constants stay unless given anew.
+            options stay unless given anew.
         progress: whether to show a progress bar.
-        **method_options: the method's constants, by name.
+        **method_options: the method's options, by name.
 
     Returns:
         The trained model with its statement, ledgers and history.

@@ -141,8 +141,9 @@ def _surest(study: ResultSet) -> list[str]:
     )
     places = int(losses["places"].iloc[0])
     text = (
-        "Each default's largest loss against the best default, in units of the data set's margin, "
-        f"over the {places} pairs of data set and ε at which a default has three seeds:"
+        "Each default's largest loss against the best default, in units of the data set's "
+        f"[margin](../reproduction/verdicts.md#margins), over the {places} pairs of data set and "
+        "ε at which a default has three seeds:"
     )
     return [text, "\n".join(markdown_rows(rows))]
 
