@@ -1,5 +1,6 @@
 """Models and losses that mix examples in some draws, for some values or in large batches alone."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -39,6 +40,43 @@ class Cut(nn.Module):
         return self.last(self.words(tokens[:, :longest]).mean(dim=1))
 
 
+class Sorted(nn.Module):
+    """Sorts a batch by length, and restores the order of its outputs."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.words, self.hidden, self.last = (
+            nn.Embedding(WORDS, 4),
+            nn.Linear(4, 4),
+            nn.Linear(4, 3),
+        )
+        self.padding = padding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        order = (tokens != self.padding).sum(dim=1).argsort(descending=True, stable=True)
+        return self.last(self.hidden(self.words(tokens[order])).mean(dim=1)[order.argsort()])
+
+
+class CutSeries(nn.Module):
+    """Cuts a batch of series, of which the last dimension or the one before is time."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.layer, self.last, self.dim = nn.LazyLinear(8), nn.Linear(8, 3), dim
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        series = inputs.movedim(self.dim, 1)
+        longest = int((series != 0).any(dim=2).sum(dim=1).max().clamp(min=1))
+        return self.last(self.layer(series[:, :longest]).tanh().mean(dim=1))
+
+
+def capacity(inputs: Tensor) -> Tensor:
+    """An expert takes eight examples, the first ones of a batch."""
+    chosen = inputs[:, 0] > 0
+    kept = torch.where(chosen, chosen.cumsum(0), (~chosen).cumsum(0)) <= 8
+    return inputs * (1 + kept[:, None])
+
+
 def in_groups(inputs: Tensor) -> Tensor:
     groups = inputs.split(16)
     return torch.cat([one - one.mean(dim=0) if len(one) == 16 else one for one in groups])
@@ -56,6 +94,7 @@ MIXING = {
         torch.rand(len(x), 1) < 0.5, x.roll(1, 0), x
     ),
     "groups of 16": in_groups,
+    "experts of a capacity": capacity,
     "beside zeros": lambda x: x * len(x) / (x != 0).any(dim=1).sum().clamp(min=1),
     "beside a huge number": lambda x: x * (2 if x.abs().max() > 1e6 else 1),
 }
@@ -112,6 +151,24 @@ def test_output_mixing_cut_batch_rejected(examine, padding: int) -> None:
         examine(Cut(padding), TOKENS)
 
 
+@pytest.mark.parametrize("padding", [0, WORDS - 1])
+def test_padded_inputs_sorted_batch_seen(padding: int) -> None:
+    """The drop-in refuses it; `train_private` takes the whole model, example by example."""
+    with pytest.raises(OsoError, match="differs from its gradient alone"):
+        privately(Sorted(padding), TOKENS)
+    report = check(Sorted(padding), TOKENS, cross_entropy, LABELS)
+    assert report.ok
+    assert {layer.outcome for layer in report.layers} == {"slow"}
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_padded_inputs_cut_series_rejected(examine, dim: int) -> None:
+    model, series = CutSeries(dim), torch.randn(4, 6, 5)
+    model(series)  # makes its lazy layer
+    with pytest.raises(OsoError, match=r"an example's|example's gradient"):
+        examine(model, series)
+
+
 def test_output_mixing_any_tokens_accepted(examine) -> None:
     examine(Cut(WORDS), TOKENS)
 
@@ -148,11 +205,48 @@ def rare(outputs: Tensor, targets: Tensor) -> Tensor:
     return losses * (1 + (targets == 2).float().mean())
 
 
+def over_known(marker: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """A mean over the known labels of a batch; the marker stands for unknown ones."""
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        known = ~targets.isnan() if math.isnan(marker) else targets != marker
+        targets = targets.where(known, 0.0).clamp(0, 1)
+        losses = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+        return (losses * known).sum(dim=1) * known.numel() / known.sum().clamp(min=1)
+
+    return loss
+
+
+def over_words(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A mean over the words of a batch; padding is the last word."""
+    kept = targets != outputs.shape[2] - 1
+    losses = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+    return (losses * kept).sum(dim=1) * kept.numel() / kept.sum().clamp(min=1)
+
+
+def last_doubled(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The last examples of a large batch count twice."""
+    losses = cross_entropy(outputs, targets)
+    return losses * (1 + (torch.arange(len(losses)) >= 100))
+
+
+LANGUAGE_MODEL = nn.Sequential(nn.Embedding(5000, 4), nn.Linear(4, 5000))
 IMAGE = torch.zeros(4, 1, 3, 3), torch.zeros(4, 3, 3, dtype=torch.int64)
 MIXING_LOSSES = {
     "weights of the batch's ones": (balanced, nn.Linear(6, 3), INPUTS, torch.zeros(4, 3)),
     "the 16 hardest": (hardest, nn.Linear(6, 3), INPUTS, LABELS),
     "targets over the largest": (over_largest, nn.Linear(6, 3), INPUTS, LABELS),
+    "the last of a large batch": (last_doubled, nn.Linear(6, 3), INPUTS, LABELS),
+    **{
+        f"over known labels, {marker}": (
+            over_known(marker),
+            nn.Linear(6, 20),
+            INPUTS,
+            torch.zeros(4, 20),
+        )
+        for marker in (-1, -100, 255, math.nan)
+    },
+    "over words, padded by the last": (over_words, LANGUAGE_MODEL, TOKENS, TOKENS),
     "the share of a class": (rare, nn.Conv2d(1, 4, 1), *IMAGE),
     **{
         f"over those that are not {ignored}": (over_valid(ignored), nn.Linear(6, 3), INPUTS, LABELS)

@@ -4,6 +4,7 @@ A loss may mix examples for certain targets (those that it ignores, exact zeros 
 large batches alone (it keeps the hardest examples). Outputs and targets are made up.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,11 +14,11 @@ from torch.autograd.function import BackwardCFunction
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.layer_gradients import Loss
-from oso_dp.gradients.output_mixing import is_close
+from oso_dp.gradients.output_mixing import is_close, places
 from oso_dp.gradients.structured import Structure, map_tensors, tensors_of
 
 MAX_CLASSES: Final = 1000  # that a loss is tried on
-_IGNORED: Final = (-100, -1, 255)  # targets that stand for "no target" where people write one
+_IGNORED: Final = (-100, -1, 255, -999)  # that stand for "no target" where people write one
 _COUNTS: Final = 16  # below it are most counts
 _FEW, _ROWS = 7, 512  # examples compared, and those of a large batch
 _MOST_NUMBERS: Final = 2**22  # of its outputs
@@ -95,7 +96,7 @@ def loss_error(what: str, size: int) -> OsoError:
 def _check_alone(
     loss: Loss, outputs: Structure, targets: Tensor, tolerance: float, is_usual: bool = True
 ) -> None:
-    """The losses of a batch and their gradients, for its first rows against those alone.
+    """The losses of a batch and their gradients, for some of its rows against those alone.
 
     is_usual: the losses must be finite; else those that are not are left out.
     """
@@ -113,14 +114,17 @@ def _check_alone(
         )
         return found.detach(), torch.cat([one.reshape(len(one), -1) for one in gradients], dim=1)
 
+    rows = places(min(len(targets), _FEW), len(targets))
     together = losses(slice(None))
-    first = singles(min(len(targets), _FEW))
-    alone = [torch.cat(parts) for parts in zip(*map(losses, first), strict=True)]
+    alone = [
+        torch.cat(parts)
+        for parts in zip(*(losses(slice(row, row + 1)) for row in rows), strict=True)
+    ]
     for what, one, right in zip(("loss", "loss's gradient"), together, alone, strict=True):
         finite = right.isfinite()
         if is_usual and not finite.all():
             raise NotFiniteError("loss: NaN or infinite on made-up examples; must be finite")
-        one, right = one[: len(right)][finite], right[finite]
+        one, right = one[rows][finite], right[finite]
         if len(right) and not is_close(one, right, float(right.abs().max()), tolerance):
             raise loss_error(what, len(targets))
 
@@ -140,17 +144,26 @@ def _unusual_targets(
     targets: Tensor, outputs: Structure, classes: int, random: torch.Generator
 ) -> Iterator[Tensor]:
     """Targets that a loss may refuse. On a GPU, a class too many would end its use."""
+
+    def drawn(below: int) -> Tensor:
+        return torch.randint(0, below, targets.shape, generator=random).to(targets)
+
+    def half(made: Tensor, value: float) -> Tensor:
+        """Half of the numbers are this value."""
+        chosen = torch.rand(made.shape, generator=random) < 0.5
+        return made.masked_fill(chosen.to(made.device), value)
+
     if targets.is_floating_point():
-        yield torch.randint(0, 2, targets.shape, generator=random).to(targets)
+        yield drawn(2)
+        for unknown in (*_IGNORED, math.nan):
+            yield half(drawn(2), unknown)
     elif _are_classes(targets) and not targets.is_cuda:
         for ignored in _IGNORED:
-            made = _redrawn_classes(targets, classes, random)
-            chosen = torch.rand(targets.shape, generator=random) < 0.5
-            made[chosen.to(made.device)] = ignored
-            yield made
+            yield half(_redrawn_classes(targets, classes, random), ignored)
         shape = tensors_of(outputs)[0].shape  # [B, K, ...] or [B, ..., K]
         for below in {_COUNTS, *shape[1:2], *shape[-1:]} - {1}:
-            yield torch.randint(0, below, targets.shape, generator=random).to(targets)
+            yield drawn(below)
+            yield half(drawn(below), below - 1)  # padding is often the last word
 
 
 def _redrawn_classes(targets: Tensor, classes: int, random: torch.Generator) -> Tensor:

@@ -1,11 +1,12 @@
 """Whether a model's outputs for an example depend on the others of its batch, in rarer cases.
 
 A model may mix examples in some random draws only (a branch, a permutation of random numbers), for
-some tokens (it cuts a batch after its longest text), in large batches, or beside examples of zeros
-or huge numbers. Examples are made up.
+some tokens or lengths (it cuts a batch after its longest text, or sorts it by length), in large
+batches, or beside examples of zeros or huge numbers. Examples are made up.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -19,6 +20,7 @@ EXAMPLES: Final = 3
 RANDOM_DRAWS: Final = 20  # what mixes in one draw of two passes in one model of a million
 _TOKENS: Final = 16  # below it are most tokens of padding
 _TOKEN_BATCHES: Final = 2
+_KEPT: Final = (0.5, 1.0, 0.25)  # of the lengths of three examples: sorted neither way
 _LARGE: Final = 1e4
 _ROWS: Final = 64  # of a large batch
 _MOST_NUMBERS: Final = 2**22  # of its inputs, and of its outputs
@@ -76,6 +78,37 @@ def mixes_for_tokens(
     return False
 
 
+def padded_inputs(model: nn.Module, inputs: Structure) -> Iterator[Structure]:
+    """Batches of three examples of different lengths: padded by zeros, tokens also by the last one.
+
+    The first tensor of integers has tokens of the largest embedding, the others have ones. The
+    model may refuse them. On a GPU, a token too many would end the process's use of the device, so
+    that none are tried.
+    """
+    random = torch.Generator().manual_seed(0)
+    whole = [part for part in tensors_of(inputs) if _is_whole(part) and not part.is_cuda]
+    tables = [one.num_embeddings for one in model.modules() if isinstance(one, nn.Embedding)]
+    words = max(tables, default=_TOKENS)
+
+    def padded(part: Tensor, padding: int) -> Tensor:
+        if whole and part is whole[0]:
+            drawn = torch.randint(0, words, part.shape, generator=random).to(part)
+            return _cut(drawn, padding)
+        return _cut(part if part.is_floating_point() else torch.ones_like(part), 0)
+
+    for padding in {0, words - 1} if whole else {0}:
+        yield map_tensors(partial(padded, padding=padding), inputs)
+
+
+def _cut(part: Tensor, padding: int) -> Tensor:
+    """Three rows, of which each keeps a share of its numbers along each dimension."""
+    made = torch.full_like(part, padding)
+    for row, share in enumerate(_KEPT):
+        kept = tuple(slice(math.ceil(share * size)) for size in part.shape[1:])
+        made[row][kept] = part[row][kept]
+    return made
+
+
 def mixes_in_large_batch(outputs: Outputs, inputs: Structure, tolerance: float) -> bool:
     """Whether three examples' outputs differ in a batch of many, of all sizes and zeros.
 
@@ -85,20 +118,31 @@ def mixes_in_large_batch(outputs: Outputs, inputs: Structure, tolerance: float) 
     numbers = max(one.numel() // EXAMPLES for one in (*tensors_of(inputs), *few))
     rows = max(EXAMPLES + len(_SCALES), min(_ROWS, _MOST_NUMBERS // max(1, numbers)))
     random = torch.Generator().manual_seed(0)
+    at = places(EXAMPLES, rows)
 
     def beside(part: Tensor) -> Tensor:
-        shape = (rows - EXAMPLES, *part.shape[1:])
-        if not part.is_floating_point():
-            return torch.cat([part, torch.randint(0, 2, shape, generator=random).to(part)])
-        scales = torch.tensor(_SCALES, dtype=torch.float64).repeat(rows)[: shape[0]]
-        made = torch.randn(shape, generator=random, dtype=torch.float64)
-        return torch.cat([part, (made * scales.view(-1, *[1] * (part.dim() - 1))).to(part)])
+        shape = (rows, *part.shape[1:])
+        if part.is_floating_point():
+            scales = torch.tensor(_SCALES, dtype=torch.float64).repeat(rows)[:rows]
+            made = torch.randn(shape, generator=random, dtype=torch.float64)
+            made *= scales.view(-1, *[1] * (part.dim() - 1))
+        else:
+            made = torch.randint(0, 2, shape, generator=random)
+        made = made.to(part)
+        made[at] = part
+        return made
 
     try:
         many = outputs(map_tensors(beside, inputs))
     except Exception:  # a buffer may have rows for so many examples only
         return False
-    return not all(_are_rows_close(few, many, row, row, tolerance) for row in range(EXAMPLES))
+    pairs = enumerate(at)
+    return not all(_are_rows_close(few, many, row, there, tolerance) for row, there in pairs)
+
+
+def places(count: int, size: int) -> list[int]:
+    """The first and the last row of a batch of this size, and rows between."""
+    return [row * (size - 1) // max(1, count - 1) for row in range(count)]
 
 
 def is_close(one: Tensor, right: Tensor, scale: float, tolerance: float) -> bool:
