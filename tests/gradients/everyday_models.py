@@ -47,6 +47,30 @@ def tied_linear() -> nn.Module:
     return net
 
 
+def two_names() -> nn.Module:
+    """As T5, whose encoder holds the table of the model itself; and a layer twice in a list."""
+    hidden = nn.Linear(WIDTH, WIDTH)
+    net = Net(
+        lambda n, w: n.last(n.encoder(n.words(w)).mean(1)),
+        words=nn.Embedding(WORDS, WIDTH),
+        encoder=Net(lambda n, x: n.twice(x), twice=nn.Sequential(hidden, nn.Tanh(), hidden)),
+        last=head(),
+    )
+    net.encoder.words = net.words
+    return net
+
+
+class Scale(nn.Module):
+    """A scale of no dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.number * x
+
+
 def language_model(bias: bool) -> nn.Module:
     """Its head shares the table of words; so long a table that factors are kept."""
     net = Net(
@@ -352,6 +376,10 @@ MODELS = {
         words,
     ),
     "tied linear layers": Everyday(tied_linear),
+    "layers of two names": Everyday(two_names, words),
+    "a scale of one number": Everyday(
+        lambda: Net(lambda n, x: n.last(n.a(x).tanh().mean(1)), a=Scale(), last=head())
+    ),
     "tied tables, one with padding": Everyday(other_padding, words),
     "tied language model": Everyday(lambda: language_model(False), words, mean_loss, (LENGTH,)),
     "tied language model, bias": Everyday(

@@ -8,7 +8,7 @@ from tests.gradients.layer_cases import CASES, alone, prepare
 from tests.gradients.test_layer_rules import endless
 from torch import nn
 
-from oso_dp.gradients import GradientEngine
+from oso_dp.gradients import PRECISIONS, GradientEngine
 from oso_dp.gradients.engine import CHUNK_SIZE
 from oso_dp.gradients.linear import LinearGradients
 from oso_dp.models import build_model
@@ -104,3 +104,15 @@ def test_linear_gradients_tiny_gradient_measured(runs: int, at: int) -> None:
     rule = LinearGradients(nn.Linear(4, 3, bias=False), inputs.flatten(0, 1), errors.flatten(0, 1))
     expected = errors.double().norm(dim=2) * 2
     torch.testing.assert_close(rule.norms().view(runs, 100), expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize("batch", [1, BATCH])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_engine_whole_model_chunk_within_batch(precision: str, batch: int) -> None:
+    """A small model may take a million examples at once, which no batch is padded to."""
+    model = nn.Linear(3, 2)
+    product_precision = PRECISIONS[precision]
+    engine = GradientEngine(model, cross_entropy, product_precision, is_whole_model=True)
+    ((inputs, targets),) = engine.chunks(torch.randn(1, batch, 3), torch.zeros(1, batch).long())
+    assert inputs.shape == (1, batch, 3)
+    assert targets.shape == (1, batch)

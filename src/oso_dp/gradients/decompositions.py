@@ -30,7 +30,9 @@ class Rows(NamedTuple):
         return self.start == 0 and self.end is None and not self.transposed
 
     def of(self, values: Tensor) -> Tensor:
-        """This part of [R, rows, ...]."""
+        """This part of [R, rows, ...]; [R] of a parameter that is one number."""
+        if self.whole:
+            return values
         part = values[:, self.start : self.end]
         return part.transpose(1, 2) if self.transposed else part
 

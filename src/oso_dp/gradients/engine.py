@@ -46,7 +46,7 @@ from oso_dp.gradients.layer_gradients import (
 from oso_dp.gradients.other_layers import WholeModelGradients
 from oso_dp.gradients.precision import PRECISIONS, Precision, float32
 from oso_dp.gradients.shared_parameters import Target
-from oso_dp.gradients.structured import Structure, call_arguments, map_tensors, select, tensors_of
+from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 
 # Examples of a run per chunk; more for images smaller than MNIST's.
 CHUNK_SIZE = {"cpu": 64, "cuda": 256}
@@ -180,8 +180,7 @@ class GradientEngine:
             yield
 
     def _outputs(self, parameters: dict[str, Tensor], inputs: Structure) -> Structure:
-        args, kwargs = call_arguments(inputs)
-        outputs = torch.func.functional_call(self.model, parameters, args, kwargs)
+        outputs = call_model(self.model, inputs, parameters)
         if not self.precision.low:
             return outputs
         dtype = next(iter(parameters.values())).dtype
@@ -271,7 +270,7 @@ class GradientEngine:
         """Of every run's batch, [R, width, ...] each; zeros pad the last one."""
         size = targets.shape[1]
         width = self.chunk_size(map_tensors(lambda one: one.flatten(0, 1), inputs), views) or size
-        if not self.precision.low and size:
+        if size and (self.is_whole_model or not self.precision.low):
             width = math.ceil(size / math.ceil(size / width))
         for start in range(0, size, width):
             part = slice(start, start + width)
@@ -339,7 +338,9 @@ class BatchGradients:
                 for chunk, part in zip(self._chunks, parts, strict=True):
                     sums = chunk[layer].weighted_sums(part, sums)
                 assert sums is not None
-                flattened += [sums[key].flatten(2) for key in self.engine.layer_shapes[layer]]
+                flattened += [
+                    sums[key].unsqueeze(2).flatten(2) for key in self.engine.layer_shapes[layer]
+                ]
         return torch.cat(flattened, dim=2)
 
     def plain_sums(self, present: Tensor) -> Tensor:

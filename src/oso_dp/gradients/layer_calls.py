@@ -7,10 +7,10 @@ and return one tensor: with several, examples could not be told from a mask that
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.structured import call_model
 
 MSG_MIXES_EXAMPLES = (
     "mixes examples; use layers that process each example separately, such as GroupNorm"
@@ -41,7 +41,7 @@ def is_opaque(layer: nn.Module) -> bool:
 
 def call_layer(layer: nn.Module, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
     """The layer's output with these parameters."""
-    output = torch.func.functional_call(layer, dict(parameters), (inputs,))
+    output = call_model(layer, inputs, parameters)
     if not isinstance(output, Tensor):
         raise _unsupported(layer, f"returns a {type(output).__name__}; must return one tensor")
     return output

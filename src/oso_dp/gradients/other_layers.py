@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from oso_dp.gradients.layer_calls import call_layer
 from oso_dp.gradients.layer_gradients import Loss, MaterializedGradients, Sums, row_norms
-from oso_dp.gradients.structured import Structure, call_arguments, map_tensors, select, tensors_of
+from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 
 
 class EmbeddingGradients:
@@ -145,8 +145,7 @@ class WholeModelGradients(MaterializedGradients):
 
         def value(parameters: dict[str, Tensor], example: Structure, target: Tensor) -> Tensor:
             of_views = example if views > 1 else map_tensors(lambda one: one[None], example)
-            args, kwargs = call_arguments(of_views)
-            outputs = torch.func.functional_call(model, parameters, args, kwargs)
+            outputs = call_model(model, of_views, parameters)
             return loss(outputs, target.expand(views, *target.shape)).mean()
 
         by_run = []

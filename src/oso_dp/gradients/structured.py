@@ -7,6 +7,7 @@ elements of a tuple as its arguments, with a dictionary as keywords.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -39,7 +40,21 @@ def call_arguments(inputs: Structure) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(inputs), {}) if isinstance(inputs, tuple | list) else ((inputs,), {})
 
 
-def call_model(model: nn.Module, inputs: Structure) -> Structure:
-    """The model's outputs."""
+def call_model(
+    model: nn.Module, inputs: Structure, parameters: Mapping[str, Tensor] | None = None
+) -> Structure:
+    """The model's outputs. parameters: by their first names, in place of the model's own."""
     args, kwargs = call_arguments(inputs)
-    return model(*args, **kwargs)
+    if parameters is None:
+        return model(*args, **kwargs)
+    # Torch would set the parameters of a layer with two names twice, and restore neither.
+    first = {parameter: name for name, parameter in model.named_parameters()}
+    named = {
+        name: parameters.get(name, parameters.get(first[parameter]))
+        for prefix, module in model.named_modules()  # each once
+        for name, parameter in module.named_parameters(
+            prefix, recurse=False, remove_duplicate=False
+        )
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+    return torch.func.functional_call(model, given, args, kwargs, tie_weights=False)
