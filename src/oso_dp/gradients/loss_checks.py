@@ -154,7 +154,6 @@ def _unusual_targets(
         return made.masked_fill(chosen.to(made.device), value)
 
     if targets.is_floating_point():
-        yield drawn(2)
         for unknown in (*_IGNORED, math.nan):
             yield half(drawn(2), unknown)
     elif _are_classes(targets) and not targets.is_cuda:
