@@ -18,7 +18,7 @@ from oso_dp.gradients.output_mixing import is_close, places
 from oso_dp.gradients.structured import Structure, map_tensors, tensors_of
 
 MAX_CLASSES: Final = 1000  # that a loss is tried on
-_IGNORED: Final = (-100, -1, 255, -999)  # that stand for "no target" where people write one
+_IGNORED: Final = (-100, -1, 255, -999)  # where people write one for an unknown target
 _COUNTS: Final = 16  # below it are most counts
 _FEW, _ROWS = 7, 512  # examples compared, and those of a large batch
 _MOST_NUMBERS: Final = 2**22  # of its outputs
