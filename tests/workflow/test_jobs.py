@@ -306,8 +306,7 @@ def test_rules_shell_values_quoted(repo) -> None:
     [
         ("", "must name a folder"),
         ("--plan", "not begin with '-'"),
-        ("a{b}", r"must not contain \$, {, } or"),
-        ("$HOME/x", r"must not contain \$, {, } or"),
+        ("a{b}", "must not contain {, } or"),
         ("~nobody-of-this-name/x", "no such user"),
     ],
 )

@@ -88,8 +88,8 @@ def _folder(value: str) -> str:
     """A path that Python, Snakemake and a shell all read as the same folder."""
     if not value.strip() or value.startswith("-"):
         raise ValueError("must name a folder, and not begin with '-'")
-    if not value.isprintable() or set("${}") & set(value):
-        raise ValueError("must not contain $, {, } or unprintable characters")
+    if not value.isprintable() or set("{}") & set(value):
+        raise ValueError("must not contain {, } or unprintable characters")
     try:
         return str(Path(value).expanduser())
     except RuntimeError:
