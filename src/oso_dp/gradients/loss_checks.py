@@ -149,9 +149,9 @@ def _unusual_targets(
         return torch.randint(0, below, targets.shape, generator=random).to(targets)
 
     def half(made: Tensor, value: float) -> Tensor:
-        """Half of the numbers are this value."""
+        """Half of the numbers are this value, or what a type of fewer bits makes of it."""
         chosen = torch.rand(made.shape, generator=random) < 0.5
-        return made.masked_fill(chosen.to(made.device), value)
+        return made.masked_fill(chosen.to(made.device), torch.tensor(value).to(made))
 
     if targets.is_floating_point():
         for unknown in (*_IGNORED, math.nan):
