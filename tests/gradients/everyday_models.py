@@ -312,7 +312,35 @@ def cells(net: Net, ids: Tensor) -> Tensor:
     return net.last(state)
 
 
+class Shifted(nn.Module):
+    """Trains its bias alone; as attention's keys, its gradient is nothing but rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.bias
+
+
+def attending(net: Net, x: Tensor) -> Tensor:
+    return net.last(F.scaled_dot_product_attention(net.queries(x), net.keys(x), x).mean(1))
+
+
 MODELS = {
+    "a bias of attention's keys": Everyday(
+        lambda: Net(attending, queries=nn.Linear(WIDTH, WIDTH), keys=Shifted(), last=head())
+    ),
+    "a bias of attention's keys, taken whole": Everyday(
+        lambda: Net(
+            lambda n, x: attending(n, n.both(x, x)),
+            both=nn.Bilinear(WIDTH, WIDTH, WIDTH),
+            queries=nn.Linear(WIDTH, WIDTH),
+            keys=nn.Linear(WIDTH, WIDTH),
+            last=head(),
+        ),
+        is_whole_model=True,
+    ),
     "a layer of two tensors": Everyday(
         lambda: Net(
             lambda n, x: n.last(n.a(x.mean(1).tanh(), x[:, 0])),

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from oso_dp.diagnostics.signs import RecordingEngine
 from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_model
-from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.forward_backward import Traits
 from oso_dp.gradients.model_traits import find_traits
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import call_model, map_tensors, select
 
 BATCH = 5
@@ -161,9 +161,9 @@ DROPPING = {
 }
 
 
-def made_random(name: str, dtype: torch.dtype):
+def made_random(build, dtype: torch.dtype):
     torch.manual_seed(3)
-    engine = GradientEngine(DROPPING[name]().to(dtype), nn.CrossEntropyLoss(reduction="none"))
+    engine = GradientEngine(build().to(dtype), nn.CrossEntropyLoss(reduction="none"))
     flat = 0.4 * torch.randn(engine.size, dtype=dtype)
     inputs, targets = rows(BATCH).to(dtype), torch.randint(2, (BATCH,))
     check_model(engine, flat, inputs[:0], targets[:0])
@@ -173,7 +173,7 @@ def made_random(name: str, dtype: torch.dtype):
 @pytest.mark.parametrize("name", DROPPING)
 def test_engine_seed_determines_random_masks(name: str) -> None:
     """Losses, norms and sums use the same masks, and the global random state does not change."""
-    engine, flat, inputs, targets = made_random(name, torch.float64)
+    engine, flat, inputs, targets = made_random(DROPPING[name], torch.float64)
     assert engine.traits.draws_random
     assert not engine.is_whole_model
     at = flat.clone().requires_grad_(True)
@@ -194,7 +194,7 @@ def test_engine_seed_determines_random_masks(name: str) -> None:
 
 @pytest.mark.parametrize("name", DROPPING)
 def test_engine_outputs_match_eval_mode(name: str) -> None:
-    engine, flat, inputs, _ = made_random(name, torch.float64)
+    engine, flat, inputs, _ = made_random(DROPPING[name], torch.float64)
     model = copy.deepcopy(engine.model).eval()
     nn.utils.vector_to_parameters(flat, model.parameters())
     with torch.no_grad():
@@ -224,25 +224,90 @@ class DropInside(nn.Linear):
         return nn.functional.dropout(super().forward(x), 0.5)
 
 
-class TimeFirst(nn.Module):
-    """Only to be taken whole; and it hardly ever draws what a check would see."""
+def around(layer: nn.Module) -> Net:
+    return Net(
+        lambda n, x: n.last(n.layer(n.a(x)).mean(1)), a=nn.Linear(4, 4), layer=layer, last=head()
+    )
+
+
+class TwoTensors(nn.Module):
+    """Attention's keys have a bias whose gradient is nothing but rounding."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.drop = nn.Linear(4, 4), nn.Dropout(1e-9)
+        self.both, self.keys, self.drop = nn.Bilinear(4, 4, 4), nn.Linear(4, 4), nn.Dropout(0.4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.inner(x.transpose(0, 1))).transpose(0, 1)
+        weights = torch.softmax(x @ self.keys(x).transpose(1, 2), dim=2)
+        return self.drop(self.both(weights @ x, x))
 
 
-@pytest.mark.parametrize("layer", [Mixing(1.0), Mixing(1e-6), DropInside(4, 4), TimeFirst()])
-def test_check_model_unsupported_randomness_rejected(layer: nn.Module) -> None:
-    net = Net(
-        lambda n, x: n.last(n.layer(n.a(x)).mean(1)), a=nn.Linear(4, 4), layer=layer, last=head()
+class Branching(TwoTensors):
+    """Values decide, which torch cannot compute for several examples at once."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.isfinite().all() else x
+
+
+class TimeFirst(nn.Module):
+    def __init__(self, mixing: float = 0.0) -> None:
+        super().__init__()
+        self.inner, self.drop, self.mixing = nn.Linear(4, 4), nn.Dropout(0.4), mixing
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.inner(x.transpose(0, 1)).transpose(0, 1)
+        return self.drop(made + self.mixing * made.roll(1, 0))
+
+
+WHOLE = {
+    "inside a layer": lambda: around(DropInside(4, 4)),
+    "two tensors": lambda: around(TwoTensors()),
+    "branching": lambda: around(Branching()),
+    "time first": lambda: around(TimeFirst()),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_model_seed_determines_random_masks(name: str) -> None:
+    """Each example has a mask of its own, for its norm and in the sums."""
+    engine, flat, inputs, targets = made_random(WHOLE[name], torch.float64)
+    assert engine.traits.draws_random
+    assert engine.is_whole_model
+    before = torch.get_rng_state()
+    same = inputs[:1].expand_as(inputs)
+    mine = engine(flat[None], same[None], targets[:1].expand(1, BATCH), seed=7)
+    norms = mine.norms()[0]
+    each = torch.eye(BATCH, dtype=torch.float64)[None]
+    torch.testing.assert_close(mine.weighted_sums(each)[0].norm(dim=1), norms)
+    assert len(set(norms.tolist())) == BATCH
+    again = engine(flat[None], same[None], targets[:1].expand(1, BATCH), seed=7)
+    assert torch.equal(again.norms(), mine.norms())
+    other = engine(flat[None], same[None], targets[:1].expand(1, BATCH), seed=8)
+    assert not set(other.norms()[0].tolist()) & set(norms.tolist())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_whole_model_masks_unmoved_by_other_examples_draws() -> None:
+    """One example that draws more numbers does not change what the others draw."""
+    net = Net(lambda n, x: n.last(n.drop(x) if x.sum() < 9e9 else n.drop(n.drop(x))), last=head())
+    net.drop = nn.Dropout(0.4)
+    engine = GradientEngine(
+        net.double(), nn.CrossEntropyLoss(reduction="none"), is_whole_model=True
     )
-    engine = GradientEngine(net, nn.CrossEntropyLoss(reduction="none"))
-    with pytest.raises(OsoError, match=r"^model: "):
+    engine.traits = Traits(draws_random=True)
+    inputs, targets = torch.rand(1, 3, 4, dtype=torch.float64), torch.zeros(1, 3, dtype=torch.int64)
+    flat = torch.rand(1, engine.size, dtype=torch.float64)
+    mine = engine(flat, inputs, targets, seed=1).norms()
+    inputs[0, 0] = 9e9
+    torch.testing.assert_close(engine(flat, inputs, targets, seed=1).norms()[0, 1:], mine[0, 1:])
+
+
+@pytest.mark.parametrize("layer", [Mixing(1.0), Mixing(1e-6), TimeFirst(1.0), TimeFirst(1e-6)])
+def test_check_model_mixing_with_dropout_rejected(layer: nn.Module) -> None:
+    engine = GradientEngine(around(layer), nn.CrossEntropyLoss(reduction="none"))
+    with pytest.raises(OsoError, match=r"^model: .* mixes examples") as error:
         check_model(engine, torch.rand(engine.size), rows(0), torch.zeros(0, dtype=torch.int64))
+    assert "eval()" not in str(error.value)
 
 
 def test_check_model_foreign_randomness_rejected() -> None:

@@ -104,6 +104,27 @@ def test_check_model_rounding_within_narrow_tolerance(layers, unit, monkeypatch)
         check(Float(*deep(layers, unit)))
 
 
+class Normalised(nn.Module):
+    """By a float32 mean, as T5 and DeBERTa, whose rounding depends on the batch's size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        squares = x.float().square()
+        backward = squares.flip(1).cumsum(1)[:, -1] / x.shape[1]
+        mean = squares.mean(1) if len(x) == 1 else backward
+        return x * (mean + 1e-3).rsqrt().to(x)[:, None]
+
+
+def test_check_model_float32_inside_accepted(monkeypatch) -> None:
+    made = deep(3, nn.Tanh)
+    check(nn.Sequential(*made[:2], Normalised(), *made[2:]))
+    with pytest.raises(OsoError, match=r"^model: "):
+        check(nn.Sequential(*made[:2], Normalised(), Mixing(1e-3, shown=False), *made[2:]))
+    monkeypatch.setattr(independence_checks, "_check_rounded", pytest.fail)
+    check(nn.Sequential(*made))
+    with pytest.raises(OsoError, match=r"^model: "):  # nothing of it is in float32
+        check(nn.Sequential(*made[:2], Mixing(1e-7, shown=False), *made[2:]))
+
+
 class Mixing(nn.Module):
     """Takes a share of its neighbour along: forward, or in the backward pass alone."""
 

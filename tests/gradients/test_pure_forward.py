@@ -181,6 +181,25 @@ def test_pure_forward_new_attribute_rejected() -> None:
         check_forward_is_pure(Table(under_a_key), WORDS)
 
 
+def hooked_to_the_first(model: Table, words: Tensor) -> Tensor:
+    if model.calls == []:
+        first = words.float().mean()
+        model.head.register_forward_hook(lambda layer, given, made: made + first)
+    model.calls = None
+    return model.table[words]
+
+
+def hooked_each_time(model: Table, words: Tensor) -> Tensor:
+    model.head.register_forward_hook(lambda layer, given, made: made)
+    return model.table[words]
+
+
+@pytest.mark.parametrize("rows", [hooked_to_the_first, hooked_each_time])
+def test_pure_forward_hook_of_examples_rejected(rows) -> None:
+    with pytest.raises(OsoError, match="changes attribute '_forward_hooks' of layer 'head'"):
+        check_forward_is_pure(Table(rows), WORDS)
+
+
 def test_pure_forward_unregistered_table_rejected() -> None:
     with pytest.raises(OsoError, match="changes attribute 'plain'"):
         check_forward_is_pure(Table(partial(renormed, name="plain")), WORDS)
@@ -208,9 +227,21 @@ def counting_before_it_fails(model: Table, words: Tensor) -> Tensor:
     return torch.zeros(3)[words.long()]
 
 
+def with_a_hook(model: Table, words: Tensor) -> Tensor:
+    """As transformers does where a model returns hidden states."""
+    if model.calls == []:
+        kind = "first"
+        model.head.register_forward_hook(lambda layer, given, made: made if kind else None)
+    model.calls = None
+    return model.table[words]
+
+
 @pytest.mark.parametrize(
     "rows",
-    [out_of_place, with_a_mask_of_the_shape, counting_calls, counting_before_it_fails],
+    [
+        *(out_of_place, with_a_mask_of_the_shape, counting_calls, counting_before_it_fails),
+        with_a_hook,
+    ],
 )
 def test_pure_forward_harmless_changes_accepted(rows) -> None:
     model = Table(rows)

@@ -17,8 +17,8 @@ from oso_dp.api.datasets import widen
 from oso_dp.api.trainer import TrainingResult
 from oso_dp.errors import OsoError
 from oso_dp.gradients import check_forward_is_pure
-from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.precision import use_float32
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noisy_mean import NoisyMean

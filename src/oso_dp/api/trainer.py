@@ -23,8 +23,8 @@ from oso_dp.api.user_training import TrainingControl, UserTraining, noting_steps
 from oso_dp.api.users import make_users
 from oso_dp.defaults import BATCH_SIZE, MAX_COUNT
 from oso_dp.errors import OsoError
-from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.precision import restore_switches
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.methods import Method, State
 from oso_dp.methods.online import is_plain_sgd
 from oso_dp.privacy.ledger import Ledger

@@ -9,7 +9,8 @@ other layer. `decompositions` computes attention and recurrent layers by product
 gradients back through a function of a weight. `layer_gradients` has the rules' interface,
 `forward_backward` the pass and the choice of rules, `layer_calls` the call conventions,
 `structured` inputs and outputs of several tensors, `precision` the float types, and `engine` what
-the rest of the package uses. `model_traits` finds out what a model does in its forward pass;
+the rest of the package uses. `model_traits` finds out what a model does in its forward pass,
+`random_numbers` is about those that it draws;
 `independence_checks`, with `output_mixing` and `loss_checks`, and `pure_forward` check before
 training that the rules are right for it.
 """

@@ -45,6 +45,7 @@ from oso_dp.gradients.layer_gradients import (
 )
 from oso_dp.gradients.other_layers import WholeModelGradients
 from oso_dp.gradients.precision import PRECISIONS, Precision, float32
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.shared_parameters import Target
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 
@@ -219,7 +220,8 @@ class GradientEngine:
     ) -> dict[str, LayerGradients]:
         """For inputs [N, ...] and targets [N, ...] of the runs at flat [R, P]."""
         by_name = self.parameters(flat)
-        return {"": WholeModelGradients(self.model, self.loss, inputs, targets, by_name, views)}
+        draws, batch = self.traits.draws_random, (inputs, targets)
+        return {"": WholeModelGradients(self.model, self.loss, *batch, by_name, views, draws)}
 
     def _batched_layers(self, parameters: dict[str, Tensor]) -> dict[str, BatchedLayer]:
         layers = {}
@@ -459,22 +461,6 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for layer, training in modes:
             layer.training = training
-
-
-@contextmanager
-def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Inside, torch's own generators start from this seed; afterwards they are as before."""
-    if seed is None:
-        yield
-        return
-    on_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        # torch.manual_seed takes a third of a small step, and stores each seed for other devices.
-        torch.default_generator.manual_seed(seed)
-        if on_gpu:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def _as_float64(loss: Loss) -> Loss:

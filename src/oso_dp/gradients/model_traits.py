@@ -1,20 +1,18 @@
 """What a model does in its forward pass, found on made-up examples before training.
 
 `find_traits` looks for rows that all examples share, outputs that are changed in place, and random
-numbers. `SameForAllExamples` makes a model draw the same random numbers for each example, so that
-the checks before training can compare an example in a batch with the same one alone.
+numbers.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from oso_dp.errors import OsoError
-from oso_dp.gradients.engine import GradientEngine, seeded
+from oso_dp.gradients.engine import GradientEngine
 from oso_dp.gradients.forward_backward import Call, Traits
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import Structure, map_tensors
 
 _SIZES = (2, 3, 5)  # of made-up batches
@@ -86,65 +84,3 @@ def _draws_random(engine: GradientEngine, flat: Tensor, inputs: Structure) -> bo
         before = get()
         engine.outputs(flat, map_tensors(lambda one: _zeros(one, _SIZES[0], flat), inputs))
         return not torch.equal(before, get())
-
-
-class SameForAllExamples(TorchDispatchMode):
-    """Inside, all examples are given the same random numbers, whatever the size of a batch.
-
-    Examples are the first dimension. What is drawn depends on the number of the draw alone.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._draws = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*args, **kwargs)
-        self._draws += 1
-        name = func.name().split("::")[1].split(".")[0]
-        device = next((one.device for one in args if isinstance(one, Tensor)), torch.device("cpu"))
-        with seeded(self._draws, device):
-            if name == "native_dropout":
-                return self._dropout(func, *args, **kwargs)
-            if name in _IN_PLACE:
-                first, *others = args
-                return first.copy_(func(first[:1].clone(), *map(_first_row, others), **kwargs))
-            if name in _LIKE:
-                first, *others = args
-                drawn = func(first[:1], *map(_first_row, others), **kwargs)
-                return drawn.expand_as(first).clone()
-            if name in _OF_SIZE:
-                place = next(i for i, one in enumerate(args) if isinstance(one, list | tuple))
-                size = args[place]
-                few = (
-                    *args[:place],
-                    [min(1, size[0]), *size[1:]] if size else [],
-                    *args[place + 1 :],
-                )
-                return func(*few, **kwargs).expand(size).clone()
-        raise OsoError(
-            f"model: draws random numbers by torch's {name}, which cannot be checked; use rand, "
-            "randn or a dropout layer"
-        )
-
-    def _dropout(self, func: Any, values: Tensor, p: float, train: bool | None) -> Any:
-        _, kept = func(torch.ones_like(values[:1]), p, train)
-        kept = kept.expand_as(values).clone()
-        scale = 1 / (1 - p) if train is not False and p < 1 else 1.0
-        return values * kept * scale, kept
-
-
-_IN_PLACE = {
-    *("bernoulli_", "uniform_", "normal_", "exponential_", "random_", "cauchy_", "geometric_"),
-    "log_normal_",
-}
-_LIKE = {"bernoulli", "rand_like", "randn_like", "randint_like", "poisson", "normal"}
-_OF_SIZE = {"rand", "randn", "randint"}
-
-
-def _first_row(value: Any) -> Any:
-    return value[:1] if isinstance(value, Tensor) and value.dim() else value

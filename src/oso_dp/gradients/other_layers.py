@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from oso_dp.gradients.layer_calls import call_layer
 from oso_dp.gradients.layer_gradients import Loss, MaterializedGradients, Sums, row_norms
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, select, tensors_of
 
 
@@ -130,6 +131,7 @@ class WholeModelGradients(MaterializedGradients):
     """Of a complete model and loss, each example's by itself: inputs and targets [R B, ...].
 
     parameters: all of the model by name, [R, ...]. views: K; inputs are [R B, K, ...] if K > 1.
+    draws: whether the model draws random numbers.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class WholeModelGradients(MaterializedGradients):
         targets: Tensor,
         parameters: Mapping[str, Tensor],
         views: int = 1,
+        draws: bool = False,
     ) -> None:
         runs = len(next(iter(parameters.values())))
 
@@ -152,30 +155,38 @@ class WholeModelGradients(MaterializedGradients):
         for run, each in enumerate(targets.chunk(runs)):
             part = slice(run * len(each), (run + 1) * len(each))
             own = {name: values[run] for name, values in parameters.items()}
-            by_run.append(gradients_of_all(value, own, select(inputs, part), each))
+            by_run.append(gradients_of_all(value, own, select(inputs, part), each, draws=draws))
         super().__init__({name: torch.cat([one[name] for one in by_run]) for name in parameters})
 
 
 def gradients_of_all(
-    function: Callable[..., Tensor], parameters: dict[str, Tensor], *examples: Structure
+    function: Callable[..., Tensor],
+    parameters: dict[str, Tensor],
+    *examples: Structure,
+    draws: bool = False,
 ) -> dict[str, Tensor]:
     """Of a number that a function has for parameters and one example: for all of them, [N, ...].
 
-    One after the other where torch cannot (control flow that depends on values).
+    One after the other where torch cannot (control flow that depends on values). draws: whether
+    the function may draw random numbers, which are then each example's own.
     """
+    randomness = "different" if draws else "error"
     try:
         with warnings.catch_warnings():
             # torch warns that vmap falls back to a loop for some kernels.
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            each = torch.func.vmap(torch.func.grad(function), (None, *(0 for _ in examples)))
-            return each(parameters, *examples)
+            of_one, places = torch.func.grad(function), (None, *(0 for _ in examples))
+            return torch.func.vmap(of_one, places, randomness=randomness)(parameters, *examples)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # no rule for batches, or control flow that depends on values
-        count = len(tensors_of(examples)[0])
-        alone = [
-            _gradients_of_one(function, parameters, select(examples, row)) for row in range(count)
-        ]
+        device, count = tensors_of(examples)[0].device, len(tensors_of(examples)[0])
+        # Seeds, since how many numbers one example draws must not change the next one's.
+        first = int(torch.randint(2**62, ())) if draws else 0
+        alone = []
+        for row in range(count):
+            with seeded(first + row if draws else None, device):
+                alone.append(_gradients_of_one(function, parameters, select(examples, row)))
         return {name: torch.stack([one[name] for one in alone]) for name in parameters}
 
 

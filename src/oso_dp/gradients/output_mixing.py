@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from oso_dp.gradients.engine import seeded
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import Structure, map_tensors, select, tensors_of
 
 EXAMPLES: Final = 3

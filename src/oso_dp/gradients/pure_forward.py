@@ -11,7 +11,8 @@ Examples and parameters are made up: an error that depends on real examples woul
 import copy
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from oso_dp.gradients.structured import Structure, call_model, map_tensors, tens
 EXAMPLES, MAX_EXAMPLES = 3, 16
 # Rows longer than any bound, and shorter: what shortens or lengthens them, changes some.
 LARGE, SMALL = 1e3, 1e-3
+_HOOKS = tuple(key for key in vars(nn.Module()) if "_hooks" in key)
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 _VALUES = (bool, int, float, complex, str, bytes, type(None))
 
@@ -206,7 +208,11 @@ def _compare(before: _RegisteredTensors, after: _RegisteredTensors, argument: st
 def _plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Attributes that are neither parameter, buffer nor submodule, by what they are called."""
     return {
-        f"attribute {key!r}" + (f" of layer {name!r}" if name else ""): _form(value, set())
+        f"attribute {key!r}" + (f" of layer {name!r}" if name else ""): _form(
+            # Torch numbers all hooks of a process.
+            list(value.values()) if key in _HOOKS else value,
+            set(),
+        )
         for name, layer in module.named_modules()
         for key, value in vars(layer).items()
         if key not in _REGISTERED
@@ -233,7 +239,22 @@ def _form(value: Any, seen: set[int]) -> Any:
         return [_form(one, seen) for one in value]
     if isinstance(value, set | frozenset):
         return {_key(one) for one in value}
+    if isinstance(value, FunctionType):  # a hook: what it holds
+        return {
+            name: _form(one, seen)
+            for name, one in _held_by(value).items()
+            if not isinstance(one, nn.Module)
+        }
     return type(value)
+
+
+def _held_by(function: FunctionType) -> dict[str, Any]:
+    """What it takes from the function that made it."""
+    held = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # nothing yet
+            held[name] = cell.cell_contents
+    return held
 
 
 def _key(key: Any) -> Any:

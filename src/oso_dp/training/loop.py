@@ -20,8 +20,8 @@ from oso_dp.checkpoint import load_checkpoint, quarantine_if_corrupt, save_check
 from oso_dp.data.arrays import Arrays
 from oso_dp.errors import InterruptedByUser, OsoError, warn_once
 from oso_dp.gradients import check_model, explain_slow
-from oso_dp.gradients.engine import seeded
 from oso_dp.gradients.layer_gradients import is_async_device
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.methods import Method, State
 from oso_dp.methods.base import checked_queries
 from oso_dp.privacy.ledger import Ledger
