@@ -76,7 +76,19 @@ ORDERS = {
     )[: len(hidden)],
     "by their values": lambda hidden: hidden.detach().sum(dim=1).argsort(),
 }
+
+
+class Reciprocals(Reordered):
+    """Infinite on padded inputs, so that these do not show its order."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.reciprocal())
+
+
 WRONG = {
+    "the place of the seventh after it, of reciprocals": lambda: Reciprocals(
+        lambda hidden: places(hidden).roll(7)
+    ),
     **{f"time first, {steps} steps": (lambda s=steps: TimeFirst(s)) for steps in (3, BLOCK)},
     **{name: (lambda order=order: Reordered(order)) for name, order in ORDERS.items()},
 }
