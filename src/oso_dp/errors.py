@@ -36,7 +36,8 @@ def failing_as(what: str) -> Iterator[None]:
     except OsoError:
         raise
     except Exception as error:
-        raise OsoError(f"{what}: {' '.join(str(error).split())}") from error
+        line = " ".join(str(error).split()) or type(error).__name__
+        raise OsoError(f"{what}: {line}") from error
 
 
 @cache

@@ -317,6 +317,38 @@ def test_dropout_on_own_parameter_trained(shape) -> None:
     assert trained(Positions(*shape), data).status == "finished"
 
 
+class Frozen(nn.Module):
+    """Asks its frozen part for the device and type of its parameters, as transformers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.last = nn.Sequential(nn.Linear(4, 4), nn.Dropout()), nn.Linear(4, 2)
+        self.body.requires_grad_(False)
+        self.body[0].register_buffer("counted", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = next(self.body.parameters())
+        assert len(list(self.body[0].parameters())) == 2
+        assert not list(self.body.parameters(recurse=False))
+        return self.last(self.body(x.to(first.device, first.dtype)))
+
+
+def test_frozen_part_has_parameters() -> None:
+    data = torch.randn(COUNT, 4), CLASSES
+    assert oso_dp.check(Frozen(), data[0][:1]).ok
+    assert trained(Frozen(), data).status == "finished"
+
+
+class Blank(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError
+
+
+def test_failure_without_message_named() -> None:
+    with pytest.raises(OsoError, match=r"^model: fails on three examples .*: AssertionError$"):
+        trained(Blank(4, 2), (torch.randn(COUNT, 4), CLASSES))
+
+
 @pytest.mark.parametrize("share", [1e-3, 1.0])
 def test_loss_mixing_probabilities_rejected(share: float) -> None:
     """The loss fails on normal targets, so the check for mixing uses targets in [0, 1]."""

@@ -174,7 +174,7 @@ def _outcomes(engine: GradientEngine, weights: Tensor, inputs: Structure) -> lis
         return [
             LayerCheck(name, type(layer).__name__, "slow", "part of a model that is taken whole")
             for name, layer in engine.model.named_modules()
-            if next(layer.parameters(recurse=False), None) is not None
+            if next(layer.named_parameters(recurse=False), None) is not None
         ]
     shapes = {name: shape for name, _, shape in engine.trace_calls(weights, inputs)}
     found = []

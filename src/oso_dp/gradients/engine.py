@@ -418,7 +418,7 @@ def _find_layers(model: nn.Module) -> dict[str, nn.Module]:
     layers: dict[str, nn.Module] = {}
     whole: tuple[str, ...] = ()
     for name, layer in model.named_modules():
-        has_parameters = next(layer.parameters(recurse=is_opaque(layer)), None) is not None
+        has_parameters = next(layer.named_parameters(recurse=is_opaque(layer)), None) is not None
         if has_parameters and not name.startswith(whole):
             layers[name] = layer
             if is_opaque(layer):
@@ -447,9 +447,9 @@ def _global_name(target: Target) -> str:
 
 def _is_expanded(layer: nn.Module) -> bool:
     """Whether a layer's parameters are rows [1, ...] that it uses beside layers inside it."""
-    own = list(layer.parameters(recurse=False))
-    has_layers = len(list(layer.parameters())) > len(own)
-    return has_layers and all(p.dim() > 1 and len(p) == 1 for p in own)
+    own = list(layer.named_parameters(recurse=False))
+    has_layers = len(list(layer.named_parameters())) > len(own)
+    return has_layers and all(p.dim() > 1 and len(p) == 1 for _, p in own)
 
 
 @contextmanager

@@ -175,8 +175,15 @@ class UserModel:
         return model
 
     def recipe(self, device: torch.device) -> nn.Module:
-        """A copy in which frozen parameters are buffers."""
+        """A copy in which frozen parameters are buffers.
+
+        A frozen layer's `parameters()` still returns them: the model may ask for their type.
+        """
         model = copy.deepcopy(self.model).to(device).float()
+        for layer in model.modules():
+            own = dict(layer.named_parameters())
+            if own and not any(parameter.requires_grad for parameter in own.values()):
+                layer.__dict__["parameters"] = partial(_buffers_of, layer, list(own))
         for layer in model.modules():
             for name, parameter in list(layer.named_parameters(recurse=False)):
                 if not parameter.requires_grad:
@@ -267,6 +274,10 @@ class UserModel:
             engine.loss = MeanOfElements(engine.loss)
         check_loss(engine.loss, self.model, outputs, targets)
         return engine
+
+
+def _buffers_of(layer: nn.Module, names: list[str], recurse: bool = True) -> Iterator[Tensor]:
+    return (layer.get_buffer(name) for name in names if recurse or "." not in name)
 
 
 def _first_outputs(engine: GradientEngine, weights: Tensor, inputs: Structure) -> Structure:
