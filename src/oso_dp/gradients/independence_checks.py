@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oso_dp.errors import OsoError, warn_once
 from oso_dp.gradients.engine import GradientEngine
+from oso_dp.gradients.forward_backward import Traits
 from oso_dp.gradients.layer_calls import MSG_MIXES_EXAMPLES
 from oso_dp.gradients.loss_checks import NotFiniteError, check_loss, loss_error, singles
 from oso_dp.gradients.model_traits import find_traits
@@ -135,42 +136,54 @@ def _check_model(
     engine: GradientEngine, copy_engine: Callable[..., GradientEngine], case: _Case
 ) -> None:
     """Check copies of the engine, first by the rules of the layers, then as a whole model."""
+    if engine.is_whole_model:
+        engine.traits = _check_whole_model(engine, copy_engine, case)
+        return
     try:
         engine.traits = find_traits(engine, case.flat, case.inputs)
         _check_in_float64(copy_engine, *case)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:
-        if engine.is_whole_model:
-            raise
-        _try_whole_model(engine, copy_engine, error, case)
+    except Exception as refused:
+        try:
+            traits = _check_whole_model(engine.copy(whole_model=True), copy_engine, case)
+        except Exception:  # what the layers' rules are refused for says more
+            raise refused from None
+        engine.take_whole_model()
+        engine.traits = traits
+        warn_of_whole_model(refused)
 
 
-def _try_whole_model(
-    engine: GradientEngine,
-    copy_engine: Callable[..., GradientEngine],
-    refused: Exception,
-    case: _Case,
-) -> None:
-    """Make the engine take the whole model, if its gradients are then right; else raise."""
-    whole = engine.copy(whole_model=True)
+def _check_whole_model(
+    whole: GradientEngine, copy_engine: Callable[..., GradientEngine], case: _Case
+) -> Traits:
+    """The model's traits; raises what the check of it raises.
+
+    Where it has dropout for rows that are not examples (windows of an image), all examples cannot
+    be given the same random numbers. Then it is compared without dropout.
+    """
+    traits = find_traits(whole, case.flat, case.inputs)
 
     def copy_whole(**options: Any) -> GradientEngine:
         copied = copy_engine(whole_model=True, **options)
-        copied.traits = whole.traits
+        copied.traits = traits
+        return copied
+
+    def copy_without_dropout(**options: Any) -> GradientEngine:
+        copied = copy_engine(whole_model=True, **options)
+        for layer in copied.model.modules():
+            if next(layer.named_parameters(recurse=False), None) is None:
+                layer.training = False
+        copied.traits = Traits()  # what still draws fails: its outputs differ between calls
         return copied
 
     try:
-        whole.traits = find_traits(whole, case.flat, case.inputs)
         _check_in_float64(copy_whole, *case)
-    except Exception as error:  # what the layers' rules are refused for says more
-        mixes = MSG_MIXES_EXAMPLES in str(error)
-        if whole.traits.draws_random and _is_refusal(refused) and not mixes:
-            refused = OsoError(f"{refused}; without dropout (model.eval()) it may be taken")
-        raise refused from None
-    engine.take_whole_model()
-    engine.traits = whole.traits
-    warn_of_whole_model(refused)
+    except OsoError as error:
+        if not traits.draws_random or MSG_MIXES_EXAMPLES in str(error):
+            raise
+        _check_in_float64(copy_without_dropout, *case)
+    return traits
 
 
 def warn_of_whole_model(refused: Exception) -> None:
