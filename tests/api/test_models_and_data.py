@@ -22,6 +22,14 @@ CPU = torch.device("cpu")
 X, Y = torch.zeros(9, 6), torch.zeros(9, dtype=torch.int64)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, on its old weight_norm
+def test_user_model_computed_attribute_rejected() -> None:
+    made = nn.Sequential(nn.Tanh(), nn.utils.weight_norm(nn.Linear(6, 2)))
+    with pytest.raises(OsoError, match=r"attribute 'weight' of layer '1' is computed from param"):
+        UserModel(made)
+    assert UserModel(nn.utils.parametrizations.weight_norm(nn.Linear(6, 2))).shapes
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, on torch.jit
 @pytest.mark.parametrize("within", [False, True])
 def test_user_model_torch_jit_rejected(within: bool) -> None:

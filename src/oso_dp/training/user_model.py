@@ -148,6 +148,12 @@ class UserModel:
                     f"model: layer {name!r} is a torch.jit module, which cannot be inspected; use "
                     "the original module"
                 )
+            for key, value in vars(layer).items():
+                if torch.is_tensor(value) and not value.is_leaf:  # which torch does not copy
+                    raise OsoError(
+                        f"model: attribute {key!r} of layer {name!r} is computed from parameters; "
+                        "compute it in forward, or by nn.utils.parametrizations (weight_norm)"
+                    )
 
     @property
     def shapes(self) -> list[tuple[str, list[int]]]:
