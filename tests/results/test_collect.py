@@ -7,7 +7,7 @@ import pytest
 from oso_dp.errors import OsoError
 from oso_dp.results.collect import collect
 from oso_dp.results.read import read_results, run_ids
-from oso_dp.results.schema import SCHEMA_VERSION, SCHEMAS, stored_schema
+from oso_dp.results.schema import SCHEMA_VERSION, SCHEMAS, schema_of
 from oso_dp.results.write import write_table
 
 from .conftest import STEPS, evaluation_row, part, run_row
@@ -64,7 +64,7 @@ def test_collect_missing_planned_run_raises(write, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "oldest"), [("runs", "99", 2), ("runs", "1", 2), ("evaluations", "0", 1)]
+    ("kind", "version", "oldest"), [("runs", "99", 5), ("runs", "4", 5), ("evaluations", "0", 1)]
 )
 def test_read_results_unknown_version_raises(kind, version, oldest, write) -> None:
     folder = write("a", "r1")
@@ -198,7 +198,7 @@ def write_classes(folder, classes, version: str = SCHEMA_VERSION):
     write_table(folder / "evaluations.parquet", "evaluations", rows)
     write_table(folder / "runs.parquet", "runs", [run_row("r1")])
     path = folder / "evaluations.parquet"
-    table = pq.read_table(path).select(stored_schema("evaluations", version).names)
+    table = pq.read_table(path).select(schema_of("evaluations", version).names)
     pq.write_table(table.replace_schema_metadata({"oso_schema_version": version}), path)
     return folder
 

@@ -12,8 +12,6 @@ from oso_dp.privacy.local_training import LocalTraining
 from oso_dp.privacy.promise import USER
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.results.checks import find_runs_error
-from oso_dp.results.migrations import migrate_runs
-from oso_dp.results.schema import RUNS, schema_of
 from oso_dp.study.calibration import check_budget
 from oso_dp.study.config import parse_config
 from oso_dp.study.expand import make_cohorts
@@ -129,12 +127,3 @@ def test_find_runs_error_unit_mismatch_found(plan) -> None:
     one = rows.assign(unit=None, local=None)
     assert "its ledger protects one user, the row one example" in find_runs_error(one)
     assert "unit and local must both be null" in find_runs_error(rows.assign(local=None))
-
-
-def test_migrate_runs_old_unit_left_null(plan) -> None:
-    old = table(plan)[schema_of("runs", "5").names]
-    assert "unit" not in old
-    migrated = migrate_runs(old, "5")
-    assert {*RUNS.names} <= {*migrated}
-    assert migrated["unit"].isna().all()
-    assert migrated["local"].isna().all()

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,18 +17,14 @@ import pyarrow.parquet as pq
 from oso_dp.errors import OsoError
 from oso_dp.files import check_name, check_regular, format_os_error
 from oso_dp.results import checks
-from oso_dp.results.migrations import migrate_runs
 from oso_dp.results.schema import (
     EVALUATIONS,
     KEYS,
     REPEATED,
     RUNS,
-    SCHEMA_VERSION,
     SCHEMAS,
     VERSIONS,
     schema_of,
-    stored_name,
-    stored_schema,
 )
 
 # In a store: a change that is decided, perhaps not yet in its place (see oso_dp.results.collect).
@@ -65,11 +60,9 @@ def read_results(folder: Path) -> Results:
 
     def read() -> Results:
         runs = read_table(folder / "runs.parquet", "runs")
-        tables = _tables(folder / "evaluations.parquet", "evaluations")
-        # Columns that an older version lacks are null.
-        evaluations = pa.concat_tables((table for table, _ in tables), promote_options="default")
+        evaluations = _table(folder / "evaluations.parquet", "evaluations")
         _check_clear(folder, runs, evaluations)
-        return Results(runs, _frame(folder, evaluations, "evaluations"))
+        return Results(runs, _frame(evaluations, "evaluations"))
 
     return _read_stable(folder, read)
 
@@ -97,40 +90,35 @@ def _raise_error(path: Path, message: str | None) -> None:
 
 def read_table(path: Path, kind: str) -> pd.DataFrame:
     """One table from a Parquet file or a folder of such files."""
-    frames = [_frame(path, table, kind, version) for table, version in _tables(path, kind)]
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    return _frame(_table(path, kind), kind)
 
 
 def read_files(path: Path, kind: str) -> dict[str, pd.DataFrame]:
     """The rows of a table by file name; empty if there is no file."""
     frames = {}
     for file in _files(path):
-        table, version = _read_file(file, kind)
+        table = _read_file(file, kind)
         _check(file, table, kind)
-        frames[file.name] = _frame(file, table, kind, version)
+        frames[file.name] = _frame(table, kind)
     return frames
 
 
-def _tables(path: Path, kind: str) -> list[tuple[pa.Table, str]]:
-    """The files' rows in order, those of one version together; repeated texts as dictionaries.
+def _table(path: Path, kind: str) -> pa.Table:
+    """The files' rows in order; repeated texts as dictionaries.
 
     OsoError for a value that breaks its column's rule, and where there is no file.
     """
-    read = [(file, *_read_file(file, kind)) for file in _files(path)]
+    read = [(file, _read_file(file, kind)) for file in _files(path)]
     if not read:
         raise OsoError(f"{path}: no such results; the study or `oso collect` writes them")
-    tables = []
-    for version, group in groupby(read, key=lambda one: one[2]):
-        files = list(group)
-        whole = pa.concat_tables(table for _, table, _ in files).unify_dictionaries()
-        try:
-            _check(path, whole, kind)  # of all files at once, which is quicker
-        except OsoError:
-            for file, table, _ in files:
-                _check(file, table, kind)
-            raise
-        tables.append((whole, version))
-    return tables
+    whole = pa.concat_tables(table for _, table in read).unify_dictionaries()
+    try:
+        _check(path, whole, kind)  # of all files at once, which is quicker
+    except OsoError:
+        for file, table in read:
+            _check(file, table, kind)
+        raise
+    return whole
 
 
 def _check(path: Path, table: pa.Table, kind: str) -> None:
@@ -140,27 +128,13 @@ def _check(path: Path, table: pa.Table, kind: str) -> None:
     _raise_error(path, checks.find_column_error(table, kind))
 
 
-def _frame(path: Path, table: pa.Table, kind: str, version: str = SCHEMA_VERSION) -> pd.DataFrame:
+def _frame(table: pa.Table, kind: str) -> pd.DataFrame:
     """Lists come as tuples, which are compared and counted like other values."""
+    frame = table.cast(SCHEMAS[kind]).to_pandas()
     if kind == "evaluations":
-        lacking = [name for name in EVALUATIONS.names if name not in table.column_names]
-        for name in lacking:
-            column = EVALUATIONS.field(name)
-            table = table.append_column(column, pa.nulls(len(table), column.type))
-        frame = table.cast(EVALUATIONS).to_pandas()
         lists = frame["class_accuracy"]
         frame["class_accuracy"] = lists.map(_as_tuple, na_action="ignore").astype(object)
-        return frame
-    frame = table.cast(schema_of(kind, version)).to_pandas()
-    if version == SCHEMA_VERSION:
-        return frame
-    try:
-        migrated = migrate_runs(frame, version)
-        current = pa.Table.from_pandas(migrated[RUNS.names], RUNS, preserve_index=False)
-    except (OsoError, pa.ArrowException) as error:
-        raise OsoError(f"{path}: {str(error).splitlines()[0]}") from None
-    _raise_error(path, checks.find_column_error(current, "runs"))
-    return current.to_pandas()
+    return frame
 
 
 def _as_tuple(values: np.ndarray) -> tuple[float | None, ...]:
@@ -262,13 +236,13 @@ def _parts(folder: Path) -> list[Path]:
 
 def read_columns(path: Path, kind: str, columns: Sequence[str]) -> pd.DataFrame:
     """Some columns of one file; OsoError for a value that breaks its column's rule."""
-    table, _ = _read_file(path, kind, columns)
+    table = _read_file(path, kind, columns)
     _check(path, table, kind)
     return table.to_pandas()
 
 
-def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """These columns of a file, or all columns of its version; and the version."""
+def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """These columns of a file, or all; those that its version lacks are null."""
     check_regular(path)
     try:
         head = pq.read_metadata(path)
@@ -277,18 +251,21 @@ def _read_file(path: Path, kind: str, columns: Sequence[str] | None = None) -> t
         if version not in VERSIONS[kind]:
             allowed = ", ".join(VERSIONS[kind])
             raise OsoError(f"{path}: schema version {version}; must be one of {allowed}")
-        expected = stored_schema(kind, version)
+        expected = schema_of(kind, version)
         if not schema.equals(expected, check_metadata=False):
             raise OsoError(f"{path}: not the schema of `{kind}`: {_difference(schema, expected)}")
         if head.num_rows > MAX_ROWS:
             raise OsoError(f"{path}: {head.num_rows} rows; must be <= {MAX_ROWS}")
         repeated = REPEATED[kind] if columns is None else None
-        current = schema_of(kind, version).names if columns is None else list(columns)
-        stored = [stored_name(name, version) for name in current]
+        wanted = SCHEMAS[kind].names if columns is None else list(columns)
+        stored = [name for name in wanted if name in expected.names]
         table = pq.read_table(path, columns=stored, read_dictionary=repeated)
-        table = table.rename_columns(current)
         table.validate(full=True)  # malformed text would crash the process later
-        return table, version
+        for name in wanted:
+            if name not in stored:
+                field = SCHEMAS[kind].field(name)
+                table = table.append_column(field, pa.nulls(len(table), field.type))
+        return table.select(wanted).replace_schema_metadata(None)
     except OsoError:
         raise
     except Exception as error:  # a damaged file raises many types

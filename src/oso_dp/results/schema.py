@@ -1,14 +1,13 @@
 """The public format of the two results tables.
 
 Column names are a promise: others read these files. A value that does not apply is null.
-The format's version is stored in each file's metadata and checked when it is read; rows of older
-versions are filled up then (see oso_dp.results.migrations). What a column may hold says
-oso_dp.results.checks.
+The format's version is stored in each file's metadata and checked when it is read; what an older
+version lacks is null then. What a column may hold says oso_dp.results.checks.
 """
 
 import pyarrow as pa
 
-from oso_dp.study.identity import OPTIONS, USER_OPTIONS
+from oso_dp.study.identity import USER_OPTIONS
 
 SCHEMA_VERSION = "6"
 _METADATA = {"oso_schema_version": SCHEMA_VERSION}
@@ -90,20 +89,12 @@ EVALUATIONS = pa.schema(
 
 SPLITS = ("test", "test_even", "test_odd")
 SCHEMAS = {"runs": RUNS, "evaluations": EVALUATIONS}
-# The columns that each version added, by table; its others are those of the version before.
+# The columns that a version added, by table; its others are those of the version before.
 ADDED: dict[str, dict[str, tuple[str, ...]]] = {
-    "2": {},
     "3": {"evaluations": ("class_accuracy",)},
-    "4": {},
-    "5": {"runs": tuple(name for name in OPTIONS if name not in USER_OPTIONS)},
     "6": {"runs": USER_OPTIONS},
 }
-# Versions 2 to 4 have the options as one JSON text.
-WITH_OLD_OPTIONS = ("2", "3", "4")
-OLD_OPTIONS = pa.field("settings", pa.string())
-WITH_OLD_NAMES = ("2", "3")
-OLD_NAMES = {"search_accounting": "selection", "rng_version": "streams"}
-VERSIONS = {"runs": (*ADDED,), "evaluations": ("1", *ADDED)}  # that are read
+VERSIONS = {"runs": ("5", "6"), "evaluations": ("1", "2", "3", "4", "5", "6")}  # that are read
 
 # Columns of few texts, each of which stands in many rows: read as dictionaries, in half the time.
 REPEATED = {"runs": [], "evaluations": ["run_id", "split", "metric"]}
@@ -111,22 +102,7 @@ KEYS = {"runs": ["run_id"], "evaluations": ["run_id", "step", "split"]}
 
 
 def schema_of(kind: str, version: str) -> pa.Schema:
-    """The columns of `kind` that one of `VERSIONS` has, under their current names."""
-    later = VERSIONS[kind][VERSIONS[kind].index(version) + 1 :]
-    absent = {name for version in later for name in ADDED[version].get(kind, ())}
-    columns = [field for field in SCHEMAS[kind] if field.name not in absent]
-    if kind == "runs" and version in WITH_OLD_OPTIONS:
-        columns.insert([field.name for field in columns].index("precision") + 1, OLD_OPTIONS)
-    return pa.schema(columns)
-
-
-def stored_schema(kind: str, version: str) -> pa.Schema:
-    """The columns as files of this version name them."""
-    return pa.schema(
-        [field.with_name(stored_name(field.name, version)) for field in schema_of(kind, version)]
-    )
-
-
-def stored_name(column: str, version: str) -> str:
-    """The name of a column in files of this version."""
-    return OLD_NAMES.get(column, column) if version in WITH_OLD_NAMES else column
+    """The columns of `kind` that one of `VERSIONS` has."""
+    later = [added.get(kind, ()) for since, added in ADDED.items() if since > version]
+    absent = {name for names in later for name in names}
+    return pa.schema([field for field in SCHEMAS[kind] if field.name not in absent])
