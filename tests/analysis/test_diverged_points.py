@@ -3,8 +3,6 @@
 import pytest
 from tests.analysis.test_verdicts import verdicts
 
-THERE = 10 ** (-2.5 + 4 * 4 / 6)  # Table 2, epsilon = 9: rho = 1.467
-
 
 def searched(store, at_papers, elsewhere):
     """Online's whole grid of k = 7: values of seeds at the paper's point, and at the best one."""

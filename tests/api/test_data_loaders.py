@@ -26,7 +26,6 @@ from torch.utils.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
-    default_collate,
     get_worker_info,
 )
 
@@ -85,11 +84,6 @@ def open_files():
 
     yield more
     assert multiprocessing.active_children() == []
-
-
-def as_dictionary(examples) -> dict[str, torch.Tensor]:
-    inputs, targets = default_collate(examples)
-    return {"input": inputs, "labels": targets}
 
 
 @pytest.mark.parametrize(("workers", "size"), [(0, 20), (1, 400), (2, 20)])

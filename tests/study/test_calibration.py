@@ -16,17 +16,6 @@ from oso_dp.study.expand import make_cohorts
 from oso_dp.study.plan import make_plan
 
 
-def test_make_plan_rounds_noise_up(base) -> None:
-    base["values_per_axis"] = [9]
-    config = parse_config(base, "x")
-    plan = make_plan(config)
-    grids = calibrate_grids(config)
-    assert {grid.cohort.name for grid in grids} == {c.name for c in plan.cohorts if c.is_private}
-    for grid in grids:
-        planned = plan.cohort(grid.cohort.name).noise_multiplier
-        assert grid.noise_multiplier <= planned < grid.noise_multiplier + 1.01e-5
-
-
 def test_calibrate_grids_random_stopping_k1_raises(base) -> None:
     base.update(values_per_axis=[1], search_accounting="random_stopping")
     with pytest.raises(OsoError, match=r"mnist\.online\.k1\.eps3.*: runs: 1; must be > 1"):

@@ -32,7 +32,6 @@ ROWS = 90
 STEPS = 9
 ONE_ROW = LocalTraining(rows_per_user=1)
 FEDAVG = LocalTraining(epochs=2, batch_size=4, learning_rate=0.2)
-PRIVATE = [name for name in method_names() if find_method(name).is_private]
 
 
 def mlp() -> nn.Module:

@@ -10,7 +10,6 @@ from oso_dp.errors import OsoError
 from oso_dp.snakemake_support.preflight import check_before_start, check_folders
 from oso_dp.snakemake_support.study_lock import is_locked
 
-TABLES = ("runs", "evaluations")
 ONLY_LOOKING = (
     *("-n", "-np", "--dry-run", "--dryrun"),
     *("--lint", "--unlock", "--report", "--report=page.html", "--dag", "--summary"),

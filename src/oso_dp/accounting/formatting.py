@@ -3,8 +3,9 @@
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
+from oso_dp.defaults import ROUNDING
+
 _DIGITS = 4
-_ARITHMETIC = 1e-9  # relative; differences between machines must not change a digit
 
 
 def format_spent_epsilon(epsilon: float) -> str:
@@ -12,7 +13,7 @@ def format_spent_epsilon(epsilon: float) -> str:
     if not math.isfinite(epsilon):
         return f"{epsilon:g}"
     upward = Context(prec=_DIGITS, rounding=ROUND_CEILING)
-    return f"{float(upward.create_decimal_from_float(epsilon * (1 - _ARITHMETIC))):.{_DIGITS}g}"
+    return f"{float(upward.create_decimal_from_float(epsilon * (1 - ROUNDING))):.{_DIGITS}g}"
 
 
 def format_noise_multiplier(noise_multiplier: float) -> str:
@@ -27,7 +28,7 @@ def format_used_noise_multiplier(noise_multiplier: float) -> str:
     """
     if not math.isfinite(noise_multiplier):
         return f"{noise_multiplier:g}"
-    exact = Decimal(noise_multiplier * (1 + _ARITHMETIC))
+    exact = Decimal(noise_multiplier * (1 + ROUNDING))
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_FLOOR))
 
 
@@ -39,7 +40,7 @@ def format_epsilon_column(epsilon: float) -> str:
 def _round_up(number: float) -> str:
     if not math.isfinite(number):
         return f"{number:g}"
-    exact = Decimal(number * (1 - _ARITHMETIC))
+    exact = Decimal(number * (1 - ROUNDING))
     return str(exact.quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
 
 

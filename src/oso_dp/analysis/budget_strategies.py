@@ -28,7 +28,7 @@ from oso_dp.accounting.search_accounting import (
     find_search_accounting,
 )
 from oso_dp.analysis import linear_scaling, random_stopping
-from oso_dp.analysis.cells import has_paper_length, make_cells
+from oso_dp.analysis.cells import have_paper_length, make_cells
 from oso_dp.analysis.result_set import ResultSet, cached_per_study
 from oso_dp.analysis.untuned_runs import untuned_points
 from oso_dp.analysis.values import (
@@ -84,7 +84,7 @@ def budget_strategies(study: ResultSet) -> pd.DataFrame:
         return alone
     searches = (_grid_searches(study), _random_stopping(study), _linear_scaling(study))
     rows = pd.DataFrame([row for found in searches for row in found], columns=COLUMNS)
-    rows = rows[_has_enough_steps(rows)].assign(chosen="the search", seen=False)
+    rows = rows[have_paper_length(rows)].assign(chosen="the search", seen=False)
     rows = rows.sort_values(["k", "seeds"], ascending=[True, False], kind="stable")
     rows = rows.drop_duplicates(_DEDUP_KEY).sort_index()
     all_rows = pd.concat([rows, alone], ignore_index=True)
@@ -106,7 +106,7 @@ def _from_defaults(study: ResultSet) -> Iterator[dict[str, Any]]:
     if alone.empty:
         return
     all_rows = untuned_points(alone)
-    all_rows = all_rows[_has_enough_steps(all_rows)]
+    all_rows = all_rows[have_paper_length(all_rows)]
     for default in DEFAULTS:
         of_default = all_rows[_matches_default(default, all_rows)]
         for _, cell in of_default.groupby(["dataset", "epsilon"], sort=False):
@@ -137,12 +137,6 @@ def _matches_default(default: DefaultConfig, rows: pd.DataFrame) -> pd.Series:
     return matching
 
 
-def _has_enough_steps(rows: pd.DataFrame) -> pd.Series:
-    """Which rows have as many epochs as the paper's runs, where it has the data set."""
-    pairs = zip(rows["dataset"], rows["epochs"], strict=True)
-    return pd.Series([has_paper_length(*pair) for pair in pairs], index=rows.index, dtype=bool)
-
-
 def _grid_searches(study: ResultSet) -> list[dict[str, Any]]:
     known = {*PAPER_METHODS, *(default.method for default in DEFAULTS)}
     best = study.best[study.best["epsilon"].notna() & study.best["method"].isin(known)]
@@ -152,7 +146,7 @@ def _grid_searches(study: ResultSet) -> list[dict[str, Any]]:
     keys = zip(*(best[name] for name in CELL), strict=True)
     best = best.assign(lacks=best["part"] & np.array([key not in had for key in keys], dtype=bool))
     best["few"] = best["part"] & (best["seeds"] < SEEDS_NEEDED)
-    best = best[(best["size"] > 1) & _has_enough_steps(best)]
+    best = best[(best["size"] > 1) & have_paper_length(best)]
     best = best.sort_values(["part", "lacks", "few", "k"])
     best = best.drop_duplicates(["dataset", "epsilon", "method", "variant"])
     factor = best["metric"].map(labels.display_factor).astype(float)

@@ -94,6 +94,12 @@ def has_paper_length(dataset: str, epochs: float) -> bool:
     return dataset not in PAPER_DATASETS or epochs >= PAPER_EPOCHS
 
 
+def have_paper_length(rows: pd.DataFrame) -> pd.Series:
+    """Which rows, with their data set and epochs, have that length."""
+    pairs = zip(rows["dataset"], rows["epochs"], strict=True)
+    return pd.Series([has_paper_length(*pair) for pair in pairs], index=rows.index, dtype=bool)
+
+
 def list_panels(study: ResultSet) -> list[TablePanel]:
     """The pairs of data set and k that have a cell: data sets in the paper's order, its k first."""
     pairs = study.best[["dataset", "k"]].drop_duplicates().itertuples(index=False)

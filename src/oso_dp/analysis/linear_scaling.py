@@ -38,6 +38,7 @@ from oso_dp.analysis.values import (
     sort_as_paper,
     variant_labels,
 )
+from oso_dp.defaults import ROUNDING
 from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import sampling_of
@@ -79,7 +80,6 @@ OUTCOMES = [
 _SEARCH = [
     name for name in VARIANT if name not in ("stage", "noise_multiplier", "query_noise_multiplier")
 ]
-_ROUNDING = 1e-9  # tolerance for a line that ends at the grid's edge
 
 
 def extrapolate(epsilons: Sequence[float], radii: Sequence[float], epsilon: float) -> float:
@@ -194,7 +194,7 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
     grid = rows.loc[rows["stage"] != final, "learning_rate"].unique()
     row["final_epsilon"] = _stage_epsilon(finals.iloc[0])
     row["extrapolated"] = extrapolate(epsilons, radii, row["final_epsilon"]) / first["steps"]
-    ends = min(grid) * (1 - _ROUNDING), max(grid) * (1 + _ROUNDING)
+    ends = min(grid) * (1 - ROUNDING), max(grid) * (1 + ROUNDING)
     row["beyond"] = not ends[0] <= row["extrapolated"] <= ends[1]
     row["learning_rate"] = nearest(row["extrapolated"], list(grid))
     row |= {name: best[name] for name in POINT if name != "learning_rate"}

@@ -1,9 +1,8 @@
 """Selection bias of the paper's checkpoint rule, best on test, against the two others."""
 
-import numpy as np
 import pandas as pd
 
-from oso_dp.analysis.cells import has_paper_length, list_panels
+from oso_dp.analysis.cells import have_paper_length, list_panels
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import CELL, COMPARABLE_ON
 from oso_dp.analysis.verdicts import is_complete_grid, judge_cells
@@ -40,7 +39,6 @@ def comparable_cells(study: ResultSet) -> list[pd.DataFrame]:
     Only complete grids, with comparable runs that are not shorter than the paper's.
     """
     rows = selection_bias(study)
-    long = [has_paper_length(row["dataset"], row["epochs"]) for row in rows.to_dict("records")]
-    rows = rows[rows["whole"].astype(bool) & np.array(long, dtype=bool)]
+    rows = rows[rows["whole"].astype(bool) & have_paper_length(rows)]
     groups = rows.groupby(["dataset", "k", "epsilon", *COMPARABLE_ON])
     return [alike for _, alike in groups if len(alike) > 1]

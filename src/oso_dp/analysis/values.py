@@ -16,7 +16,7 @@ best point is selected:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -144,7 +144,7 @@ def variant_labels(rows: pd.DataFrame) -> list[str]:
     return [variant_label(*pair) for pair in zip(rows["schedule"], rows["averaging"], strict=True)]
 
 
-CHECKPOINT_RULES = ("best", "last", "cross")
+CheckpointRule = Literal["best", "last", "cross"]
 
 
 def checkpoints_by_rule(keyed: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -173,24 +173,21 @@ def _best_rows(table: pd.DataFrame, sign: np.ndarray, split: str) -> pd.DataFram
     return table.loc[score.groupby(table["run"]).idxmax()]
 
 
-def select_checkpoints(keyed: pd.DataFrame, table: pd.DataFrame, rule: str) -> pd.DataFrame:
+def select_checkpoints(
+    keyed: pd.DataFrame, table: pd.DataFrame, rule: CheckpointRule
+) -> pd.DataFrame:
     """Add the values that a checkpoint rule selects to the keyed runs.
 
     Args:
         keyed: Runs with their keys (`add_keys`).
         table: Their checkpoints (`checkpoints_by_rule`).
-        rule: One of `CHECKPOINT_RULES`.
+        rule: By which to select.
 
     Returns:
         For `best` and `last` with the columns `value` and `selected_step`. For `cross`, for each
         half h (even, odd), with `chosen_h`, the best value on that half, and `value_h`, the other
         half's value at that step. Values are in the stored unit; NaN without a finite evaluation.
-
-    Raises:
-        OsoError: The rule is unknown.
     """
-    if rule not in CHECKPOINT_RULES:
-        raise OsoError(f"checkpoint rule: {rule!r}; allowed are {', '.join(CHECKPOINT_RULES)}")
     sign = metric_directions(keyed)[table["run"].to_numpy()]
     if rule == "cross":
         columns = {}

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from oso_dp.accounting.accountants import CALIBRATING, compute_epsilon
 from oso_dp.accounting.formatting import format_large_delta_warning, format_spent_epsilon
-from oso_dp.accounting.search import Search
+from oso_dp.accounting.search import LARGEST_NOISE, SMALLEST_NOISE, Search
 from oso_dp.errors import OsoError, warn_once
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.value_checks import as_plain, check_number
 
 _log = logging.getLogger(__name__)
-_MIN_NOISE, _MAX_NOISE, _LOG_TOLERANCE = 0.05, 1e4, 1e-4
+_LOG_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ def remaining_noise_multiplier(
         return compute_epsilon([*spent, further], delta, accountant)
 
     spent_epsilon = compute_epsilon(spent, delta, accountant)
-    if cost(_MAX_NOISE) > epsilon:
+    if cost(LARGEST_NOISE) > epsilon:
         raise OsoError(
             f"epsilon: {epsilon:g}; {format_spent_epsilon(spent_epsilon)} of it is spent, at delta "
             f"{delta!r}; nothing is left for {steps} more steps"
         )
     # From above, where an accountant is fast: with little noise it may take minutes.
-    low, high = math.log(_MIN_NOISE), math.log(_MAX_NOISE)
-    while math.exp(high) > 2 * _MIN_NOISE and cost(math.exp(high) / 2) <= epsilon:
+    low, high = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE)
+    while math.exp(high) > 2 * SMALLEST_NOISE and cost(math.exp(high) / 2) <= epsilon:
         high -= math.log(2)
     low = max(low, high - math.log(2))
     while high - low > _LOG_TOLERANCE:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from oso_dp.errors import OsoError
 from oso_dp.files import atomic_write, check_name, check_regular, format_os_error, parse_json
+from oso_dp.study.calibration import calibrate
 from oso_dp.study.cohort import Cohort, PlannedCohort
+from oso_dp.study.expand import make_cohorts
 from oso_dp.study.identity import USER_OPTIONS
 from oso_dp.study.private_datasets import check_one_budget
 from oso_dp.value_checks import check_integer
@@ -76,19 +78,11 @@ def make_plan(config: StudyConfig, cohorts: Sequence[Cohort] | None = None) -> P
     On private data, all searches and seeds share that epsilon. OsoError where no noise
     multiplier suffices.
     """
-    from oso_dp.study.calibration import calibrate
-
-    cohorts = _cohorts(config) if cohorts is None else cohorts
+    cohorts = make_cohorts(config) if cohorts is None else cohorts
     noise = {grid.cohort.name: grid.noise_multiplier for grid in calibrate(cohorts)}
     # Five decimals, so that machines agree; rounded up, so that the budget is kept.
     rounded = {name: math.ceil(nu * 1e5) / 1e5 for name, nu in noise.items()}
     return make_plan_with_noise(config, rounded, cohorts)
-
-
-def _cohorts(config: StudyConfig) -> Sequence[Cohort]:
-    from oso_dp.study.expand import make_cohorts
-
-    return make_cohorts(config)
 
 
 def make_plan_with_noise(
@@ -102,7 +96,7 @@ def make_plan_with_noise(
         name=config.name,
         cohorts=tuple(
             _planned(cohort, noise[cohort.name] if cohort.is_private else 0.0)
-            for cohort in (_cohorts(config) if cohorts is None else cohorts)
+            for cohort in (make_cohorts(config) if cohorts is None else cohorts)
         ),
         device=config.device,
         runs_per_job=config.runs_per_job,

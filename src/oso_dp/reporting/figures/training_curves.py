@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from oso_dp import labels
-from oso_dp.analysis.cells import average_over_seeds, has_paper_length, trajectories
+from oso_dp.analysis.cells import average_over_seeds, have_paper_length, trajectories
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_logarithmic
@@ -38,8 +38,7 @@ def figures(study: ResultSet) -> Iterator[FigureSpec]:
     Runs that are shorter than the paper's are left out.
     """
     best = study.best_runs
-    whole = [has_paper_length(row.dataset, row.epochs) for row in best.itertuples()]
-    best = best[best["method"].isin(PAPER_METHODS) & np.array(whole, dtype=bool)]
+    best = best[best["method"].isin(PAPER_METHODS) & have_paper_length(best)]
     steps = trajectories(best, study.evaluations)
     steps = steps.merge(best[["run_id", "k"]].drop_duplicates("run_id"), on="run_id")
     for dataset in labels.sort_datasets(best["dataset"].unique()):

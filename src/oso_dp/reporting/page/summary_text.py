@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from oso_dp import labels
 from oso_dp.analysis import verdicts
-from oso_dp.analysis.cells import DIVERGED, NOT_RUN, RAN, has_paper_length, list_panels
+from oso_dp.analysis.cells import DIVERGED, NOT_RUN, RAN, have_paper_length, list_panels
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.values import COMPARABLE_ON
@@ -118,8 +117,7 @@ def best_method_text(cells: pd.DataFrame) -> str | None:
     """
     private = cells[cells["epsilon"].notna()]
     ran = private[private["status"] == RAN]
-    lengths = [has_paper_length(row["dataset"], row["epochs"]) for row in ran.to_dict("records")]
-    whole = np.array(lengths, dtype=bool)
+    whole = have_paper_length(ran)
     shorter = dict.fromkeys(ran.loc[~whole, "epsilon"], f"was run for {PAPER_EPOCHS} epochs")
     ran = ran[whole]
     if ran.empty:

@@ -10,6 +10,7 @@ from oso_dp.analysis.result_set import ResultSet
 from oso_dp.analysis.selection_bias import GAIN_COLUMNS, comparable_cells, selection_bias
 from oso_dp.analysis.verdicts import judge_cells
 from oso_dp.data.catalogue import DATASETS as CATALOGUE
+from oso_dp.defaults import BATCH_SIZE
 from oso_dp.methods import PAPER_METHODS
 from oso_dp.metrics import is_higher_better
 from oso_dp.models import MODELS, build_model, fitting_models, parameter_count
@@ -26,7 +27,6 @@ from oso_dp.reporting.table import (
     format_cells,
     number,
 )
-from oso_dp.study.config import StudyConfig
 
 QUANTITIES = {"examples": "Dataset Size", "batch_size": "Batch Size", "parameters": "Model Size"}
 
@@ -83,8 +83,7 @@ def _count(study: ResultSet, dataset: str) -> dict[str, int | str]:
         counted["examples"] = f"{runs.loc[of_users, 'examples'].mode()[0]:.0f} {USER.plural}"
     else:
         counted["examples"] = info.examples if info else int(runs["examples"].mode()[0])
-    default = StudyConfig.model_fields["batch_size"].default
-    counted["batch_size"] = int(runs["batch_size"].mode()[0]) if len(runs) else default
+    counted["batch_size"] = int(runs["batch_size"].mode()[0]) if len(runs) else BATCH_SIZE
     models = [name for name in runs["model"].dropna().unique() if name in MODELS]
     if info is not None and not models:
         models = fitting_models([info.input_shape], info.metric)[:1]
