@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import pytest
 from tests.searches import scaled_cost
 
@@ -14,6 +15,7 @@ from oso_dp.accounting.search import SMALLEST_NOISE, Search
 from oso_dp.accounting.search_accounting.linear_scaling import LinearScalingSearch
 from oso_dp.api.budget import remaining_noise_multiplier
 from oso_dp.errors import OsoError
+from oso_dp.privacy.dp_events import RdpAccountant, dp_event
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
@@ -35,6 +37,37 @@ EDGES = [
     if (nu, delta) != (0.3, 0.5)  # which takes PLD five seconds
 ]
 STEPS = [1, 10_000]  # at sqrt(steps) times the noise they are one sum
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 1e3, 1e4, 1e6])
+@pytest.mark.parametrize("rate", [1e-9, 1e-7, 1e-4, 0.999])
+def test_rdp_tiny_divergences_at_least_exact(rate: float, noise: float) -> None:
+    """Against sums of 60 digits: dp_accounting's are rounded below zero."""
+    orders = [1.1, 2, 3, 46, 63]
+    step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise))
+    found = RdpAccountant(orders).compose(step, 1000)._rdp
+    with mpmath.workdps(60):
+        for order, value in zip(orders[1:], found[1:], strict=True):
+            k = [mpmath.mpf(number) for number in range(int(order) + 1)]
+            terms = [
+                mpmath.binomial(order, i)
+                * (1 - mpmath.mpf(rate)) ** (order - i)
+                * mpmath.mpf(rate) ** i
+                * mpmath.exp(i * (i - 1) / (2 * mpmath.mpf(noise) ** 2))
+                for i in k
+            ]
+            exact = 1000 * mpmath.log(sum(terms)) / (order - 1)
+            assert value >= exact * (1 - 1e-6)
+    assert found[0] > 0
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_compute_epsilon_many_tiny_steps_positive(accountant: str) -> None:
+    """By the central limit theorem epsilon of these is about 0.049, and of one in 10^9 1e-6."""
+    sampling = PoissonSampling(1e-7)
+    assert Search(sampling, 10**9, 10**9).epsilon(1e4, 1e-9) > 0.049
+    ledger = Ledger(sampling, [((SumQuery("g", 1e4),), 10**9)])
+    assert compute_epsilon([ledger], 1e-10, accountant) > 1e-6
 
 
 @pytest.mark.parametrize("steps", STEPS)

@@ -1,6 +1,7 @@
 """A budget covers all that is released: planned steps, what was spent before, what is resumed."""
 
 import signal
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -47,6 +48,17 @@ def test_train_private_epsilon_meets_budget(train, delta) -> None:
     assert (made.delta, made.epsilon) == (delta, compute_epsilon([made.ledger], delta))
     more = train(resume_from=made, delta=delta, epsilon=4.0, epochs=2, **ALL_EXAMPLES)
     assert 3.99 < compute_epsilon([more.ledger], delta) <= 4.0
+
+
+@pytest.mark.parametrize("randomness", ["system", "seeded"])
+def test_resume_from_bounded_noise_at_smaller_delta_rejected(train, randomness) -> None:
+    """At 1e-2 little noise suffices, whose range shows a record with probability 1.5e-6."""
+    how = {"randomness": randomness, "seed": None if randomness == "system" else 1}
+    made = train(epsilon=24.0, delta=1e-2, epochs=1, **ALL_EXAMPLES, **how)
+    for delta, covered in ((1e-3, True), (1e-12, randomness == "seeded")):
+        epsilon = compute_epsilon([made.ledger], delta) + 2
+        with nullcontext() if covered else pytest.raises(OsoError, match="noise is bounded"):
+            train(resume_from=made, epsilon=epsilon, delta=delta, epochs=1, **ALL_EXAMPLES, **how)
 
 
 def test_charged_ledgers_compose_to_epsilon(train, search) -> None:

@@ -186,6 +186,15 @@ def test_estimator_rejected_fit_refunded(rows) -> None:
     assert alone.set_params(method=None).fit(*rows).n_iter_ == 12
 
 
+def test_account_bounded_noise_rejected(rows) -> None:
+    """A training with a large delta does not count in an account with a tiny one."""
+    account = PrivacyAccount(120.0, 1e-12)
+    one = PrivateClassifier(**{**QUICK, "epsilon": 24.0, "delta": 1e-2}, account=account)
+    with pytest.raises(OsoError, match="noise is bounded"):
+        one.set_params(batch_size=len(rows[0]), epochs=1).fit(*rows)
+    assert account.ledgers == []
+
+
 @pytest.mark.parametrize("copied", [deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_estimator_copies_share_training_count(copied, rows) -> None:
     """Copies of an unfitted estimator share one count, so only one copy may train."""
@@ -277,16 +286,22 @@ def test_estimator_interrupt_differs_from_callback(stops: bool, rows) -> None:
     assert len(account.ledgers) == (3 if stops else 1)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_estimator_failed_fit_refunded_if_early(late: bool, rows, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "late"),
+    [
+        ("training.loop.check_model", False),
+        ("training.user_model.UserModel.with_weights", True),
+        ("api.trainer.list_releases", True),
+    ],
+)
+def test_estimator_failed_fit_refunded_if_early(place, late: bool, rows, monkeypatch) -> None:
     """A fit is refunded only if it took no step, whatever raised the error."""
     account = PrivacyAccount(2.0, 1e-4)
 
     def fail(*given, **more) -> None:
         raise OsoError("failed")
 
-    place = "oso_dp.api.trainer.list_releases" if late else "oso_dp.training.loop.check_model"
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(f"oso_dp.{place}", fail)
     with pytest.raises(OsoError, match="failed"):
         PrivateClassifier(**QUICK, account=account).fit(*rows)
     assert (account.spent > 0) == late

@@ -31,6 +31,7 @@ from oso_dp.api.train import train_private
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, ROUNDING
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger, SumQuery
+from oso_dp.privacy.noise_range import check_ledgers
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
 from oso_dp.value_checks import check_number
 
@@ -74,6 +75,7 @@ class PrivacyAccount:
         if os.getpid() != self._process:
             raise OsoError(_MSG_PROCESS)
         with self._lock:
+            check_ledgers(budget.delta, [*self.ledgers, ledger])
             total = compute_epsilon([*self.ledgers, ledger], budget.delta)
             if total > budget.epsilon * (1 + ROUNDING):
                 raise OsoError(

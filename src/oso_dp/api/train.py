@@ -29,6 +29,7 @@ from oso_dp.api.users import make_local_training
 from oso_dp.defaults import EPOCHS
 from oso_dp.errors import OsoError
 from oso_dp.privacy.ledger import Ledger
+from oso_dp.privacy.noise_range import check_ledgers
 from oso_dp.study.cohort import Run
 from oso_dp.training.user_model import Loss, UserModel
 from oso_dp.value_checks import as_plain
@@ -227,6 +228,8 @@ def train_private(
             if resume_from is None
             else resume_from.privacy_cost
         )
+        if randomness == "system":
+            check_ledgers(budget.delta, spent.ledgers())
         noise = remaining_noise_multiplier(
             trainer.sampling,
             trainer.steps,

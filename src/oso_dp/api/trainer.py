@@ -166,25 +166,25 @@ class Trainer:
         bar = ProgressBar(config.steps) if progress and is_first else None
         with noting_steps(lambda: training.ledger(0).step_count, config.steps):
             status, stopped = control.run(self.checkpoint if is_first else None, bar)
-        history.add_evaluations(training.outcomes[0].evaluations)
-        # Weights that are not finite are useless: a diverged training returns the initial ones.
-        weights = (
-            training.state.eval_parameters if training.alive else problem.initial_parameters
-        )[0]
-        ledger = training.ledger(0)
-        return TrainingResult(
-            model=self.user_model.with_weights(weights.cpu()),
-            ledger=ledger,
-            history=history,
-            status=status,
-            run_id=self.run.run_id,
-            state=_stored_state(training),
-            trained_with=options.resumable_options(),
-            stopped=stopped,
-            unused_steps=make_unused_steps(
-                ledger, self.last_step - ledger.step_count, noise_multiplier
-            ),
-        )
+            history.add_evaluations(training.outcomes[0].evaluations)
+            # Weights that are not finite are useless: a diverged training has the initial ones.
+            weights = (
+                training.state.eval_parameters if training.alive else problem.initial_parameters
+            )[0]
+            ledger = training.ledger(0)
+            return TrainingResult(
+                model=self.user_model.with_weights(weights.cpu()),
+                ledger=ledger,
+                history=history,
+                status=status,
+                run_id=self.run.run_id,
+                state=_stored_state(training),
+                trained_with=options.resumable_options(),
+                stopped=stopped,
+                unused_steps=make_unused_steps(
+                    ledger, self.last_step - ledger.step_count, noise_multiplier
+                ),
+            )
 
     def _identity(self, config: TrainConfig) -> dict[str, Any]:
         """Arguments and shapes that must equal those in the checkpoint; no values of examples."""

@@ -6,9 +6,14 @@ needs, which is noticeable in `oso calibrate`. So these modules are imported wit
 """
 
 import importlib.util
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
 
 
 @contextmanager
@@ -26,8 +31,8 @@ def _without_initialisation(package: str) -> Iterator[None]:
 
 
 with _without_initialisation("dp_accounting"):
-    from dp_accounting import dp_event, privacy_accountant
-    from dp_accounting.rdp import RdpAccountant, compute_epsilon
+    from dp_accounting import dp_event, privacy_accountant, rdp
+    from dp_accounting.rdp import compute_epsilon
 
 __all__ = [
     "RdpAccountant",
@@ -35,3 +40,43 @@ __all__ = [
     "dp_event",
     "privacy_accountant",
 ]
+
+# Rényi divergences of a step below it are computed without cancellation.
+_CANCELLING = 1e-10
+
+
+class RdpAccountant(rdp.RdpAccountant):
+    """dp_accounting's, also for very small divergences of a subsampled Gaussian sum.
+
+    That takes the logarithm of a number close to 1, which is rounded: below 0 even, and then its
+    epsilon is 0.
+    """
+
+    _rdp: np.ndarray
+
+    def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+        sampled = isinstance(event, dp_event.PoissonSampledDpEvent)
+        if not (do_compose and sampled and isinstance(event.event, dp_event.GaussianDpEvent)):
+            return super()._maybe_compose(event, count, do_compose)
+        before, self._rdp = self._rdp, np.zeros_like(self._rdp)
+        error = super()._maybe_compose(event, 1, do_compose)
+        step, self._rdp = self._rdp, before
+        if error is None:
+            rate, nu = event.sampling_probability, event.event.noise_multiplier
+            for place in np.flatnonzero(step < _CANCELLING) if 0 < rate < 1 else ():
+                exact = _subsampled_gaussian_rdp(rate, nu, self._orders[place])
+                step[place] = max(step[place], exact)
+            self._rdp = before + count * step
+        return error
+
+
+def _subsampled_gaussian_rdp(rate: float, nu: float, order: float) -> float:
+    """At the order, rounded up: A - 1 is a sum of positive terms (Mironov et al. 2019, (6))."""
+    alpha = math.ceil(order)
+    k = np.arange(2, alpha + 1)
+    exponent = k * (k - 1) / (2 * nu**2)
+    binomial = gammaln(alpha + 1) - gammaln(k + 1) - gammaln(alpha - k + 1)
+    weight = k * math.log(rate) + (alpha - k) * math.log1p(-rate)
+    with np.errstate(divide="ignore"):  # the exponent may underflow
+        terms = binomial + weight + exponent + np.log(-np.expm1(-exponent))
+    return float(np.log1p(np.exp(terms).sum()) / (alpha - 1))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 
 from oso_dp.errors import OsoError
-from oso_dp.privacy.ledger import GAUSSIAN, SumQuery
+from oso_dp.privacy.ledger import GAUSSIAN, Ledger, SumQuery
 from oso_dp.privacy.sampling import PoissonSampling
 
 # In deviations. The tail of a radius has 64 binary digits in system noise, 53 in torch's noise, as
@@ -46,6 +46,18 @@ def check_moves(
     largest_normal: of the noise, in standard deviations.
     """
     _check(delta, list(moves), largest_normal, 0.0)
+
+
+def check_ledgers(delta: float, ledgers: Iterable[Ledger]) -> None:
+    """The same for system noise of trainings that were accounted at another delta."""
+    moves = [
+        (query, ledger.sampling.rate * count)
+        for ledger in ledgers
+        for queries, count in ledger.steps
+        for query in queries
+    ]
+    if moves:
+        check_moves(delta, moves, SYSTEM_NORMAL)
 
 
 def _check(
