@@ -114,14 +114,6 @@ class Rooted(nn.Linear):
         return super().forward(inputs.sqrt())
 
 
-class Dropping(nn.Linear):
-    def __init__(self) -> None:
-        super().__init__(6, 2)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(super().forward(inputs), 0.5, training=True)
-
-
 class Centred(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +159,6 @@ def test_loss_mixing_later_class_rejected(train, data) -> None:
         ),
         (spoilt(torch.nan), "model: parameter '0.weight' contains NaN or infinity"),
         (Rooted(), "model: its output on a made-up example is NaN or infinite"),
-        (Dropping(), "model: the norm of an example's gradient in the model's own parameters"),
         (Centred(), "model: its output for an example"),
         (Counting(), "model: its forward pass changes buffer 'total'"),
     ],
