@@ -41,8 +41,9 @@ __all__ = [
     "privacy_accountant",
 ]
 
-# Rényi divergences of a step below it are computed without cancellation.
-_CANCELLING = 1e-10
+# Rényi divergences of a step below it are computed without cancellation: of whole orders, and of
+# others, for which the next whole order's is taken, which may be twice as large.
+_CANCELLING, _CANCELLING_BETWEEN = 1e-10, 1e-12
 
 
 class RdpAccountant(rdp.RdpAccountant):
@@ -63,7 +64,9 @@ class RdpAccountant(rdp.RdpAccountant):
         step, self._rdp = self._rdp, before
         if error is None:
             rate, nu = event.sampling_probability, event.event.noise_multiplier
-            for place in np.flatnonzero(step < _CANCELLING) if 0 < rate < 1 else ():
+            is_whole = self._orders == np.floor(self._orders)
+            small = step < np.where(is_whole, _CANCELLING, _CANCELLING_BETWEEN)
+            for place in np.flatnonzero(small) if 0 < rate < 1 else ():
                 exact = _subsampled_gaussian_rdp(rate, nu, self._orders[place])
                 step[place] = max(step[place], exact)
             self._rdp = before + count * step
