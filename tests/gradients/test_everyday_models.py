@@ -259,6 +259,11 @@ class TimeFirst(nn.Module):
         return self.drop(made + self.mixing * made.roll(1, 0))
 
 
+class BranchInside(DropInside):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.isfinite().all() else x
+
+
 class Windows(nn.Module):
     """Its layer's rows are windows of the examples, as Swin's; each is dropped by itself."""
 
@@ -277,6 +282,7 @@ class Windows(nn.Module):
 WHOLE = {
     "windows": lambda: around(Windows()),
     "inside a layer": lambda: around(DropInside(4, 4)),
+    "branching inside a layer": lambda: around(BranchInside(4, 4)),
     "two tensors": lambda: around(TwoTensors()),
     "branching": lambda: around(Branching()),
     "time first": lambda: around(TimeFirst()),
