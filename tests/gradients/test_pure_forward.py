@@ -189,12 +189,59 @@ def hooked_to_the_first(model: Table, words: Tensor) -> Tensor:
     return model.table[words]
 
 
+def hooked_by_default(model: Table, words: Tensor) -> Tensor:
+    if model.calls == []:
+        first = words.float().mean()
+        model.head.register_forward_hook(lambda layer, given, made, first=first: made + first)
+    model.calls = None
+    return model.table[words]
+
+
+def added(more, layer, given, made):
+    return made + more
+
+
+def hooked_by_partial(model: Table, words: Tensor) -> Tensor:
+    if model.calls == []:
+        model.head.register_forward_hook(partial(added, words.float().mean()))
+    model.calls = None
+    return model.table[words]
+
+
+class Added:
+    def __init__(self, more: Tensor) -> None:
+        self.more = more
+
+    def __call__(self, layer, given, made):
+        return made + self.more
+
+
+def hooked_by_object(model: Table, words: Tensor) -> Tensor:
+    if model.calls == []:
+        model.head.register_forward_hook(Added(words.float().mean()))
+    model.calls = None
+    return model.table[words]
+
+
+def hooked_by_method(model: Table, words: Tensor) -> Tensor:
+    if model.calls == []:
+        model.head.register_forward_hook(Added(words.float().mean()).__call__)
+    model.calls = None
+    return model.table[words]
+
+
 def hooked_each_time(model: Table, words: Tensor) -> Tensor:
     model.head.register_forward_hook(lambda layer, given, made: made)
     return model.table[words]
 
 
-@pytest.mark.parametrize("rows", [hooked_to_the_first, hooked_each_time])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        *(hooked_to_the_first, hooked_by_default, hooked_by_partial, hooked_by_object),
+        *(hooked_by_method, hooked_each_time),
+    ],
+)
 def test_pure_forward_hook_of_examples_rejected(rows) -> None:
     with pytest.raises(OsoError, match="changes attribute '_forward_hooks' of layer 'head'"):
         check_forward_is_pure(Table(rows), WORDS)

@@ -12,6 +12,7 @@ import copy
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -210,13 +211,21 @@ def _plain_attributes(module: nn.Module) -> dict[str, Any]:
     return {
         f"attribute {key!r}" + (f" of layer {name!r}" if name else ""): _form(
             # Torch numbers all hooks of a process.
-            list(value.values()) if key in _HOOKS else value,
+            [_opened(hook) for hook in value.values()] if key in _HOOKS else value,
             set(),
         )
         for name, layer in module.named_modules()
         for key, value in vars(layer).items()
         if key not in _REGISTERED
     }
+
+
+def _opened(hook: Any) -> Any:
+    """A hook; of one that is an object, or a method of one, the object's attributes."""
+    holder = getattr(hook, "__self__", hook)
+    if isinstance(holder, FunctionType | partial | nn.Module) or not hasattr(holder, "__dict__"):
+        return hook
+    return vars(holder)
 
 
 def _form(value: Any, seen: set[int]) -> Any:
@@ -239,7 +248,7 @@ def _form(value: Any, seen: set[int]) -> Any:
         return [_form(one, seen) for one in value]
     if isinstance(value, set | frozenset):
         return {_key(one) for one in value}
-    if isinstance(value, FunctionType):  # a hook: what it holds
+    if isinstance(value, FunctionType | partial):  # a hook: what it holds
         return {
             name: _form(one, seen)
             for name, one in _held_by(value).items()
@@ -248,9 +257,11 @@ def _form(value: Any, seen: set[int]) -> Any:
     return type(value)
 
 
-def _held_by(function: FunctionType) -> dict[str, Any]:
-    """What it takes from the function that made it."""
-    held = {}
+def _held_by(function: FunctionType | partial[Any]) -> dict[str, Any]:
+    """Its arguments or defaults, and what it takes from the function that made it."""
+    if isinstance(function, partial):
+        return {"": function.func, "*": function.args, **function.keywords}
+    held: dict[str, Any] = {"*": function.__defaults__, "**": function.__kwdefaults__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # nothing yet
             held[name] = cell.cell_contents
