@@ -24,6 +24,21 @@ def make_folder(folder: Path) -> None:
         raise OsoError(f"{folder}: no permission to write to the folder")
 
 
+FileVersion = tuple[str, int, int, int]
+
+
+def file_version(path: Path) -> FileVersion | None:
+    """A value that changes whenever the file is written; None if there is no file.
+
+    It is to be compared with an earlier one, not with a clock, which may jump.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return str(path), status.st_ino, status.st_size, status.st_mtime_ns
+
+
 @contextmanager
 def atomic_write(path: Path, only_owner: bool = False) -> Iterator[BinaryIO]:
     """Open a binary file that is renamed to `path` only if the block succeeds.

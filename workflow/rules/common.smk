@@ -13,7 +13,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from oso_dp.errors import OsoError
 from oso_dp.exit_codes import error_line
-from oso_dp.files import make_folder
+from oso_dp.files import file_version, make_folder
 from oso_dp.reporting.report_folder import check_place
 from oso_dp.results.conflicts import check_same_search
 from oso_dp.results.conflicts import check_budget_unspent, places_elsewhere, study_places
@@ -31,7 +31,7 @@ from oso_dp.snakemake_support.preflight import (
     is_read_only,
 )
 from oso_dp.snakemake_support.study_lock import LOCK_FILE
-from oso_dp.snakemake_support.progress import Job, ProgressReporter, version
+from oso_dp.snakemake_support.progress import Job, ProgressReporter
 from oso_dp.snakemake_support.slurm import Request, check_requests
 
 try:
@@ -103,14 +103,14 @@ wildcard_constraints:
 onerror:
     # Repeat the lines of errors, and of jobs that will resume, at the end of the output.
     for path in all_logs():
-        if version(path) not in OLD_LOGS:
+        if file_version(path) not in OLD_LOGS:
             for line in path.read_text().splitlines():
                 if line.startswith(error_line("")) or "; the next start resumes there" in line:
                     print(line, file=sys.stderr)
 
 
 onstart:
-    OLD_LOGS.update(map(version, all_logs()))
+    OLD_LOGS.update(map(file_version, all_logs()))
     if workflow.executor_plugin.name == "slurm":
         try:
             check_requests(slurm_requests())

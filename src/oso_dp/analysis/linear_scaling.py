@@ -33,13 +33,13 @@ from oso_dp.analysis.values import (
     POINT,
     VARIANT,
     are_comparable,
+    best_row,
     grid_points,
     main_variants,
     sort_as_paper,
     variant_labels,
 )
 from oso_dp.defaults import ROUNDING
-from oso_dp.metrics import metric_direction
 from oso_dp.privacy.sampling import PoissonSampling
 from oso_dp.study.cohort import sampling_of
 from oso_dp.study.identity import parse_trial_fractions
@@ -183,7 +183,7 @@ def _outcome(rows: pd.DataFrame) -> dict[str, Any]:
         of_part = rows[rows["stage"] == part]
         if len(of_part.drop_duplicates("point")) < grid_runs or of_part["value"].isna().all():
             return row | {"lacks": part}
-        best = of_part.loc[(metric_direction(first["metric"]) * of_part["value"]).idxmax()]
+        best = best_row(of_part, "value")
         epsilons.append(_stage_epsilon(best))
         radii.append(best["learning_rate"] * best["steps"])
     row["trial_epsilons"] = _numbers(epsilons)

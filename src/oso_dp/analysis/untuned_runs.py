@@ -31,6 +31,7 @@ from oso_dp.analysis.values import (
     COMPARABLE_ON,
     POINT,
     are_comparable,
+    best_row,
     grid_points,
     main_variants,
     sort_as_paper,
@@ -150,12 +151,11 @@ def _compare_with_search(
 
 def _range(cell: pd.DataFrame) -> dict:
     first = cell.iloc[0]
-    direction = metric_direction(first["metric"])
     alike = (*CELL, "variant", "metric", *COMPARABLE_ON, "noise_multiplier")
     row = {name: first[name] for name in alike}
     row |= {"guesses": len(cell)}
     if cell["mean"].notna().any():
-        best = cell.loc[(direction * cell["mean"]).idxmax()]
+        best = best_row(cell)
         row |= {f"best_{name}": best[name] for name in ("mean", "std", "seeds", *POINT)}
     for searched in SEARCHED_METHODS:
         for name in _SEARCH:

@@ -120,6 +120,11 @@ def metric_directions(keyed: pd.DataFrame) -> np.ndarray:
     return keyed["metric"].map(sign).fillna(1.0).to_numpy(dtype=float)
 
 
+def best_row(rows: pd.DataFrame, column: str = "mean") -> pd.Series:
+    """The first row with the best value in a column; one needs a value."""
+    return rows.loc[(rows[column] * metric_directions(rows)).idxmax()]
+
+
 def sort_as_paper(data: pd.DataFrame) -> pd.DataFrame:
     """Rows in the paper's order of data sets, k, epsilon (none last) and methods."""
     datasets = labels.sort_datasets(data["dataset"])

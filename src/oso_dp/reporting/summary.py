@@ -11,9 +11,8 @@ from oso_dp import labels
 from oso_dp.analysis.accounts import account_store, check_budgets
 from oso_dp.analysis.cells import NOT_RUN, RAN, list_panels
 from oso_dp.analysis.load import read_result_set
-from oso_dp.analysis.values import COMPARABLE_ON
+from oso_dp.analysis.values import COMPARABLE_ON, best_row
 from oso_dp.analysis.verdicts import is_incomplete_grid, judge_cells
-from oso_dp.metrics import is_higher_better
 from oso_dp.reporting.tables.cells import hidden_variants_note
 from oso_dp.study.plan import find_plans, read_plan
 
@@ -86,7 +85,4 @@ def _value(row: Any) -> str:
 def _best(rows: pd.DataFrame) -> str | None:
     """The best of several methods; None for fewer than two."""
     valued = rows[rows["status"] == RAN]
-    if len(valued) < 2:
-        return None
-    higher = is_higher_better(valued["metric"].iloc[0])
-    return valued.loc[valued["mean"].idxmax() if higher else valued["mean"].idxmin(), "method"]
+    return None if len(valued) < 2 else best_row(valued)["method"]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from oso_dp.errors import OsoError
-from oso_dp.files import check_name, check_regular, format_os_error
+from oso_dp.files import FileVersion, check_name, check_regular, file_version, format_os_error
 from oso_dp.results import checks
 from oso_dp.results.schema import (
     EVALUATIONS,
@@ -198,20 +198,13 @@ def _read_stable(folder: Path, read: Callable[[], T]) -> T:
     raise OsoError(f"{folder}: keeps changing; read it when no process writes to it")
 
 
-def _state(folder: Path) -> set[tuple[Path, int, int, int]]:
-    """The files of the tables, each with its inode, size and time of change."""
-    state = set()
-    for place in (folder, folder / PENDING):
-        for kind in SCHEMAS:
-            table = place / f"{kind}.parquet"
-            for path in (table, *_parts(table)):
-                try:
-                    known = path.stat()
-                except OSError:  # missing, or just removed
-                    continue
-                if not path.is_dir():
-                    state.add((path, known.st_ino, known.st_size, known.st_mtime_ns))
-    return state
+def _state(folder: Path) -> set[FileVersion | None]:
+    """The versions of the tables' files."""
+    tables = [
+        place / f"{kind}.parquet" for place in (folder, folder / PENDING) for kind in SCHEMAS
+    ]
+    files = [path for table in tables for path in (table, *_parts(table)) if not path.is_dir()]
+    return {file_version(path) for path in files}
 
 
 def _files(path: Path) -> list[Path]:

@@ -9,22 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from oso_dp.files import FileVersion, file_version
+
 _REPORTED = re.compile(r"run (\d+) of (\d+), step (\d+) of (\d+)")  # by oso_dp.cli.printing
 _TABLE = "runs.parquet"  # written last
 _TAIL = 400  # bytes of a log that hold its last line
-
-
-# State of a file. Compared with an earlier state, not with a clock, which may jump.
-Version = tuple[str, int, int, int]
-
-
-def version(path: Path) -> Version | None:
-    """A value that changes whenever the file is written; None if there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return str(path), status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -37,12 +26,12 @@ class Job:
     hours: float
     output: Path
     log: Path
-    earlier: frozenset[Version] = frozenset()
+    earlier: frozenset[FileVersion] = frozenset()
 
     @classmethod
     def pending(cls, hours: float, output: Path, log: Path) -> Self:
         """A job that has not started: files that exist now are from an earlier job."""
-        files = (version(output / _TABLE), version(log))
+        files = (file_version(output / _TABLE), file_version(log))
         return cls(hours, output, log, frozenset(file for file in files if file is not None))
 
     def fraction_done(self) -> float:
@@ -56,7 +45,7 @@ class Job:
         return min(1.0, (run - 1 + step / steps) / runs)
 
     def _is_new(self, path: Path) -> bool:
-        now = version(path)
+        now = file_version(path)
         return now is not None and now not in self.earlier
 
 

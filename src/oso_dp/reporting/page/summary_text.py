@@ -10,7 +10,7 @@ from oso_dp.analysis import verdicts
 from oso_dp.analysis.cells import DIVERGED, NOT_RUN, RAN, have_paper_length, list_panels
 from oso_dp.analysis.noise_tables import noise_multipliers
 from oso_dp.analysis.result_set import ResultSet
-from oso_dp.analysis.values import COMPARABLE_ON
+from oso_dp.analysis.values import COMPARABLE_ON, best_row
 from oso_dp.analysis.verdicts import (
     Sample,
     is_comparable_with_paper,
@@ -335,9 +335,8 @@ def paper_ranking_text() -> str:
     wins: dict[str, int] = {}
     contests = paper.groupby(["table", "epsilon"])
     for _, rows in contests:
-        higher = is_higher_better(rows["metric"].iloc[0])
-        best = rows.loc[rows["mean"].idxmax() if higher else rows["mean"].idxmin(), "mean"]
-        for method in rows.loc[rows["mean"] == best, "method"]:  # ties count for both
+        best = rows["mean"] == best_row(rows)["mean"]
+        for method in rows.loc[best, "method"]:  # ties count for both
             wins[method] = wins.get(method, 0) + 1
     ordered = sorted(wins.items(), key=lambda item: -item[1])
     counts = _listed([f"{labels.method_label(m)} in {n}" for m, n in ordered])
