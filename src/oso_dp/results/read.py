@@ -200,9 +200,7 @@ def _read_stable(folder: Path, read: Callable[[], T]) -> T:
 
 def _state(folder: Path) -> set[FileVersion | None]:
     """The versions of the tables' files."""
-    tables = [
-        place / f"{kind}.parquet" for place in (folder, folder / PENDING) for kind in SCHEMAS
-    ]
+    tables = [place / f"{kind}.parquet" for place in (folder, folder / PENDING) for kind in SCHEMAS]
     files = [path for table in tables for path in (table, *_parts(table)) if not path.is_dir()]
     return {file_version(path) for path in files}
 
