@@ -429,6 +429,62 @@ def test_ghost_loss_factor_of_batch_rejected(scale) -> None:
     refused(lambda: backward(6), "loss: is multiplied by ", made, 1)
 
 
+def after_criterion(change, *, count: int):
+    """A ghost training and its backward pass of `change(losses, outputs)`."""
+    made = make(mode="ghost", model=nn.Linear(INPUTS, 2))
+    inputs, targets = examples(count=count)
+
+    def backward() -> None:
+        made.optimizer.zero_grad()
+        outputs = made.model(inputs.clone())
+        change(made.criterion(outputs, targets % 2), outputs).backward()
+
+    return made, backward
+
+
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loss, outputs: loss + 0.1 * outputs.square().mean(),
+        lambda loss, outputs: loss - outputs.square().sum(1).cumsum(0),
+        lambda loss, outputs: outputs.flip(0).sum(1) + loss,
+        lambda loss, outputs: loss * (outputs.exp().sum(1) / outputs.exp().sum()),
+        lambda loss, outputs: loss + (loss.loss_per_sample.sum() - loss.loss_per_sample),
+    ],
+)
+def test_ghost_loss_terms_of_batch_rejected(change, count) -> None:
+    made, backward = after_criterion(change, count=count)
+    refused(backward, "loss: a term or factor that was computed of the whole batch", made)
+
+
+def test_ghost_loss_terms_checked_after_single_example() -> None:
+    made, backward = after_criterion(lambda loss, outputs: loss + outputs.mean(), count=1)
+    backward()
+    made.optimizer.step()
+    inputs, targets = examples(count=3)
+    made.optimizer.zero_grad()
+    outputs = made.model(inputs)
+    loss = made.criterion(outputs, targets % 2) + outputs.mean()
+    refused(loss.backward, "loss: a term or factor that was computed of the whole batch", made, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loss, outputs: loss + 0.1 * outputs.square().mean(1),
+        lambda loss, outputs: loss * outputs.softmax(1)[:, 0],
+        lambda loss, outputs: loss + 3.0,
+    ],
+)
+def test_ghost_loss_terms_by_example_accepted(change) -> None:
+    made, backward = after_criterion(change, count=5)
+    for _ in range(2):
+        backward()
+        made.optimizer.step()
+    assert made.optimizer.ledger.step_count == 2
+
+
 def standardised(outputs: Tensor) -> Tensor:
     return (outputs - outputs.mean(0)) / outputs.std(0)
 

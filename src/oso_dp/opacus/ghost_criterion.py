@@ -50,6 +50,7 @@ class GhostLoss(DPTensorFastGradientClipping):
                 f"{_format(first)}; must be constant, since a factor of a batch's own, such as "
                 "1 / loss, changes the gradients of all its examples"
             )
+        self._check_losses()
         self.module.are_losses_summed = True
         try:
             losses.sum().backward()
@@ -63,6 +64,26 @@ class GhostLoss(DPTensorFastGradientClipping):
                     f"criterion: returned {len(losses)} losses for a batch of {held.size} "
                     "examples; must return one loss per example"
                 )
+
+    def _check_losses(self) -> None:
+        """OsoError if what the script made of the criterion's losses mixes examples.
+
+        Of the first and the last example, in the first batch of two or more.
+        """
+        losses = self.loss_per_sample
+        if outputs := _by_example(self.module.outputs, len(losses)):
+            self.module.disable_hooks()  # they fire for gradients of a model's outputs, too
+            try:
+                is_mixed = _mixes(losses, outputs, len(losses))
+            finally:
+                self.module.enable_hooks()
+            if is_mixed:
+                raise OsoError(
+                    "loss: a term or factor that was computed of the whole batch's outputs (a "
+                    "mean) mixes its examples; compute it of each example alone"
+                )
+        if len(losses) > 1:
+            self.module.keeps_outputs, self.module.outputs = False, ()
 
     def _like(self, result: DPTensorFastGradientClipping, factors: tuple[float, ...]) -> GhostLoss:
         losses, reduction = result.loss_per_sample, result.loss_reduction
@@ -130,7 +151,6 @@ class GhostCriterion(DPLossFastGradientClipping):
             self._check_inputs((args, kwargs), len(losses))
             self._check_mixing(args, shape, kwargs, len(losses))
             self.checked = True  # a rejected criterion is checked, and rejected, again
-            self.module.keeps_outputs, self.module.outputs = False, ()
         return GhostLoss(self.module, self.optimizer, losses, self.loss_reduction)
 
     def _check_inputs(self, arguments: Any, size: int) -> None:
@@ -138,7 +158,7 @@ class GhostCriterion(DPLossFastGradientClipping):
 
         Of the first and the last example, in the outputs whose first dimension is the examples'.
         """
-        outputs = [value for value in self.module.outputs if value.dim() and not len(value) % size]
+        outputs = _by_example(self.module.outputs, size)
         inputs = [value for value in tree_leaves(arguments) if _is_output(value)]
         if not outputs:
             return
@@ -221,6 +241,11 @@ class GhostCriterion(DPLossFastGradientClipping):
 
 def _is_output(value: Any) -> bool:
     return torch.is_tensor(value) and value.requires_grad
+
+
+def _by_example(outputs: Sequence[torch.Tensor], size: int) -> list[torch.Tensor]:
+    """Those with the same number of rows for each of `size` examples."""
+    return [value for value in outputs if value.dim() and size and not len(value) % size]
 
 
 def _mixes(value: torch.Tensor, outputs: Sequence[torch.Tensor], size: int) -> bool:
