@@ -61,14 +61,13 @@ def test_account_grids_diverged_run_charged_whole(stored, at) -> None:
     assert found.spent == pytest.approx(EPSILON, rel=1e-4)
 
 
-def test_account_grids_costliest_seed_charged() -> None:
-    rows = grid(seeds=(0, 1))
-    (found,) = account_grids(rows)
-    assert found.seeds == 2
-    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
-    rows.loc[:8, "ledger"] = ledger(nu=2 * NU)
-    (found,) = account_grids(rows)  # the second seed had less noise
-    assert found.spent == pytest.approx(EPSILON, rel=1e-4)
+@pytest.mark.parametrize("sizes", [(9, 9), (9, 12), (12, 9)])
+def test_account_grids_costliest_seed_charged(sizes) -> None:
+    rows = [grid(rows=size, seeds=(seed,)) for seed, size in enumerate(sizes)]
+    (found,) = account_grids(pd.concat(rows, ignore_index=True))
+    assert (found.seeds, found.runs) == (2, max(sizes))
+    (alone,) = account_grids(grid(rows=max(sizes)))
+    assert found.spent == alone.spent
 
 
 def test_account_grids_extra_runs_charged() -> None:
@@ -175,6 +174,10 @@ def test_account_grids_keeps_row_delta(search_accounting, delta) -> None:
         ({"seed": None}, "seed is missing"),
         ({"k": None}, "k is missing"),
         ({"steps": None}, "steps is missing"),
+        (
+            {"steps": STEPS - 1, "ledger": ledger(steps=STEPS - 1)},
+            f"steps: {STEPS - 1}; must be {STEPS}, by its epochs, examples and batch_size",
+        ),
         ({"examples": 12000}, "its ledger has sampling rate 0.02, the row 0.01"),
         ({"status": "diverged"}, "diverged_at is missing"),
         ({"status": "diverged", "diverged_at": 0}, "its ledger has 200 steps, the row 0"),
@@ -226,10 +229,11 @@ def test_account_grids_random_stopping_priced_from_any_row(rows) -> None:
 
 
 def test_account_grids_random_stopping_costliest_charged() -> None:
-    """Random stopping is charged as its costliest run, also where that run diverged early."""
-    rows = stopping_grid(rows=3, nu=1.5 * STOPPED_NU)
-    rows.loc[0, ["status", "diverged_at", "ledger"]] = ["diverged", 10, ledger(STOPPED_NU, 10)]
-    rows["noise_multiplier"] = STOPPED_NU
+    """Random stopping is charged as its costliest run, also where the others diverged early."""
+    rows = stopping_grid(rows=3)
+    rows.loc[:1, "status"] = "diverged"
+    rows.loc[:1, "diverged_at"] = [10, 1]
+    rows.loc[:1, "ledger"] = [ledger(STOPPED_NU, 10), ledger(STOPPED_NU, 1)]
     (found,) = account_grids(rows)
     assert (found.runs, found.stored) == (9, 3)
     assert found.spent == pytest.approx(EPSILON, rel=1e-5)
@@ -302,7 +306,7 @@ def test_accounts_table_queries_each_accountant(monkeypatch) -> None:
 
 
 def test_account_grids_priced_from_ledger() -> None:
-    """A ledger that was edited to fewer queries is cheaper: the text is what is priced."""
+    """The text of a ledger is what is priced; one that was edited to fewer queries is refused."""
     both = (SumQuery("clipped_gradient", NU), SumQuery("clipped_direction", NU))
     text = Ledger(PoissonSampling(RATE), [(both, STEPS)]).to_json()
     cheap = NU / math.sqrt(2)  # two sums of NU cost one of this
@@ -310,7 +314,10 @@ def test_account_grids_priced_from_ledger() -> None:
     assert not found.is_within_budget
     stored = json.loads(text)
     stored["steps"][0]["queries"].pop()
-    (found,) = account_grids(grid(ledger=json.dumps(stored), noise_multiplier=cheap))
+    edited = grid(ledger=json.dumps(stored), noise_multiplier=cheap)
+    with pytest.raises(OsoError, match="its ledger has noise multiplier"):
+        account_grids(edited)
+    (found,) = account_grids(edited.assign(noise_multiplier=NU))
     assert found.is_within_budget
 
 

@@ -154,6 +154,7 @@ WRONG = {
     "noise_multiplier": 0.9,  # more than its ledger has
     "examples": 59_999,  # of another sampling rate than its ledger's
     "batch_size": 511,
+    "epochs": 2,
     "steps": STEPS - 1,
     "status": "diverged",  # at no step
     "ledger": ledger(**run_row("x", steps=STEPS - 1, ledger="")),
@@ -171,14 +172,16 @@ def test_find_runs_error_inconsistent_value_found(column: str) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_find_runs_error_insufficient_noise_found(place: int) -> None:
-    nu = [0.9, 0.815, 2.0]
-    nu[place] = 0.8
+@pytest.mark.parametrize("wrong", [0.8, 0.83, 3 * 0.815])
+def test_find_runs_error_other_noise_found(wrong: float, place: int) -> None:
+    """More noise than the row's would make its epsilon smaller."""
+    nu = [0.815] * 3
+    nu[place] = wrong
     counts = (1, STEPS - 3, 2)
     steps = [((SumQuery("clipped_gradient", n),), c) for n, c in zip(nu, counts, strict=True)]
     text = Ledger(PoissonSampling(512 / 60_000), steps).to_json()
     said = find_runs_error(pd.DataFrame([run_row("wrong", ledger=text)]))
-    assert said == "run wrong: its ledger has noise multiplier 0.8, the row 0.815"
+    assert said == f"run wrong: its ledger has noise multiplier {wrong:g}, the row 0.815"
 
 
 @pytest.mark.parametrize("name", BASIC_OPTIONS)

@@ -31,6 +31,7 @@ from oso_dp.metrics import METRICS
 from oso_dp.privacy.ledger import Ledger
 from oso_dp.privacy.promise import EXAMPLE, USER
 from oso_dp.privacy.rng_sources import SOURCES
+from oso_dp.privacy.sampling import count_steps
 from oso_dp.results.schema import KEYS, SPLITS
 from oso_dp.study.cohort import Cohort, Run
 from oso_dp.study.identity import (
@@ -196,7 +197,7 @@ _NEEDED = (
 # The columns that the checks read: rows that are equal in these are checked once.
 _CLAIM = [
     *("dataset", "method", "epsilon", "delta", "search_accounting", "noise_multiplier", *OPTIONS),
-    *("ledger", "examples", "batch_size", "steps", "status", "diverged_at"),
+    *("ledger", "examples", "batch_size", "epochs", "steps", "status", "diverged_at"),
 ]
 
 
@@ -244,13 +245,16 @@ def _row_errors(row: Row) -> Iterator[str]:
     unit = row["unit"] or EXAMPLE.name
     if ledger.sampling.unit.name != unit:
         yield f"its ledger protects one {ledger.sampling.unit.name}, the row one {unit}"
+    planned = count_steps(row["epochs"], row["examples"], row["batch_size"])
+    if row["steps"] != planned:
+        yield f"steps: {row['steps']}; must be {planned}, by its epochs, examples and batch_size"
     steps = int(row["diverged_at"]) if diverged else row["steps"]
     if ledger.step_count != steps:
         yield f"its ledger has {ledger.step_count} steps, the row {steps}"
     if private:
         nu = row["noise_multiplier"]
         for used, _ in ledger.releases():
-            if used < nu * (1 - ROUNDING):
+            if not math.isclose(used, nu, rel_tol=ROUNDING):
                 yield f"its ledger has noise multiplier {used:.6g}, the row {nu:.6g}"
 
 
