@@ -245,12 +245,12 @@ def _row_errors(row: Row) -> Iterator[str]:
     unit = row["unit"] or EXAMPLE.name
     if ledger.sampling.unit.name != unit:
         yield f"its ledger protects one {ledger.sampling.unit.name}, the row one {unit}"
-    planned = count_steps(row["epochs"], row["examples"], row["batch_size"])
-    if row["steps"] != planned:
-        yield f"steps: {row['steps']}; must be {planned}, by its epochs, examples and batch_size"
     steps = int(row["diverged_at"]) if diverged else row["steps"]
     if ledger.step_count != steps:
         yield f"its ledger has {ledger.step_count} steps, the row {steps}"
+    planned = count_steps(row["epochs"], row["examples"], row["batch_size"])
+    if row["steps"] != planned:
+        yield f"steps: {row['steps']}; must be {planned}, by its epochs, examples and batch_size"
     if private:
         nu = row["noise_multiplier"]
         for used, _ in ledger.releases():
