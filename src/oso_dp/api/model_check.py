@@ -15,7 +15,7 @@ from oso_dp.errors import OsoError
 from oso_dp.gradients import GradientEngine, check_model, find_precision
 from oso_dp.gradients.decompositions import find_decomposition
 from oso_dp.gradients.forward_backward import find_rule
-from oso_dp.gradients.layer_calls import check_layer
+from oso_dp.gradients.layer_calls import BATCH_NORMS, check_layer
 from oso_dp.gradients.layer_gradients import Loss
 from oso_dp.gradients.other_layers import FunctionalGradients
 from oso_dp.gradients.structured import Structure, map_tensors, tensors_of
@@ -227,7 +227,7 @@ def without_batch_norm(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     model = copy.deepcopy(plain_module(model))
     replaced = []
     for name, layer in list(model.named_modules()):
-        if not (isinstance(layer, _BATCH_NORMS) and layer.training):
+        if not (isinstance(layer, BATCH_NORMS) and layer.training):
             continue
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
             if not layer.track_running_stats:
@@ -243,9 +243,6 @@ def without_batch_norm(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             return norm, ("",)
         model.set_submodule(name, norm)
     return model, tuple(replaced)
-
-
-_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 
 
 def _groups(layer: Any) -> int:

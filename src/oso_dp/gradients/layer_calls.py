@@ -15,6 +15,8 @@ from oso_dp.gradients.structured import call_model
 MSG_MIXES_EXAMPLES = (
     "mixes examples; use layers that process each example separately, such as GroupNorm"
 )
+# Layers that normalise a batch by its own statistics, unless they are in eval mode.
+BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 
 
 class UnsupportedCallError(OsoError):

@@ -27,6 +27,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.layer_calls import BATCH_NORMS
 from oso_dp.opacus.gradient_origins import GradientOrigins, find_leaves, find_low_precision
 from oso_dp.opacus.layer_rules import RULES, accumulation_dtype, has_factors
 from oso_dp.opacus.per_sample_gradients import Dense, PerSampleGradient
@@ -34,8 +35,6 @@ from oso_dp.opacus.per_sample_gradients import Dense, PerSampleGradient
 HOOKS, FUNCTORCH, GHOST = "hooks", "functorch", "ghost"
 MODES = (HOOKS, FUNCTORCH, GHOST)
 WRAPPERS = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
-# Layers that normalise a batch by its own statistics, unless they are in eval mode.
-STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 Writes = tuple[str, Tensor, int]  # a tensor's name, and how often it was written to
 
 
@@ -115,7 +114,7 @@ class PerExampleHooks:
         self.is_placeholder = _is_empty(leaves, dim) and not _accepts(model, args, kwargs)
         parameters = list(model.parameters())
         for name, layer in model.named_modules():  # also without gradients: it keeps statistics
-            if layer.training and isinstance(layer, STATISTICS) and layer.track_running_stats:
+            if layer.training and isinstance(layer, BATCH_NORMS) and layer.track_running_stats:
                 raise OsoError(MSG_STATISTICS.format(name, type(layer).__name__))
             if training and layer.training and any(layer is one for one in self.eval_layers):
                 raise OsoError(MSG_CHECKED_IN_EVAL.format(name, type(layer).__name__))
