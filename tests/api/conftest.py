@@ -30,6 +30,12 @@ def no_price_is_computed_twice(monkeypatch):
     monkeypatch.setattr("oso_dp.api.search.remaining_noise_multiplier", price)
 
 
+def flat(trained) -> torch.Tensor:
+    """The parameters of a model, or of a training's, in one vector."""
+    model = trained if isinstance(trained, nn.Module) else trained.model
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
 @pytest.fixture
 def data():
     random = torch.Generator().manual_seed(3)

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from tests.api.conftest import flat
 from torch import nn
 
 from oso_dp import OsoError
@@ -28,10 +29,6 @@ class Floats(nn.Sequential):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return super().forward(inputs.float())
-
-
-def flat(trained) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in trained.model.parameters()])
 
 
 def converted(array: np.ndarray) -> torch.Tensor:

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from tests.api.conftest import flat
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -40,10 +41,6 @@ pytestmark = [
 ]
 CPU = torch.device("cpu")
 SEEDED = {"randomness": "seeded", "seed": 1, "batch_size": 400, "epochs": 2}
-
-
-def flat(trained) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in trained.model.parameters()])
 
 
 class Pairs(Dataset):

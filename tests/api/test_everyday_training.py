@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from tests.api.conftest import flat
 from tests.gradients.everyday_models import MODELS, WIDTH, Net, head, rows
 from torch import Tensor, nn
 
@@ -29,10 +30,6 @@ def trained(model: nn.Module, data, loss=CE, **options):
     )
 
 
-def weights(result) -> Tensor:
-    return nn.utils.parameters_to_vector(result.model.parameters())
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_train_private_everyday_model_keeps_sharing(name: str) -> None:
     case = MODELS[name]
@@ -42,7 +39,7 @@ def test_train_private_everyday_model_keeps_sharing(name: str) -> None:
     before = copy.deepcopy(model)
     result = trained(model, (inputs, targets), case.loss)
     assert result.status == "finished"
-    assert not torch.equal(weights(result), nn.utils.parameters_to_vector(before.parameters()))
+    assert not torch.equal(flat(result), flat(before))
     for one, other in zip(model.state_dict().values(), before.state_dict().values(), strict=True):
         assert torch.equal(one, other)
     shared = [len(list(m.parameters())) for m in (model, result.model)]
@@ -68,9 +65,9 @@ def test_dropout_seed_differs_per_microbatch(monkeypatch) -> None:
     monkeypatch.setattr(GradientEngine, "__call__", recorded)
     first = trained(dropping(0.5), DATA, microbatch_size=4)
     assert len(set(seeds)) == len(seeds) > 5
-    assert torch.equal(weights(first), weights(trained(dropping(0.5), DATA, microbatch_size=4)))
-    assert not torch.equal(weights(first), weights(trained(dropping(0.5), DATA, seed=2)))
-    assert not torch.equal(weights(first), weights(trained(dropping(0.1), DATA)))
+    assert torch.equal(flat(first), flat(trained(dropping(0.5), DATA, microbatch_size=4)))
+    assert not torch.equal(flat(first), flat(trained(dropping(0.5), DATA, seed=2)))
+    assert not torch.equal(flat(first), flat(trained(dropping(0.1), DATA)))
 
 
 def test_train_private_keeps_torch_generator() -> None:
@@ -82,7 +79,7 @@ def test_train_private_keeps_torch_generator() -> None:
 
 def test_dropout_zero_has_no_effect() -> None:
     assert torch.equal(
-        weights(trained(dropping(0.0), DATA)), weights(trained(dropping(0.0).eval(), DATA))
+        flat(trained(dropping(0.0), DATA)), flat(trained(dropping(0.0).eval(), DATA))
     )
 
 
@@ -91,9 +88,9 @@ def identity(example: Tensor) -> Tensor:
 
 
 def test_augment_identity_has_no_effect() -> None:
-    plain = weights(trained(dropping(0.0), DATA))
-    assert torch.equal(weights(trained(dropping(0.0), DATA, augment=identity)), plain)
-    several = weights(trained(dropping(0.0), DATA, augment=identity, augmentations=4))
+    plain = flat(trained(dropping(0.0), DATA))
+    assert torch.equal(flat(trained(dropping(0.0), DATA, augment=identity)), plain)
+    several = flat(trained(dropping(0.0), DATA, augment=identity, augmentations=4))
     torch.testing.assert_close(several, plain, rtol=1e-4, atol=1e-5)
 
 
@@ -105,12 +102,10 @@ def test_augment_draws_differ_per_view() -> None:
         seen.append(float(torch.rand(())))
         return example + seen[-1]
 
-    first = weights(trained(dropping(0.0), DATA, augment=augment, augmentations=3))
+    first = flat(trained(dropping(0.0), DATA, augment=augment, augmentations=3))
     drawn = seen[1:]  # without the trial on zeros
     assert len(set(drawn)) == len(drawn) > 3 * 5 * 4
-    assert torch.equal(
-        first, weights(trained(dropping(0.0), DATA, augment=augment, augmentations=3))
-    )
+    assert torch.equal(first, flat(trained(dropping(0.0), DATA, augment=augment, augmentations=3)))
 
 
 @pytest.mark.parametrize("views", [1, 3])
@@ -386,7 +381,7 @@ def test_loss_several_numbers_averaged() -> None:
     inputs, targets = torch.randn(COUNT, 4), torch.rand(COUNT, 3)
     by_mean = trained(dropping(0.0), (inputs, targets), lambda o, t: (o - t).square().mean(1))
     each = trained(dropping(0.0), (inputs, targets), nn.MSELoss(reduction="none"))
-    torch.testing.assert_close(weights(each), weights(by_mean))
+    torch.testing.assert_close(flat(each), flat(by_mean))
     one, data = nn.Linear(4, 1), (inputs, targets[:, 0])
     with pytest.raises(OsoError, match=r"give targets the shape \[n, 1\]"):
         trained(one, data, lambda outputs, y: (outputs - y).square())
@@ -410,7 +405,7 @@ def test_train_private_dictionary_forms_match() -> None:
         )
     ]
     for other in results[1:]:
-        assert torch.equal(weights(results[0]), weights(other))
+        assert torch.equal(flat(results[0]), flat(other))
     assert "inputs['mask'] bool [6]" in results[0].statement.types
 
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.api.conftest import flat
 from torch import nn
 
 from oso_dp import OsoError
@@ -22,10 +23,6 @@ def sgd(model: nn.Module, momentum: float = 0.9) -> torch.optim.Optimizer:
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=0.02, weight_decay=0.1)
-
-
-def flat(trained) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in trained.model.parameters()])
 
 
 @pytest.mark.parametrize("variant", [{}, {"schedule": "linear"}, {"warmup": 0.4, "averaging": 0.9}])

@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 import torch
+from tests.api.conftest import flat
 from tests.privacy.helpers import seeded_normals
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
@@ -26,10 +27,6 @@ from oso_dp.privacy.rng_sources import Seeded, get_source
 from oso_dp.privacy.sampling import PoissonSampling
 
 SEEDED = {"randomness": "seeded", "seed": 1}
-
-
-def flat(model: nn.Module) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def accuracy(model: nn.Module, data) -> float:

@@ -8,8 +8,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from tests.api.conftest import flat
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from oso_dp import OsoError, load_private, train_private
 from oso_dp.api import progress_bar
@@ -20,10 +20,6 @@ from oso_dp.study.default_points import DEFAULTS
 from oso_dp.training.loop import Training
 
 SEEDED = {"randomness": "seeded", "seed": 1, "batch_size": 400, "epochs": 6}
-
-
-def flat(model: nn.Module) -> torch.Tensor:
-    return parameters_to_vector(model.parameters()).detach()
 
 
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda one: f"{one.method} {dict(one.variant)}")
