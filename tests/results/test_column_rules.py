@@ -154,7 +154,6 @@ WRONG = {
     "noise_multiplier": 0.9,  # more than its ledger has
     "examples": 59_999,  # of another sampling rate than its ledger's
     "batch_size": 511,
-    "epochs": 2,
     "steps": STEPS - 1,
     "status": "diverged",  # at no step
     "ledger": ledger(**run_row("x", steps=STEPS - 1, ledger="")),

@@ -68,9 +68,11 @@ class GhostLoss(DPTensorFastGradientClipping):
     def _check_losses(self) -> None:
         """OsoError if what the script made of the criterion's losses mixes examples.
 
-        Of the first and the last example, in the first batch of two or more.
+        Of the first and the last example, in the first batch of two or more finite losses.
         """
         losses = self.loss_per_sample
+        if not losses.isfinite().all():  # 0 times infinity would count as a dependence
+            return
         if outputs := _by_example(self.module.outputs, len(losses)):
             self.module.disable_hooks()  # they fire for gradients of a model's outputs, too
             try:
