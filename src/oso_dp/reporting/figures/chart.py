@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from oso_dp import labels
+from oso_dp.defaults import ROUNDING
 from oso_dp.methods import method_names
 
 _SETTINGS: dict[Any, Any] = {
@@ -284,6 +285,9 @@ class Chart:
             axes.set_xticks(self.x.ticks, [f"{value:g}" for value in self.x.ticks])
             axes.xaxis.set_minor_locator(NullLocator())
         elif self.x.scale == "log":
+            left, right = axes.get_xlim()
+            if math.isclose(left, right, rel_tol=ROUNDING):  # one value, rounded in two ways
+                axes.set_xlim(left / 1.1, right * 1.1)
             plain_ticks(axes.xaxis)
         if self.y.scale == "log":
             log_axis(axes)
