@@ -455,7 +455,7 @@ def after_criterion(change, *, count: int):
 )
 def test_ghost_loss_terms_of_batch_rejected(change, count) -> None:
     made, backward = after_criterion(change, count=count)
-    refused(backward, "loss: a term or factor that was computed of the whole batch", made)
+    refused(backward, "loss: a term or factor that was computed from the whole batch", made)
 
 
 def test_ghost_loss_terms_checked_after_single_example() -> None:
@@ -466,7 +466,20 @@ def test_ghost_loss_terms_checked_after_single_example() -> None:
     made.optimizer.zero_grad()
     outputs = made.model(inputs)
     loss = made.criterion(outputs, targets % 2) + outputs.mean()
-    refused(loss.backward, "loss: a term or factor that was computed of the whole batch", made, 1)
+    refused(loss.backward, "loss: a term or factor that was computed from the whole batch", made, 1)
+
+
+def test_ghost_loss_terms_checked_after_nonfinite_example() -> None:
+    made = make(mode="ghost", model=nn.Linear(INPUTS, 2))
+    inputs, targets = examples(count=4)
+    spoilt = inputs.clone()
+    spoilt[1] = torch.inf
+    made.criterion(made.model(spoilt), targets % 2).backward()
+    made.optimizer.step()
+    made.optimizer.zero_grad()
+    outputs = made.model(inputs)
+    loss = made.criterion(outputs, targets % 2) + outputs.mean()
+    refused(loss.backward, "loss: a term or factor that was computed from the whole batch", made, 1)
 
 
 @pytest.mark.parametrize(

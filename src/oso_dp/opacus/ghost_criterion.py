@@ -81,8 +81,8 @@ class GhostLoss(DPTensorFastGradientClipping):
                 self.module.enable_hooks()
             if is_mixed:
                 raise OsoError(
-                    "loss: a term or factor that was computed of the whole batch's outputs (a "
-                    "mean) mixes its examples; compute it of each example alone"
+                    "loss: a term or factor that was computed from the whole batch's outputs (a "
+                    "mean) mixes its examples; compute it for each example alone"
                 )
         if len(losses) > 1:
             self.module.keeps_outputs, self.module.outputs = False, ()
