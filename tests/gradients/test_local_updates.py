@@ -39,6 +39,15 @@ class Batch:
 GROUP = 8
 
 
+def relative_errors(found: Tensor, expected: Tensor) -> Tensor:
+    """The relative error of each row in the Euclidean norm.
+
+    Rounding can change the pixel that max pooling selects; single numbers then differ by more.
+    How often this happens depends on the processor.
+    """
+    return (found - expected).norm(dim=-1) / expected.norm(dim=-1)
+
+
 class Case:
     def __init__(self, name: str) -> None:
         torch.manual_seed(0)
@@ -101,7 +110,7 @@ def test_train_locally_matches_plain_sgd(name, local) -> None:
     chosen = [4, 1, 0, 3, 2, 5]
     updates = case.updates(chosen, local)
     expected = torch.stack([case.by_torch(user, local) for user in chosen])
-    torch.testing.assert_close(updates, expected, rtol=2e-4, atol=2e-6)
+    assert relative_errors(updates, expected).max() < 1e-4
     assert (updates.norm(dim=1) > 0.01).all()
 
 
@@ -115,7 +124,7 @@ def test_train_locally_other_users_ignored(name, local) -> None:
         for others in ([], [1], [5, 0]):
             chosen = [*dict.fromkeys([*others[:1], user, *others[1:]])]
             found = case.updates(chosen, local)[chosen.index(user)]
-            torch.testing.assert_close(found, together[user], rtol=1e-5, atol=1e-7)
+            assert relative_errors(found, together[user]) < 1e-5
 
 
 def held(*rows: list[float]) -> LocalUpdates:
