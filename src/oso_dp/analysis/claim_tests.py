@@ -143,9 +143,14 @@ def compare_methods(
     def judge(evidence: ClaimData, dataset: str) -> ClaimResult:
         design = _design(dataset, some_k, some_epsilon) or _pairs(evidence.cells, dataset)
         one, other = (evidence.require_rows(dataset, m, design) for m in (method, baseline))
+        absent = [
+            labels.method_label(m) for m, rows in ((method, one), (baseline, other)) if rows.empty
+        ]
+        if absent:
+            return ClaimResult(NOT_RUN, f"no grid of {' and '.join(absent)}")
         both = one.merge(other, on=["k", "epsilon"], suffixes=("", "_baseline"))
         if both.empty:
-            return ClaimResult(NOT_RUN, _missing(method, one, baseline, other))
+            return ClaimResult(NOT_RUN, "no grid of both")
         both = _use_paper_points(both)
         alike = _find_alike(both)
         both, unlike = both[alike], int((~alike).sum())
@@ -309,13 +314,6 @@ def _find_alike(both: pd.DataFrame) -> pd.Series:
         )
 
     return pd.Series(map(is_alike, both.to_dict("records")), index=both.index, dtype=bool)
-
-
-def _missing(method: str, one: pd.DataFrame, baseline: str, other: pd.DataFrame) -> str:
-    absent = [
-        labels.method_label(m) for m, rows in ((method, one), (baseline, other)) if rows.empty
-    ]
-    return f"no grid of {' and '.join(absent)}" if absent else "no grid of both"
 
 
 def _unused_rows_text(
