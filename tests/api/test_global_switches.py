@@ -26,6 +26,13 @@ def legacy() -> tuple[object, ...]:
     )
 
 
+def gpu_states() -> list[object]:
+    """Of their generators, or the seeds with which they are going to start."""
+    if torch.cuda.is_initialized():
+        return [one.tolist() for one in torch.cuda.get_rng_state_all()]
+    return torch.cuda._lazy_seed_tracker.get_calls()
+
+
 def state() -> dict[str, object]:
     precisions = {one: torch._C._get_fp32_precision_getter(*one) for one in OPERATIONS}
     return {
@@ -54,6 +61,7 @@ def state() -> dict[str, object]:
             random.getstate(),
             np.random.get_state()[1].tolist(),
         ),
+        "gpus": gpu_states(),
         "signals": signal.getsignal(signal.SIGINT),
         "warnings": list(warnings.filters),
     }

@@ -326,3 +326,18 @@ def test_check_module_hidden_weights_rejected(model, message) -> None:
     refused(
         lambda: make(model=model(), loader=loader_of(*examples()), optimizer=optimizer), message
     )
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_check_independence_leaves_other_devices_seeds(mode, monkeypatch) -> None:
+    """A known seed of the GPUs would decide what a model draws there later."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 3))
+    inputs, targets = examples(count=4)
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    made = make(mode=mode, model=model)
+    outputs = made.model(inputs)
+    before = torch.get_rng_state()
+    made.criterion(outputs, targets)
+    assert not seeds
+    assert torch.equal(torch.get_rng_state(), before)

@@ -30,6 +30,7 @@ from oso_dp.api.callbacks import Evaluation
 from oso_dp.api.train import train_private
 from oso_dp.defaults import BATCH_SIZE, DELTA, EPOCHS, ROUNDING
 from oso_dp.errors import OsoError
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.privacy.ledger import Ledger, SumQuery
 from oso_dp.privacy.noise_range import check_ledgers
 from oso_dp.privacy.sampling import PoissonSampling, count_steps
@@ -168,8 +169,7 @@ class _PrivateEstimator(BaseEstimator):
             )
         random = check_random_state(self.random_state)
         make = self.model or _MLPFactory(self.hidden)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(random.randint(2**31)))
+        with seeded(int(random.randint(2**31)), torch.get_default_device()):
             module = make(inputs.shape[1], outputs)  # what fails here costs nothing
         seed = int(random.randint(2**31)) if self.public else None
         paid = None if self.public else self._pay(len(inputs))

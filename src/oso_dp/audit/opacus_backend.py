@@ -20,6 +20,7 @@ from oso_dp.audit.canaries import THRESHOLD, Canaries
 from oso_dp.audit.observer import Observer
 from oso_dp.audit.scores import Transcript
 from oso_dp.errors import OsoError
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.models import build_model
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ class OpacusBackend:
         arrays = canaries.arrays
         inputs = torch.from_numpy(arrays.train_inputs)
         data = TensorDataset(inputs, torch.from_numpy(arrays.train_targets))
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        with seeded(zlib.crc32(run_id.encode())), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Opacus's, about noise that is not cryptographic
-            torch.manual_seed(zlib.crc32(run_id.encode()))
             batches, noise = (
                 torch.Generator().manual_seed(seed) for seed in torch.randint(2**62, (2,)).tolist()
             )

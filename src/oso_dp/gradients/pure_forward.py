@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from oso_dp.errors import OsoError
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import Structure, call_model, map_tensors, tensors_of
 
 EXAMPLES, MAX_EXAMPLES = 3, 16
@@ -69,12 +70,10 @@ def check_forward_is_pure(module: nn.Module, *inputs: Any, argument: str = "mode
         OsoError: names the parameter, buffer or attribute that changes.
     """
     given: Structure = inputs[0] if len(inputs) == 1 else inputs
-    devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
-    with torch.random.fork_rng(devices=devices):
-        for how in _PASSES:
-            if how.eval and not any(layer.training for layer in module.modules()):
-                continue
-            _check_pass(_prepared(module, how), given, how, argument)
+    for how in _PASSES:
+        if how.eval and not any(layer.training for layer in module.modules()):
+            continue
+        _check_pass(_prepared(module, how), given, how, argument)
 
 
 @contextmanager
@@ -107,14 +106,15 @@ def _prepared(module: nn.Module, how: _Pass) -> nn.Module:
 
 def _check_pass(module: nn.Module, inputs: Structure, how: _Pass, argument: str) -> None:
     random = torch.Generator().manual_seed(0)
+    devices = {p.device for p in module.parameters()}
     before = _copy_tensors(_registered_tensors(module))
 
     def run(module: nn.Module, size: int, below: int) -> bool:
         """Whether the module takes another batch of this size."""
         made = map_tensors(lambda part: _draw_made_up(part, size, below, random), inputs)
-        torch.manual_seed(0)  # what the module itself draws at random tells of no example
         try:
-            with nullcontext() if how.gradients else torch.no_grad():
+            # What the module itself draws at random tells of no example.
+            with seeded(0, *devices), nullcontext() if how.gradients else torch.no_grad():
                 call_model(module, made)
         except Exception:  # whatever a module may do with numbers that mean nothing
             taken = False

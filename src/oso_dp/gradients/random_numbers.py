@@ -4,7 +4,7 @@ A pass starts from a seed of its own (`seeded`). `SameForAllExamples` gives all 
 numbers, so that the checks before training can compare an example in a batch with itself alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -16,19 +16,30 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from oso_dp.errors import OsoError
 
 
+def seed_torch(seed: int, devices: Iterable[torch.device] = ()) -> None:
+    """Start torch's generators of the CPU and of these devices from this seed.
+
+    `torch.manual_seed` also seeds all other GPUs, now or when they are first used. For that it
+    formats a traceback for each kind of device, which takes as long as a third of a small step.
+    """
+    torch.default_generator.manual_seed(seed)
+    for device in devices:
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+
+
 @contextmanager
-def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Inside, torch's own generators start from this seed; afterwards they are as before."""
+def seeded(seed: int | None, *devices: torch.device) -> Iterator[None]:
+    """Inside, torch's generators of the CPU and of these devices start from this seed.
+
+    Afterwards they are as before. With None they go on as they are.
+    """
     if seed is None:
         yield
         return
-    on_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        # torch.manual_seed takes a third of a small step, and stores each seed for other devices.
-        torch.default_generator.manual_seed(seed)
-        if on_gpu:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+    with torch.random.fork_rng(devices={one for one in devices if one.type == "cuda"}):
+        seed_torch(seed, devices)
         yield
 
 

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oso_dp.errors import OsoError
 from oso_dp.gradients.pure_forward import check_unchanged
+from oso_dp.gradients.random_numbers import seed_torch, seeded
 from oso_dp.opacus.gradient_origins import find_leaves
 from oso_dp.opacus.model_hooks import per_sample_gradient
 
@@ -188,10 +189,10 @@ class GhostCriterion(DPLossFastGradientClipping):
         between them, since it may depend on others for a few examples: the hardest. Each tensor
         must have one row (or the same number of rows) per loss, in the order of the examples.
         """
-        devices = [a.device for a in tree_leaves(args) if torch.is_tensor(a) and a.is_cuda]
+        devices = {a.device for a in tree_leaves(args) if torch.is_tensor(a)}
 
         def losses(arguments: Any) -> torch.Tensor:
-            torch.manual_seed(0)
+            seed_torch(0, devices)
             positional, named = arguments
             result = super(GhostCriterion, self).__call__(*positional, shape=shape, **named)
             per_example: torch.Tensor = result.loss_per_sample
@@ -210,7 +211,7 @@ class GhostCriterion(DPLossFastGradientClipping):
             return torch.cat([value.detach()[_rows(value, index, size)]] * size)
 
         def check(seed: int) -> None:
-            torch.manual_seed(seed)
+            seed_torch(seed, devices)
             arguments = tree_map(random_like, (args, kwargs))
             try:
                 in_batch = losses(arguments)
@@ -236,7 +237,7 @@ class GhostCriterion(DPLossFastGradientClipping):
         unchanged = (
             check_unchanged(self.criterion, argument="criterion") if is_module else nullcontext()
         )
-        with torch.random.fork_rng(devices=devices), torch.enable_grad(), unchanged:
+        with seeded(0, *devices), torch.enable_grad(), unchanged:
             for seed in range(_BATCHES_CHECKED):
                 check(seed)
 

@@ -34,6 +34,7 @@ from oso_dp.gradients.output_mixing import (
     padded_inputs,
 )
 from oso_dp.gradients.pure_forward import check_unchanged
+from oso_dp.gradients.random_numbers import seed_torch, seeded
 from oso_dp.gradients.structured import (
     Structure,
     call_model,
@@ -65,10 +66,8 @@ def check_independence(
     if not batch_first:
         return "batch_first=False"
     names = {name for name, p in module.named_parameters() if id(p) in trained}
-    devices = [p.device for p in module.parameters() if p.device.type == "cuda"]
-    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+    with seeded(0, *_devices(module)), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on hooks of a model without inputs that need gradients
-        torch.manual_seed(0)
         try:
             model, inputs = _made_up(module, loader)
             directions, alone = _reference_gradients(model, inputs, names)
@@ -174,6 +173,10 @@ def _draws_random(model: nn.Module, inputs: Structure) -> bool:
     return not (repeats and all(map(torch.equal, before, _random_states())))
 
 
+def _devices(model: nn.Module) -> set[torch.device]:
+    return {parameter.device for parameter in model.parameters()}
+
+
 def _random_states() -> list[Tensor]:
     """Of the CPU's generator, and of each GPU's if there are any in use."""
     of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -184,7 +187,7 @@ def _check_random_draws(model: nn.Module, inputs: Structure) -> None:
     """OsoError if with equal draws outputs differ, or depend on the others of the batch."""
 
     def outputs() -> list[Tensor]:
-        torch.manual_seed(1)
+        seed_torch(1, _devices(model))
         return _outputs(model, inputs) or []
 
     if not all(map(torch.equal, outputs(), outputs())):

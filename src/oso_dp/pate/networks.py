@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (everyone's name for it)
 from torch import Tensor, nn
 
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.models import build_model
 
 _ROWS = 2000  # in a forward pass
@@ -35,8 +36,7 @@ def train_network(
     model: str, inputs: Tensor, targets: Tensor, training: NetworkTraining, name: str
 ) -> nn.Module:
     """A network of the study, trained on these rows; everything random is drawn by its name."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_seed(name))
+    with seeded(_seed(name)):
         network = build_model(model)
         if not len(targets):
             return network.eval()
@@ -75,5 +75,5 @@ def _shifted(images: Tensor, most: int) -> Tensor:
 
 
 def _seed(name: str) -> int:
-    """A seed that fits torch.manual_seed; teachers' random numbers protect nothing."""
+    """A seed that fits torch's generators; teachers' random numbers protect nothing."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from oso_dp.gradients import GradientEngine, Precision, find_precision
+from oso_dp.gradients.random_numbers import seeded
 from oso_dp.gradients.structured import Structure, map_tensors
 from oso_dp.methods import Method
 from oso_dp.models import build_model
@@ -206,8 +207,7 @@ def initial_parameters(task: StudyTask, seed: int) -> Tensor:
 def make_model(task: StudyTask, seed: int) -> nn.Module:
     """The task's model with this seed's initial parameters."""
     number = int(init_generator(f"seed {seed}", f"weights of {task.model}", 0).integers(2**32))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(number)
+    with seeded(number):
         if task.network is not None:
             return task.network()
         return build_model(task.model, task.final_activation)
